@@ -1,0 +1,213 @@
+"""Write the references that are made from the code: `python docs/make_reference.py`. A test says when they are stale.
+
+docs/metrics.md from the records' fields; docs/studies_reference.md from the study's tables and the objectives' presets.
+"""
+
+import dataclasses
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.records import RECORDS, Record, is_time
+from gspo_lab.store.schema import field_columns
+from gspo_lab.study.schema import ARM_KEYS, BenchTable, ObjectiveTable, Settings, VerdictTable
+
+HERE = Path(__file__).parent
+
+METRICS_INTRODUCTION = """\
+# What is recorded
+
+Made from `gspo_lab/records.py` by `python docs/make_reference.py`; do not edit. Four records cross the wall between a
+worker and everything else. Each is a table of `runs/lab.db`, and each field a column under the same name; the same
+meanings stand in the database's table `metrics`. What is NULL was *not measured*; it is never 0.
+
+## Symbols
+
+For a response *y* that the old policy sampled (the weights at the start of the rollout batch), and its token t:
+
+| symbol | meaning |
+|---|---|
+| `m` | the response mask: 1 at response tokens, the end-of-sequence token included; 0 at prompt and padding |
+| `l_t` | log pi_theta(y_t) - log pi_old(y_t), in nats: how far the update has moved the token |
+| `w_t` | exp(l_t), the token's importance ratio: what GRPO clips |
+| `s` | exp(mean of l_t over the response), one ratio per response: what GSPO clips (arXiv 2507.18071, eq. 7) |
+| `r` | the ratio an arm really uses: `w_t`, or `s` spread over the tokens of its response |
+| `A` | the response's advantage, the same at all of its tokens |
+| `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away |
+
+Where A = 0 (all rewards of the group are equal) nothing binds.
+
+## The headline clip fraction
+
+`clip_fraction_tokens` = sum of m x binds / sum of m: the share of **response tokens** whose gradient the clip removes.
+It has the same denominator for every objective, so GRPO's and GSPO's may be compared; a fraction of *responses* is a
+different number and stands beside it (`clip_fraction_responses`, `clip_any_responses`). Where one response holds one
+ratio, all of its tokens bind or none. `clip_fraction_tokens_high` and `_low` add up to the headline.
+`would_clip_fraction_tokens_grpo` and `_gspo` count what *either* rule would clip on the very same tokens, whichever the
+arm follows: the arm's own of the two is the headline, unless the arm's range is not the study's reference range.
+
+## Mini-batches, sums and means
+
+A rollout batch is split into N mini-batches, one optimizer update each, and `updates` holds one row for each of them.
+At the first (`minibatch` = 0) the policy still is the old policy: every l_t is 0 and nothing can bind, provided that
+the old log-probs are the trainer's own (`update.old_logprobs = "trainer"`, the default). A mean over all N updates
+carries that zero with it: with equal token counts it is (N - 1)/N of the mean over the later ones (N = 4: three
+quarters). Figures quoted from elsewhere may mean either; `minibatch` is recorded so that both can be made.
+
+Fractions of two batches may not be averaged as they are when their sizes differ. The counts are recorded so that they
+can be put together exactly: the clip fraction of any set of updates is sum of `clipped_tokens` / sum of
+`response_tokens`. Columns named `*_total` are running sums: take their last value, never add them up.
+
+## Which columns may differ between twins
+
+Two runs with the same seed and settings on the same machine record the same, to the last bit, in every column but
+these, which measure time or the machine: {times}.
+They are marked `*` below.
+"""
+
+
+def metrics_markdown() -> str:
+    """docs/metrics.md: an introduction and one table per record."""
+    times = [c.name for record in RECORDS.values() for c in field_columns(record) if is_time(c.name)]
+    named = ", ".join(f"`{name}`" for name in dict.fromkeys(times))
+    parts = [METRICS_INTRODUCTION.replace("{times}", named)]
+    for record in RECORDS.values():
+        parts.append(_record_section(record))
+    return "\n".join(parts)
+
+
+def _record_section(record: type[Record]) -> str:
+    doc = (record.__doc__ or "").split("\n\n")[0]
+    lines = [
+        f"## `{record.table}`",
+        "",
+        " ".join(doc.split()),
+        "",
+        "| column | type | unit | meaning |",
+        "|---|---|---|---|",
+    ]
+    for column in field_columns(record):
+        star = " *" if is_time(column.name) else ""
+        kind = "JSON" if column.json else column.type
+        lines.append(f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {_cell(column.meaning)} |")
+    return "\n".join(lines) + "\n"
+
+
+STUDIES_INTRODUCTION = """\
+# Every key of a study file
+
+Made from `gspo_lab/study/schema.py` and `gspo_lab/objectives/presets.py` by `python docs/make_reference.py`; do not
+edit. A study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
+"""
+
+ARMS = """\
+## `[arm.NAME]`
+
+One treatment; a study has at least one. It holds the keys in which the arm differs from the rest of the study:
+`objective` (the name of a preset, see `[objective]`), any key of `[objective]` written flat, and any of {keys}, where
+a table changes the keys that it names. An arm's name is made of letters, digits, `-`, `_` and `.`.
+"""
+
+
+def studies_markdown() -> str:
+    """docs/studies_reference.md: every table of a study, key by key."""
+    top = ["## Top level", "", *_HEAD]
+    top += [
+        "| `question` | text | needed | the question that the study asks |",
+        "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm runs with each |",
+    ]
+    tables: list[str] = []
+    for name, entry in Settings.model_fields.items():
+        inner = _table_of(entry.annotation)
+        if name == "objective":
+            tables.append(_objective_section())
+        elif inner is BenchTable:
+            tables.append(_model_section("[[bench]]", BenchTable))
+        elif inner is not None:
+            tables.append(_model_section(f"[{name}]", inner))
+        else:
+            top.append(_row(name, entry))
+    arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
+    parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, _model_section("[verdict]", VerdictTable)]
+    return "\n".join(parts)
+
+
+_HEAD = ("| key | type | default | meaning |", "|---|---|---|---|")
+
+
+def _model_section(title: str, model: type[BaseModel]) -> str:
+    doc = " ".join((model.__doc__ or "").split())
+    rows = [_row(name, entry) for name, entry in model.model_fields.items()]
+    return "\n".join([f"## `{title}`", "", doc, "", *_HEAD, *rows]) + "\n"
+
+
+def _objective_section() -> str:
+    """Defaults depend on the preset, so each preset has its column."""
+    presets = list(PRESETS)
+    lines = [
+        "## `[objective]`",
+        "",
+        "The objective that all arms share; an arm's own keys go over it. Keys left out take their preset's value.",
+        "",
+        f"| key | type | {' | '.join(f'`{name}`' for name in presets)} | meaning |",
+        "|---" * (len(presets) + 3) + "|",
+        f"| `preset` | {_type(Literal[tuple(presets)])} |{' |' * len(presets)} the preset it starts from; unset: "
+        f"{_value(ObjectiveTable.model_fields['preset'].default)} |",
+    ]
+    hints = get_type_hints(ObjectiveSettings)
+    for entry in dataclasses.fields(ObjectiveSettings):
+        values = " | ".join(_value(getattr(PRESETS[name], entry.name)) for name in presets)
+        meaning = _cell(entry.metadata["meaning"])
+        lines.append(f"| `{entry.name}` | {_type(hints[entry.name])} | {values} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, entry: Any) -> str:
+    default = "needed" if entry.default is PydanticUndefined else _value(entry.default)
+    return f"| `{name}` | {_type(entry.annotation)} | {default} | {_cell(entry.description or '')} |"
+
+
+def _table_of(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _type(annotation: Any) -> str:
+    names = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(args[0])
+    if origin is Literal:
+        return "one of " + ", ".join(_value(arg) for arg in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(arg) for arg in args if arg is not types.NoneType)
+    if origin is list:
+        return f"list of {_type(args[0])}"
+    if _table_of(annotation) is not None:
+        return "text or table"
+    return names[annotation]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+PAGES = {"metrics.md": metrics_markdown, "studies_reference.md": studies_markdown}
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make(), encoding="utf-8")

@@ -1,0 +1,49 @@
+"""The command line: one file per command, each importing what it needs inside its function, so that help is quick."""
+
+import sys
+
+import typer
+
+from gspo_lab import __version__
+from gspo_lab.cli import check, evaluate, export, listing, rebuild, report, run, show
+from gspo_lab.errors import LabError
+
+app = typer.Typer(
+    name="gspo-lab",
+    help="GRPO or GSPO, for my model? Matched, seeded training runs, and a verdict that a sceptic can trust.",
+    epilog="Start with:  gspo-lab run studies/quickstart.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: bool = typer.Option(False, "--version", help="Print the version and leave.", is_eager=True),
+) -> None:
+    if version:
+        typer.echo(f"gspo-lab {__version__}")
+        raise typer.Exit
+
+
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("check", epilog=check.EXAMPLES)(check.check)
+app.command("list", epilog=listing.EXAMPLES)(listing.list_studies)
+app.command("show", epilog=show.EXAMPLES)(show.show)
+app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("export", epilog=export.EXAMPLES)(export.export)
+app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)
+
+
+def main() -> None:
+    """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
+    try:
+        app()
+    except LabError as error:
+        typer.echo(f"gspo-lab: {error}", err=True)
+        for detail in error.details:
+            typer.echo(f"  {detail}", err=True)
+        sys.exit(2)

@@ -1,0 +1,32 @@
+import typer
+
+from gspo_lab.cli.options import Arms, Json, Overrides, Seeds, Steps, StudyFile, names, seed_list
+
+EXAMPLES = (
+    "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
+)
+
+
+def check(
+    study_file: StudyFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    arms: Arms = None,
+    json: Json = False,
+) -> None:
+    """Validate a study without running it, and show what its arms resolve to. Exit code 2 with every mistake named."""
+    from gspo_lab.cli.output import print_json
+    from gspo_lab.study import flat, load_study
+
+    study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
+    if json:
+        print_json(study.resolved())
+        return
+    typer.echo(f"{study.name}: {study.question}")
+    typer.echo(f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs")
+    resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in study.arms.items()}
+    keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
+    for name, settings in resolved.items():
+        differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)
+        typer.echo(f"  {name}: {differs or 'the only arm'}")

@@ -1,0 +1,54 @@
+"""Options that several commands share, so that they look and work alike everywhere."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gspo_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+Runs = Annotated[
+    Path, typer.Option("--runs", envvar="GSPO_LAB_RUNS", help="Folder of runs and of the database lab.db.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+StudyFile = Annotated[Path, typer.Argument(help="A study's TOML file.", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override any setting, e.g. update.learning_rate=3e-4. Repeatable."
+    ),
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds: a count (5) or a list (0,1,7).")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train on.")]
+Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
+Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
+
+RUNS = Path("runs")
+
+
+def evidence_of(runs: Path) -> "Evidence":
+    """The database under `runs`, brought up to date with its run folders; LabError where there is none to bring."""
+    from gspo_lab.store import DATABASE, Evidence, ingest
+
+    if not runs.is_dir():
+        raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
+    ingest(runs)
+    return Evidence.open(runs / DATABASE)
+
+
+def seed_list(text: str | None) -> list[int] | None:
+    """`"3"` -> [0, 1, 2]; `"0,4"` -> [0, 4]."""
+    if text is None:
+        return None
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise LabError(f"--seeds {text}: a count (5) or a list (0,1,7) of whole numbers") from error
+    return list(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
+
+
+def names(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

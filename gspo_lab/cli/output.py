@@ -1,0 +1,47 @@
+"""Tables for people, JSON for scripts."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import typer
+
+
+def print_json(data: Any) -> None:
+    """Sorted, indented JSON; numbers that are not finite become null."""
+    typer.echo(json.dumps(_plain(data), indent=2, sort_keys=True, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | None = None) -> None:
+    """A table of rows with equal keys; numbers to the right, None as a dash."""
+    if not rows:
+        typer.echo(empty)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for key, value in rows[0].items():
+        table.add_column(key, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,13 @@
+import typer
+
+from gspo_lab.cli.options import RUNS, Runs
+
+EXAMPLES = "Example:  gspo-lab rebuild"
+
+
+def rebuild(runs: Runs = RUNS) -> None:
+    """Make the database again from the runs' journals, which are never changed."""
+    from gspo_lab.store import rebuild as rebuild_database
+
+    report = rebuild_database(runs)
+    typer.echo(f"{runs / 'lab.db'}: {report.records:,} records of {report.runs} runs")

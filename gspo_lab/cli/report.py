@@ -1,0 +1,30 @@
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+
+EXAMPLES = "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/"
+
+
+def report(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Studies to report on; the latest if none is named.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="Folder for the report's files.")] = Path("reports"),
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    json: Json = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Render one self-contained HTML file, with its numbers as JSON and its gist as Markdown beside it."""
+    from gspo_lab.report import render, write
+
+    with evidence_of(runs) as evidence:
+        rendered = render(evidence, studies or evidence.studies()[-1:])
+        page = write(rendered, to)[0]
+    typer.echo(rendered.json if json else str(page), nl=not json)
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())

@@ -1,0 +1,66 @@
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gspo_lab.cli.options import RUNS, Arms, Json, Name, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+
+EXAMPLES = (
+    "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
+    "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name my-5-seeds"
+)
+
+
+def run(
+    study_file: StudyFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    arms: Arms = None,
+    name: Name = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
+    reports: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("reports"),
+    json: Json = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
+    from rich.console import Console
+
+    from gspo_lab.cli.output import print_json
+    from gspo_lab.conduct import conduct, plan
+    from gspo_lab.study import load_study
+
+    study = load_study(
+        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
+    )
+    if dry_run:
+        planned = plan(study, runs, jobs=jobs)
+        if json:
+            print_json(planned.to_json())
+        else:
+            typer.echo("\n".join(planned.lines()))
+        return
+
+    def write_report(study_name: str) -> Path:
+        from gspo_lab.report import render, write
+        from gspo_lab.store import DATABASE, Evidence
+
+        with Evidence.open(runs / DATABASE) as evidence:
+            return write(render(evidence, [study_name]), reports)[0]
+
+    console = Console(stderr=json)
+    console.print(f"[bold]{study.name}[/bold]: {study.question}", highlight=False)
+    outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, report=write_report)
+    if json:
+        print_json(outcome.to_json())
+    else:
+        console.print()
+        console.print(outcome.table())
+        for failure in outcome.failures:
+            console.print(failure, style="red", markup=False)
+        console.print(outcome.seen, markup=False)
+        if outcome.report is not None:
+            console.print(f"report: {outcome.report}", markup=False)
+    raise typer.Exit(outcome.exit_code)

@@ -1,0 +1,7 @@
+"""The conduct room: runs a study. It declares it, prepares it, keeps the workers busy and follows their journals."""
+
+from gspo_lab.conduct.plan import Plan, plan
+from gspo_lab.conduct.run import conduct
+from gspo_lab.conduct.summary import ArmResult, Outcome
+
+__all__ = ["ArmResult", "Outcome", "Plan", "conduct", "plan"]

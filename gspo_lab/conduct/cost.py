@@ -1,0 +1,134 @@
+"""Seconds that a run will take: measured where runs like it have been recorded, else guessed from FLOPs."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from gspo_lab.errors import LabError
+from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.study import Settings, flat
+
+COST_KEYS = (
+    *("engine", "device", "model", "routing_replay"),
+    *(f"rollout.{key}" for key in ("prompts_per_step", "group_size", "max_tokens", "sampler", "dtype")),
+    *(f"update.{key}" for key in ("minibatches", "epochs", "old_logprobs", "dtype", "gradient_checkpointing")),
+)
+"""Beside the task, what the time of a step depends on."""
+
+START_SECONDS = 6.0
+"""A worker's start: importing torch and transformers, loading the model."""
+
+CPU_FLOPS, GPU_FLOPS = 4e10, 5e13
+"""Reached by one core at small models, and by one GPU: orders of magnitude, no more."""
+
+EMBEDDED_ACTIVE = {False: 6e5, True: 4e5}
+"""Active parameters of the embedded models, dense and mixture of experts."""
+
+PROMPT_TOKENS = 16
+TOKENS = 48
+"""Where no limit on the response is given: about what an embedded model's task needs."""
+
+
+class Amount(Protocol):
+    """What a run has to do, as far as its time depends on it."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def answers(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`basis` says where the numbers come from."""
+
+    seconds_per_step: float
+    seconds_per_answer: float
+    warm_start_seconds: float
+    basis: str
+
+
+def run_seconds(pace: Pace, amount: Amount) -> float:
+    return START_SECONDS + amount.steps * pace.seconds_per_step + amount.answers * pace.seconds_per_answer
+
+
+def measured_pace(settings: Settings, runs: Path) -> Pace | None:
+    """From recorded runs with the same model, task, rollouts and updates; None where there is none."""
+    wanted = _cost_key(settings.model_dump(mode="json"))
+    steps, samples, names = [], [], []
+    try:
+        with Evidence.open(runs / DATABASE) as evidence:
+            for study in evidence.studies():
+                known = evidence.runs(study)
+                alike = [row.run_id for row in known.itertuples() if _cost_key(json.loads(str(row.settings))) == wanted]
+                if not alike:
+                    continue
+                table = evidence.steps(study, ["seconds_step", "seconds_rollout", "responses"])
+                # A run's first step carries one-off costs.
+                table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(subset=["seconds_step"])
+                if len(table):
+                    steps += list(table["seconds_step"])
+                    samples += list((table["seconds_rollout"] / table["responses"]).dropna())
+                    names.append(study)
+    except LabError:  # no database yet, or one of another version: then nothing is measured
+        return None
+    if not steps:
+        return None
+    per_answer = sum(samples) / len(samples) if samples else 0.0
+    basis = f"measured on {len(steps)} steps of {', '.join(names)}"
+    return Pace(sum(steps) / len(steps), per_answer, _warm_start_seconds(settings, on_gpu=False), basis)
+
+
+def guessed_pace(settings: Settings, *, on_gpu: bool) -> Pace:
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3 passes."""
+    speed = GPU_FLOPS if on_gpu else CPU_FLOPS
+    tokens = PROMPT_TOKENS + (settings.rollout.max_tokens or TOKENS)
+    forward = 2 * active_parameters(settings.model) * tokens / speed
+    responses = settings.rollout.prompts_per_step * settings.rollout.group_size
+    basis = (
+        "guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update 3) "
+        f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
+    )
+    return Pace(
+        responses * forward * (2 + 3 * settings.update.epochs),
+        forward,
+        _warm_start_seconds(settings, on_gpu=on_gpu),
+        basis,
+    )
+
+
+def active_parameters(model: str) -> float:
+    """A rough count: of an embedded model, from a folder's config.json, or from a name such as Qwen3-30B-A3B."""
+    from gspo_lab.models.check import EMBEDDED
+
+    if model in EMBEDDED:
+        return EMBEDDED_ACTIVE[EMBEDDED[model].is_moe]
+    config = Path(model) / "config.json"
+    if config.is_file():
+        return _from_config(json.loads(config.read_text(encoding="utf-8")))
+    sizes = re.findall(r"(\d+(?:\.\d+)?)([BM])\b", model, re.IGNORECASE)
+    units = {"B": 1e9, "M": 1e6}
+    return min((float(size) * units[unit.upper()] for size, unit in sizes), default=1e9)
+
+
+def _from_config(config: Mapping[str, Any]) -> float:
+    """Attention 4 width^2 and three feed-forward matrices a layer, only the experts that a token uses, and the head."""
+    width = config.get("hidden_size", 1024)
+    used = config.get("num_experts_per_tok") or 1
+    inner = config.get("moe_intermediate_size") or config.get("intermediate_size") or 4 * width
+    per_layer = 4 * width**2 + 3 * width * inner * used
+    return float(config.get("num_hidden_layers", 24) * per_layer + config.get("vocab_size", 32000) * width)
+
+
+def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:
+    start = settings.warm_start
+    tokens = start.steps * start.batch_size * (PROMPT_TOKENS + TOKENS)
+    return START_SECONDS + 6 * active_parameters(settings.model) * tokens / (GPU_FLOPS if on_gpu else CPU_FLOPS)
+
+
+def _cost_key(settings: dict[str, Any]) -> dict[str, Any]:
+    known = flat(settings)
+    return {"task": settings.get("task"), **{key: known.get(key) for key in COST_KEYS}}

@@ -1,0 +1,170 @@
+"""study.json: what a study is, written before its first step and held against every later start of it.
+
+A study that has begun may grow by seeds and arms, each noted under "edits"; nothing that its existing runs were made
+with may change, and neither may the rule of its verdict.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab import __version__, journal
+from gspo_lab.errors import LabError
+from gspo_lab.launch.folder import read_whole, write_whole
+from gspo_lab.study import Settings, Study, digest, flat
+from gspo_lab.study.study import reference_bands
+
+STUDY = "study.json"
+ARCHIVE = "_archive"
+RESOLVED = ("name", "question", "seeds", "verdict", "arms")
+"""The part of study.json that `Study.resolved` gives and the digest covers."""
+
+BAND_KEYS = ("objective.clip_low", "objective.clip_high")
+"""With clip = 'calibrated' these come from the pilot, not from the file."""
+
+SHOWN = 4
+
+
+def declare(study: Study, home: Path) -> dict[str, Any]:
+    """Write `home`/study.json, or hold `study` against what it says. Raises LabError where runs would change."""
+    before = read_whole(home / STUDY)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    begun = begun_arms(home)
+    if before is None or not begun:
+        content = {
+            **study.resolved(),
+            "reference_bands": _bands(study),
+            "comment": study.comment,
+            "overrides": list(study.overrides),
+            "created": now,
+            "version": __version__,
+            "edits": [],
+        }
+    else:
+        _refuse_changes(study, before, begun, home)
+        content = _grown(study, before, begun, now)
+    content["digest"] = digest({key: content[key] for key in RESOLVED})
+    if content != before:
+        write_whole(home / STUDY, content)
+    return dict(content)
+
+
+def set_band(home: Path, arm: str, band: tuple[float, float]) -> dict[str, Any]:
+    """Put a calibrated range into study.json, and count everybody's counterfactuals with it; the new content."""
+    content: dict[str, Any] = read_whole(home / STUDY)
+    objective = content["arms"][arm]["settings"]["objective"]
+    objective["clip_low"], objective["clip_high"] = band
+    if not begun_arms(home):  # with runs on the disk the yardstick stays the one they were measured with
+        settings = [Settings.model_validate(entry["settings"]) for entry in content["arms"].values()]
+        content["reference_bands"] = {rule: list(found) for rule, found in reference_bands(settings).items()}
+    content["digest"] = digest({key: content[key] for key in RESOLVED})
+    write_whole(home / STUDY, content)
+    return content
+
+
+def begun_arms(home: Path) -> set[str]:
+    """The arms that have recorded anything."""
+    return {
+        path.parent.parent.name
+        for path in home.glob(f"*/s*/{journal.NAME}")
+        if not path.parent.parent.name.startswith("_") and path.stat().st_size
+    }
+
+
+def archive(folder: Path, runs: Path, name: str) -> Path:
+    """Move `folder` to runs/_archive/<name>-<n>, n counting on from what is there."""
+    taken = [
+        int(found[1])
+        for path in (runs / ARCHIVE).glob(f"{name}-*")
+        if (found := re.fullmatch(re.escape(name) + r"-(\d+)", path.name))
+    ]
+    target = runs / ARCHIVE / f"{name}-{max(taken, default=0) + 1}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(target)
+    return target
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted key -> "old -> new" for two settings; a calibrated range is the pilot's and does not count."""
+    a, b = flat(old), flat(new)
+    calibrated = a.get("objective.clip") == b.get("objective.clip") == "calibrated"
+    return {
+        key: f"{_shown(a.get(key))} -> {_shown(b.get(key))}"
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key) and not (calibrated and key in BAND_KEYS)
+    }
+
+
+def _refuse_changes(study: Study, before: Mapping[str, Any], begun: set[str], home: Path) -> None:
+    changes: dict[str, list[str]] = {}
+    for name in before["arms"]:
+        if name in begun and name in study.arms:
+            old = _validated(before["arms"][name]["settings"], home)
+            new = study.arms[name].settings.model_dump(mode="json")
+            for key, change in differing(old, new).items():
+                changes.setdefault(f"{key}: {change}", []).append(name)
+    verdict = differing(before["verdict"], study.verdict.model_dump(mode="json"))
+    changes |= {f"verdict.{key}: {change}": [] for key, change in verdict.items()}
+    if not changes:
+        return
+    shared = [name for name in study.arms if name in begun]
+    details = [
+        line if not arms or arms == shared else f"{line} (arm {', '.join(arms)})" for line, arms in changes.items()
+    ]
+    keys = list(dict.fromkeys(line.partition(":")[0] for line in changes))
+    shown = ", ".join(keys[:SHOWN]) + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
+    raise LabError(
+        f"{home} holds runs made with other settings ({shown}); start this one beside them with --name NEW, or start "
+        f"over with --fresh, which moves them to {home.parent / ARCHIVE}",
+        details=tuple(details),
+    )
+
+
+def _grown(study: Study, before: Mapping[str, Any], begun: set[str], now: str) -> dict[str, Any]:
+    new = study.resolved()
+    edits = []
+    if seeds := [seed for seed in study.seeds if seed not in before["seeds"]]:
+        edits.append(f"seeds added: {', '.join(map(str, seeds))}")
+    if arms := [name for name in study.arms if name not in before["arms"]]:
+        edits.append(f"arms added: {', '.join(arms)}")
+    arms_now = dict(before["arms"])
+    for name, arm in new["arms"].items():
+        if name in begun:
+            continue
+        changes = differing(before["arms"][name]["settings"], arm["settings"]) if name in before["arms"] else {}
+        edits += [f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()]
+        if changes or name not in before["arms"]:
+            arms_now[name] = arm
+    if new["question"] != before["question"]:
+        edits.append(f"question, was: {before['question']}")
+    return {
+        **before,
+        "question": new["question"],
+        "seeds": [*before["seeds"], *seeds],
+        "arms": arms_now,
+        "edits": [*before["edits"], *({"at": now, "what": what} for what in edits)],
+    }
+
+
+def _validated(settings: Mapping[str, Any], home: Path) -> dict[str, Any]:
+    """Settings of an earlier day with today's keys: those they did not know have their defaults."""
+    try:
+        return Settings.model_validate(settings).model_dump(mode="json")
+    except ValidationError as error:
+        raise LabError(
+            f"{home / STUDY} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
+            "use --name NEW or --fresh"
+        ) from error
+
+
+def _bands(study: Study) -> dict[str, list[float]]:
+    found = reference_bands([arm.settings for arm in study.arms.values()])
+    return {rule: list(band) for rule, band in found.items()}
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else str(value)

@@ -1,0 +1,179 @@
+"""What people see while a study runs: a table that renews itself in a terminal, dated lines anywhere else."""
+
+import heapq
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from gspo_lab.conduct.crew import Ending, Job, View
+from gspo_lab.launch.base import Slot
+
+REDRAW_SECONDS = 1.0
+MOST_ROWS = 24
+LINES_PER_RUN = 10
+LINE_SECONDS = 5.0
+"""A run shorter than this has its first and its last line only."""
+
+
+def open_view(
+    stack: ExitStack, console: Console, title: str, jobs: Sequence[Job], slots: Sequence[Slot], live: bool
+) -> View:
+    """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`."""
+    if live and console.is_terminal:
+        return stack.enter_context(LiveView(console, title, jobs, len(slots)))
+    return LineView(console, jobs, len(slots))
+
+
+class LineView:
+    """One dated line when a run starts, at about every tenth of it, and when it ends."""
+
+    def __init__(self, console: Console, jobs: Sequence[Job], slots: int) -> None:
+        self._console = console
+        self._jobs = jobs
+        self._slots = slots
+        self._told = {job.name: _tenth(job) for job in jobs}
+        self._when: dict[str, float] = {}
+
+    def begin(self, job: Job, slot: Slot) -> None:
+        self._when[job.name] = time.monotonic()
+        at = f" at step {job.watch.progress.step}" if job.watch.progress.step else ""
+        self.say(f"{job.name}: started{at} on {slot.name}")
+
+    def tick(self, now: float) -> None:
+        for job in self._jobs:
+            tenth = _tenth(job)
+            due = job.watch.progress.state == "running" and now - self._when[job.name] >= LINE_SECONDS
+            if due and self._told[job.name] != tenth < LINES_PER_RUN:
+                self._told[job.name] = tenth
+                self._when[job.name] = now
+                left = time_left(self._jobs, self._slots)
+                rest = f"; all: {_duration(left)} left" if left is not None else ""
+                self.say(f"{job.name}: {', '.join(cell for cell in _cells(job) if cell)}{rest}")
+
+    def end(self, ending: Ending) -> None:
+        self.say(ending.line)
+
+    def say(self, text: str) -> None:
+        self._console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveView(AbstractContextManager["LiveView"]):
+    """One row per run: step, reward, clip fraction, steps a minute, time left; the total below."""
+
+    def __init__(self, console: Console, title: str, jobs: Sequence[Job], slots: int) -> None:
+        self._title = title
+        self._jobs = jobs
+        self._slots = slots
+        self._live = Live(console=console, auto_refresh=False)
+        self._drawn = 0.0
+        self._shown: object = None
+
+    def __enter__(self) -> "LiveView":
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._draw()
+        self._live.stop()
+
+    def begin(self, job: Job, slot: Slot) -> None:
+        self._drawn = 0.0
+
+    def tick(self, now: float) -> None:
+        if now - self._drawn >= REDRAW_SECONDS:
+            self._drawn = now
+            shown = [(job.watch.progress.state, job.watch.progress.step) for job in self._jobs]
+            if shown != self._shown:  # drawing is the dearest thing that the conductor does
+                self._shown = shown
+                self._draw()
+
+    def end(self, ending: Ending) -> None:
+        if ending.state == "failed":
+            self.say(ending.line)
+        self._drawn = 0.0
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _draw(self) -> None:
+        table = Table(title=self._title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("run", no_wrap=True)
+        for name in ("step", "reward", "clip", "pace", "left"):
+            table.add_column(name, justify="right", no_wrap=True)
+        rows = _most_telling(self._jobs)
+        for job in rows:
+            table.add_row(job.name, *_columns(job))
+        left = time_left(self._jobs, self._slots)
+        done = sum(job.watch.progress.state == "finished" for job in self._jobs)
+        more = f", {len(self._jobs) - len(rows)} not shown" if len(rows) < len(self._jobs) else ""
+        rest = f", {_duration(left)} left" if left else ""
+        table.caption = f"{done} of {len(self._jobs)} finished{more}{rest}"
+        table.caption_justify = "left"
+        self._live.update(table, refresh=True)
+
+
+def time_left(jobs: Sequence[Job], slots: int) -> float | None:
+    """Seconds until the last job ends, each slot taking the next one when it is free; None before any measurement."""
+    known = [pace for job in jobs if (pace := job.watch.progress.seconds_per_step) is not None]
+    if not known:
+        return None
+    usual = sum(known) / len(known)
+    ends: list[float] = []
+    for state in ("running", "waiting"):
+        for job in jobs:
+            progress = job.watch.progress
+            if progress.state == state:
+                seconds = (progress.seconds_per_step or usual) * max(0, progress.steps - progress.step)
+                free = heapq.heappop(ends) if len(ends) >= slots else 0.0
+                heapq.heappush(ends, free + seconds)
+    return max(ends, default=0.0)
+
+
+def _most_telling(jobs: Sequence[Job]) -> list[Job]:
+    if len(jobs) <= MOST_ROWS:
+        return list(jobs)
+    rank = {"running": 0, "failed": 1, "stopped": 2, "waiting": 3, "finished": 4}
+    chosen = sorted(range(len(jobs)), key=lambda i: (rank.get(jobs[i].watch.progress.state, 5), i))[:MOST_ROWS]
+    return [jobs[i] for i in sorted(chosen)]
+
+
+def _columns(job: Job) -> tuple[str, str, str, str, str]:
+    progress = job.watch.progress
+    pace = progress.seconds_per_step
+    running = progress.state == "running"
+    return (
+        f"{progress.step}/{progress.steps}",
+        "" if progress.reward is None else f"{progress.reward:.3f}",
+        "" if progress.clip is None else f"{progress.clip:.2%}",
+        f"{60 / pace:.1f}/min" if pace and running else "",
+        _duration(pace * (progress.steps - progress.step)) if pace and running else progress.state,
+    )
+
+
+def _cells(job: Job) -> tuple[str, ...]:
+    step, reward, clip, pace, left = _columns(job)
+    return (
+        f"step {step}",
+        reward and f"reward {reward}",
+        clip and f"clipped {clip}",
+        pace and f"{pace.removesuffix('/min')} steps/min",
+        f"{left} left" if pace else "",
+    )
+
+
+def _tenth(job: Job) -> int:
+    progress = job.watch.progress
+    return LINES_PER_RUN * progress.step // progress.steps if progress.steps else 0
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s" if whole < 600 else f"{round(whole / 60)} min"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

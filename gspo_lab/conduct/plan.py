@@ -1,0 +1,183 @@
+"""What a study will cost, before anything is started: `gspo-lab run --dry-run`."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.conduct.cost import Pace, guessed_pace, measured_pace, run_seconds
+from gspo_lab.conduct.declaration import begun_arms
+from gspo_lab.conduct.pilots import calibrated, found_bands, pilot
+from gspo_lab.conduct.prepare import distinct_starts, made_start
+from gspo_lab.launch.folder import standing
+from gspo_lab.launch.local import slots
+from gspo_lab.study import Settings, Study
+from gspo_lab.tasks import build_task
+from gspo_lab.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run as it stands; `state` as in `launch.folder.Standing`."""
+
+    id: str
+    state: str
+    steps_done: int
+    steps: int
+    seconds: float
+    """Estimated, for what is left of it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cost of what is left of a study, except where a field says otherwise."""
+
+    study: str
+    runs: tuple[PlannedRun, ...]
+    workers: int
+    updates_per_step: dict[str, int]
+    """Per arm the optimizer updates on one rollout batch."""
+    responses: int
+    response_tokens_max: int
+    evaluations: int
+    evaluation_answers: int
+    warm_starts: int
+    """Warm starts still to be made."""
+    pilots: tuple[str, ...]
+    """Arms whose clip range is still to be calibrated."""
+    seconds: float
+    basis: str
+    """What `seconds` rests on: measured runs, or a guess and its formula."""
+
+    @property
+    def finished(self) -> int:
+        return sum(run.state == "finished" for run in self.runs)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "finished": self.finished}
+
+    def lines(self) -> list[str]:
+        """For people, one fact a line."""
+        updates = set(self.updates_per_step.values())
+        per_arm = ", ".join(f"{arm} {count}" for arm, count in self.updates_per_step.items())
+        left = len(self.runs) - self.finished
+        return [
+            f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on {self.workers} workers",
+            *(f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}" for run in self.runs if run.steps_done),
+            f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
+            f"rollouts: {self.responses:,} responses, at most {self.response_tokens_max:,} tokens",
+            f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
+            f"warm starts to make: {self.warm_starts}",
+            f"pilots to run: {', '.join(self.pilots) or 'none'}",
+            f"time: about {_rounded(self.seconds)} ({self.basis})",
+        ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run, or the rest of it, has to do."""
+
+    steps: int
+    responses: int
+    response_tokens_max: int
+    evaluations: int
+    answers: int
+    answer_tokens_max: int
+
+
+def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
+    """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing."""
+    settings = next(iter(study.arms.values())).settings
+    places = slots(settings.device, jobs)
+    tasks = _Tasks(study.path.parent.resolve())
+    home = runs / study.name
+    bands, begun = found_bands(study, home), begun_arms(home)
+    waiting = [pilot(study, arm) for arm in calibrated(study) if arm.name not in bands and arm.name not in begun]
+    on_gpu = places[0].name.startswith("gpu")
+    paces: dict[str, Pace] = {
+        arm.name: measured_pace(arm.settings, runs) or guessed_pace(arm.settings, on_gpu=on_gpu)
+        for arm in study.arms.values()
+    }
+    planned, left = [], []
+    for run in study.runs():
+        stands = standing(run.folder(runs))
+        done = min(stands.steps, run.settings.steps)
+        rest = tasks.work(run.settings, 0 if stands.state == "new" else done)
+        if stands.finished:
+            rest = Work(0, 0, 0, 0, 0, 0)
+        seconds = run_seconds(paces[run.arm], rest) if not stands.finished else 0.0
+        planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
+        left.append(rest)
+    needy = [run for run, stands in zip(study.runs(), planned, strict=True) if stands.state != "finished"]
+    starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if made_start(folder) is None]
+    stages = [
+        [paces[run.arm].warm_start_seconds for run in starts],
+        [run_seconds(paces[run.arm], tasks.work(run.settings, 0)) for run in waiting],
+        [run.seconds for run in planned if run.seconds],
+    ]
+    return Plan(
+        study=study.name,
+        runs=tuple(planned),
+        workers=len(places),
+        updates_per_step={
+            name: arm.settings.update.minibatches * arm.settings.update.epochs for name, arm in study.arms.items()
+        },
+        responses=sum(work.responses for work in left),
+        response_tokens_max=sum(work.response_tokens_max for work in left),
+        evaluations=sum(work.evaluations for work in left),
+        evaluation_answers=sum(work.answers for work in left),
+        warm_starts=len(starts),
+        pilots=tuple(run.arm for run in waiting),
+        seconds=sum(_makespan(stage, len(places)) for stage in stages),
+        basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
+    )
+
+
+class _Tasks:
+    """The study's tasks, each built once, and the work that settings make of them."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self._built: dict[str, Task] = {}
+
+    def work(self, settings: Settings, done: int) -> Work:
+        rollout = settings.rollout
+        steps = settings.steps - done
+        responses = steps * rollout.prompts_per_step * rollout.group_size
+        limit = rollout.max_tokens or self._task(settings.task).max_tokens
+        evaluations = answers = answer_tokens = 0
+        for bench in settings.bench:
+            task = self._task(bench.task or settings.task)
+            available = len(task.problems("held-out"))
+            times = len([at for at in evaluated_steps(settings.steps, bench.every) if at > done or done == 0])
+            asked = times * min(bench.problems or available, available) * bench.samples
+            evaluations += times
+            answers += asked
+            answer_tokens += asked * (bench.max_tokens or task.max_tokens)
+        return Work(steps, responses, responses * limit, evaluations, answers, answer_tokens)
+
+    def _task(self, table: Any) -> Task:
+        key = repr((table.name, sorted(table.options.items(), key=repr)))
+        if key not in self._built:
+            self._built[key] = build_task(table.name, table.options, self._base)
+        return self._built[key]
+
+
+def evaluated_steps(steps: int, every: int) -> list[int]:
+    """The moments at which a benchmark is asked: the start, every `every` steps, and the end."""
+    return sorted({0, *range(every, steps + 1, every), steps})
+
+
+def _makespan(seconds: Sequence[float], workers: int) -> float:
+    """When the last job ends if each worker takes the next one when it is free."""
+    ends = [0.0] * workers
+    for one in seconds:
+        heapq.heapreplace(ends, ends[0] + one)
+    return max(ends)
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

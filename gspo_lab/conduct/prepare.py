@@ -1,0 +1,111 @@
+"""What must be right and ready before a study's first step: models, tasks, warm starts, and a run.json for each run."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.conduct.crew import Job
+from gspo_lab.conduct.watch import StartWatch
+from gspo_lab.errors import LabError
+from gspo_lab.launch.folder import MADE, RUN, WARM_START, read_whole, write_whole
+from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.study import Run, Study, digest
+from gspo_lab.tasks import build_task, task_key
+
+STARTS = "_starts"
+"""The folder under runs/ with the warm starts, made once and shared by all studies; GSPO_LAB_CACHE names another.
+
+It lies beside the runs because every machine that shares those needs it too.
+"""
+
+SHARED_SEED = 0
+"""The seed of a warm start that all of a study's seeds share."""
+
+
+def check(study: Study) -> None:
+    """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError."""
+    base = study.path.parent.resolve()
+    tables = [table for arm in study.arms.values() for table in _tasks(arm.settings)]
+    for name, options in {digest([name, options]): (name, options) for name, options in tables}.values():
+        build_task(name, options, base)
+    for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
+        check_model(model)
+    for arm in study.arms.values():
+        if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
+            raise LabError(
+                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
+                f"study; use warm_start.steps = 0 with '{arm.settings.model}'"
+            )
+        if arm.settings.routing_replay != "none" and is_moe(arm.settings.model) is False:
+            raise LabError(
+                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
+                "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
+            )
+
+
+def needs_start(model: str) -> bool:
+    """Embedded models are made, even with 0 steps; all others start from their checkpoint as it is."""
+    return model in EMBEDDED
+
+
+def start_folder(run: Run, runs: Path) -> Path:
+    """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
+    wish = _wish(run, runs)
+    del wish["base"]  # where the task's files lie; what is in them is part of the task's key
+    return Path(wish["cache"]) / "jobs" / digest(wish)[:16]
+
+
+def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[Path, Run]:
+    """Each warm start's folder, with a run that needs it."""
+    return {start_folder(run, runs): run for run in wanted if needs_start(run.settings.model)}
+
+
+def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Job]:
+    """A job for each warm start that does not exist yet."""
+    jobs = []
+    for folder, run in distinct_starts(wanted, runs).items():
+        if made_start(folder) is None:
+            write_whole(folder / WARM_START, _wish(run, runs))
+            seed = f" seed {run.seed}" if run.settings.warm_start.per_seed else ""
+            jobs.append(Job(f"warm start {run.settings.model}{seed}", folder, StartWatch(folder)))
+    return jobs
+
+
+def made_start(folder: Path) -> Path | None:
+    """The warm start that was made for `folder`, if it is still there."""
+    made = read_whole(folder / MADE)
+    path = Path(made["path"]) if made else None
+    return path if path is not None and path.exists() else None
+
+
+def write_run(run: Run, runs: Path) -> Path:
+    """Write run.json, with the model's folder that the run starts from; the run's folder."""
+    folder = run.folder(runs)
+    data = run.to_json()
+    if needs_start(run.settings.model):
+        start = made_start(start_folder(run, runs))
+        if start is None:
+            raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
+        data["warm_start"] = str(start)
+    if read_whole(folder / RUN) != data:
+        write_whole(folder / RUN, data)
+    return folder
+
+
+def _wish(run: Run, runs: Path) -> dict[str, Any]:
+    settings = run.settings
+    return {
+        "model": settings.model,
+        "task": {"name": settings.task.name, "options": settings.task.options},
+        "task_key": task_key(settings.task.name, settings.task.options, Path(run.base)),
+        "warm_start": settings.warm_start.model_dump(mode="json"),
+        "seed": run.seed if settings.warm_start.per_seed else SHARED_SEED,
+        "base": run.base,
+        "cache": str(Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()),
+    }
+
+
+def _tasks(settings: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    tables = [settings.task, *(bench.task for bench in settings.bench if bench.task is not None)]
+    return [(table.name, table.options) for table in tables]

@@ -1,0 +1,174 @@
+"""conduct: from a study to its finished runs.
+
+    lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs ─> outcome
+                                                           └──── one crew of workers ────┘
+    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view
+
+Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gspo_lab.conduct.crew import Ending, Interrupts, Job, work_off
+from gspo_lab.conduct.declaration import archive, begun_arms, declare, set_band
+from gspo_lab.conduct.live import open_view
+from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
+from gspo_lab.conduct.prepare import check, starts_to_make, write_run
+from gspo_lab.conduct.summary import Outcome, outcome
+from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.errors import LabError
+from gspo_lab.launch.base import Launcher, Slot
+from gspo_lab.launch.folder import LOCK, standing
+from gspo_lab.launch.local import LocalPool
+from gspo_lab.launch.lock import held, holder
+from gspo_lab.store import DATABASE, ingest
+from gspo_lab.study import Run, Study
+
+CONDUCTOR_LOCK = ".conductor"
+INGEST_SECONDS = 0.5
+
+
+def conduct(
+    study: Study,
+    runs: Path,
+    *,
+    jobs: int | None = None,
+    console: Console,
+    fresh: bool = False,
+    live: bool = True,
+    report: Callable[[str], object] | None = None,
+) -> Outcome:
+    """Run what is left of `study` under the folder `runs` and say what was seen.
+
+    `fresh` moves the study's former runs to runs/_archive. `report` is called with the study's name when everything is
+    in the database, unless an interrupt ended the work. Raises LabError for what keeps the first step from being made.
+    """
+    launcher = LocalPool(jobs)
+    slots = launcher.slots(next(iter(study.arms.values())).settings.device)
+    with ExitStack() as stack:
+        home = _take(study, runs, fresh, stack)
+        interrupts = stack.enter_context(Interrupts())
+        crew = Crew(study, runs, console, live, launcher, slots, interrupts)
+        _through_the_stages(study, runs, home, crew)
+        crew.ingest()
+    found = outcome(study, runs / DATABASE, crew.endings, interrupted=interrupts.count > 0)
+    if interrupts.count:
+        console.print("stopped; the same command goes on where this ended", markup=False)
+    elif report is not None and any(result.finished for result in found.arms):
+        found = replace(found, report=report(study.name))
+    return found
+
+
+@dataclass
+class Crew:
+    """The workers of one study: puts jobs on slots, shows them, and takes their journals into the database."""
+
+    study: Study
+    runs: Path
+    console: Console
+    live: bool
+    launcher: Launcher
+    slots: Sequence[Slot]
+    interrupts: Interrupts
+    endings: list[Ending] = field(default_factory=list)
+    _ingested: float = 0.0
+    _behind: bool = False
+    _trouble: str | None = None
+
+    def work(self, title: str, jobs: Sequence[Job]) -> bool:
+        """Work the jobs off; whether all of them finished."""
+        if self.interrupts.count:
+            return False
+        if not jobs:
+            return True
+        with ExitStack() as stack:
+            view = open_view(stack, self.console, title, jobs, self.slots, self.live)
+            endings = work_off(jobs, self.launcher, self.slots, view, self.interrupts, self._follow)
+        self.endings += endings
+        return len(endings) == len(jobs) and all(ending.state == "finished" for ending in endings)
+
+    def ingest(self) -> None:
+        """Take everything that the journals hold into the database."""
+        ingest(self.runs)
+        self._ingested = time.monotonic()
+        self._behind = False
+
+    def _follow(self, news: bool) -> None:
+        self._behind |= news
+        if self._behind and time.monotonic() - self._ingested >= INGEST_SECONDS:
+            try:
+                self.ingest()
+            except LabError as error:
+                # The journals are the truth: training goes on, and the last ingest tells if the trouble stays.
+                self._ingested = time.monotonic()
+                if self._trouble != str(error):
+                    self._trouble = str(error)
+                    self.console.print(f"the database is behind: {error}", markup=False)
+
+
+def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:
+    check(study)
+    begun = begun_arms(home)
+    declaration = declare(study, home)
+    pilots = {
+        arm.name: pilot(study, arm)
+        for arm in calibrated(study)
+        if arm.name not in begun and arm.name not in found_bands(study, home)
+    }
+    left = [run for run in study.runs() if not standing(run.folder(runs)).finished]
+    if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
+        return
+    pilot_jobs = [job for run in pilots.values() if (job := pilot_job(run, runs)) is not None]
+    for run in pilots.values():
+        write_run(run, runs)
+    if not crew.work(f"{study.name}: pilots", pilot_jobs):
+        return
+    for name, run in pilots.items():
+        low, high = calibrate(study.arms[name], run, runs, home)
+        crew.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
+    for name, band in found_bands(study, home).items():
+        if name not in begun:
+            declaration = set_band(home, name, band)
+    wanted = {run.id for run in left}
+    jobs = []
+    for run in declared_runs(study, declaration):
+        if run.id in wanted:
+            folder = write_run(run, runs)
+            jobs.append(Job(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
+    skipped = len(study.runs()) - len(jobs)
+    crew.work(study.name + (f" ({skipped} finished before)" if skipped else ""), jobs)
+
+
+def declared_runs(study: Study, declaration: dict[str, Any]) -> list[Run]:
+    """The study's runs with the ranges and the yardstick that are declared in study.json."""
+    arms = {}
+    for name, arm in study.arms.items():
+        declared = declaration["arms"][name]["settings"]["objective"]
+        band = {"clip_low": declared["clip_low"], "clip_high": declared["clip_high"]}
+        objective = arm.settings.objective.model_copy(update=band)
+        arms[name] = replace(arm, settings=arm.settings.model_copy(update={"objective": objective}))
+    bands = {rule: (low, high) for rule, (low, high) in declaration["reference_bands"].items()}
+    return [replace(run, reference_bands=bands) for run in replace(study, arms=arms).runs()]
+
+
+def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:
+    """The study's folder, locked for this conductor; an empty one with `fresh`."""
+    home = runs / study.name
+    refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
+    if fresh and home.exists():
+        with held(home / CONDUCTOR_LOCK, refusal):
+            for lock in home.glob(f"**/{LOCK}"):
+                if (process := holder(lock)) is not None:
+                    raise LabError(
+                        f"--fresh: {lock.parent} still has a worker (process {process}); wait until it leaves"
+                    )
+            archive(home, runs, study.name)
+    stack.enter_context(held(home / CONDUCTOR_LOCK, refusal))
+    return home

@@ -1,0 +1,91 @@
+"""How far a worker is, read from what it leaves in its folder: nothing is asked of the worker itself."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gspo_lab import journal
+from gspo_lab.launch.folder import MADE, PROGRESS, WARM_START, read_whole, standing
+
+
+@dataclass
+class Progress:
+    """What is known of one job. `reward` and `clip` are those of its last step; times are of a monotonic clock."""
+
+    steps: int
+    step: int = 0
+    reward: float | None = None
+    clip: float | None = None
+    state: str = "waiting"
+    first: tuple[float, int] | None = field(default=None, repr=False)
+    last: tuple[float, int] | None = field(default=None, repr=False)
+
+    def mark(self, now: float, step: int) -> None:
+        self.step = step
+        self.last = (now, step)
+        if self.first is None or step < self.first[1]:
+            self.first = self.last
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Wall clock between the steps seen, evaluations and checkpoints included; None before the second."""
+        if self.first is None or self.last is None or self.last[1] <= self.first[1]:
+            return None
+        return (self.last[0] - self.first[0]) / (self.last[1] - self.first[1])
+
+
+class Watch(Protocol):
+    progress: Progress
+
+    def look(self, now: float) -> bool:
+        """Read what is new; whether anything was."""
+        ...
+
+
+class RunWatch:
+    """Follows a run's journal from its present end."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.path = folder / journal.NAME
+        stands = standing(folder)
+        self.progress = Progress(steps, stands.steps, state="finished" if stands.finished else "waiting")
+        self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
+        self._clips: list[float] = []
+
+    def look(self, now: float) -> bool:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size == self._size:
+            return False
+        self._size = size
+        records, self._offset = journal.read(self.path, self._offset)
+        for record in records:
+            self._take(record, now)
+        return bool(records)
+
+    def _take(self, record: dict[str, Any], now: float) -> None:
+        if record.get("kind") == "update" and record.get("clip_fraction_tokens") is not None:
+            self._clips.append(record["clip_fraction_tokens"])
+        elif record.get("kind") == "step":
+            self.progress.reward = record.get("reward_mean")
+            self.progress.clip = sum(self._clips) / len(self._clips) if self._clips else None
+            self._clips.clear()
+            self.progress.mark(now, record["step"] + 1)
+        elif record.get("kind") == "status" and record["state"] == "started":
+            self._clips.clear()
+            self.progress.mark(now, record["step"])
+
+
+class StartWatch:
+    """Follows the making of a warm start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.progress = Progress(read_whole(folder / WARM_START)["warm_start"]["steps"])
+
+    def look(self, now: float) -> bool:
+        found = read_whole(self.folder / PROGRESS)
+        step = self.progress.steps if (self.folder / MADE).is_file() else found["step"] if found else 0
+        if step == self.progress.step:
+            return False
+        self.progress.mark(now, step)
+        return True

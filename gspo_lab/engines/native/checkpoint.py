@@ -1,0 +1,40 @@
+"""A run's state on disk: one file to go on from, replaced in one move, and the final model as a Hugging Face folder."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESUME = "resume.pt"
+
+
+def save(folder: Path, state: dict[str, Any]) -> None:
+    """Replace the checkpoint that the run would go on from; a death on the way leaves the one before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / (RESUME + ".new")
+    with new.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / RESUME)
+
+
+def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
+    """The state to go on from, or None at the very start."""
+    path = folder / RESUME
+    if not path.exists():
+        return None
+    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    return state
+
+
+def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
+    """The model as `folder/final`, which `AutoModelForCausalLM` reads; it exists only once it is whole."""
+    new, final = folder / "final.new", folder / "final"
+    for path in (new, final):
+        shutil.rmtree(path, ignore_errors=True)
+    model.save_pretrained(new)
+    tokenizer.save_pretrained(new)
+    new.rename(final)

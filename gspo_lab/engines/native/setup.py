@@ -1,0 +1,135 @@
+"""Everything a run needs before its first step: models, sampler, tasks, optimizer, put together from its settings."""
+
+import copy
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gspo_lab.engines.native.policy import Policy
+from gspo_lab.engines.native.update import Updater
+from gspo_lab.errors import LabError
+from gspo_lab.models.embedded import param_counts
+from gspo_lab.models.load import load_model
+from gspo_lab.objectives import ObjectiveSettings
+from gspo_lab.registry import look_up
+from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
+from gspo_lab.study import Run
+from gspo_lab.tasks import build_task
+from gspo_lab.tasks.base import Task
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a loop works with. `start` is the model as it was loaded: the same object as the policy's."""
+
+    policy: Policy
+    updater: Updater
+    reference: Policy | None
+    sampler: Sampler
+    sampling: Sampling
+    sampler_model: Any
+    tokenizer: Any
+    task: Task
+    bench_tasks: dict[str, Task]
+    device: torch.device
+    active_parameters: int
+
+    @property
+    def start(self) -> Any:
+        return self.policy.model
+
+    @property
+    def sampler_differs(self) -> bool:
+        """Whether the sampler computes with other weights' precision than the trainer, so that routes may differ."""
+        return self.sampler_model is not self.policy.model
+
+    def refresh_sampler(self) -> None:
+        """Give the sampler the policy's weights, where it has a copy of its own."""
+        if self.sampler_differs:
+            with torch.no_grad():
+                for mine, theirs in zip(self.sampler_model.parameters(), self.policy.model.parameters(), strict=True):
+                    mine.copy_(theirs)
+
+
+def set_up(run: Run, warm_start: Path | None) -> Parts:
+    """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
+    settings = run.settings
+    device = _device(settings.device)
+    if device.type == "cpu":
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.manual_seed(run.seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    base = Path(run.base)
+    task = build_task(settings.task.name, settings.task.options, base)
+    model, tokenizer = load_model(settings.model, dtype="float32", device=str(device), checkpoint=warm_start)
+    if settings.update.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+
+    def policy_of(model: Any) -> Policy:
+        return Policy(
+            model,
+            temperature=settings.rollout.temperature,
+            dtype=settings.update.dtype,
+            microbatch_tokens=settings.update.microbatch_tokens,
+        )
+
+    policy = policy_of(model)
+    if settings.routing_replay != "none" and policy.routers is None:
+        raise LabError(f"routing_replay = '{settings.routing_replay}': the model '{settings.model}' has no experts")
+    reference = None
+    if settings.objective.kl_coef > 0:
+        reference = policy_of(copy.deepcopy(model).requires_grad_(False))
+    sampler_model = model
+    if settings.rollout.dtype != "float32":
+        sampler_model = copy.deepcopy(model).to(torch.bfloat16).requires_grad_(False)
+    update = settings.update
+    updater = Updater(
+        policy,
+        objective_settings(run),
+        learning_rate=update.learning_rate,
+        warmup_updates=update.warmup_updates,
+        betas=(update.adam_beta1, update.adam_beta2),
+        weight_decay=update.weight_decay,
+        max_grad_norm=update.max_grad_norm,
+        bands=run.reference_bands,
+        replay=settings.routing_replay,
+        sampler_is_old=update.old_logprobs == "sampler",
+    )
+    rollout = settings.rollout
+    return Parts(
+        policy=policy,
+        updater=updater,
+        reference=reference,
+        sampler=look_up("sampler", rollout.sampler, SAMPLERS, base)(sampler_model, tokenizer),
+        sampling=Sampling(
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            max_tokens=rollout.max_tokens or task.max_tokens,
+            stop=task.stop if rollout.stop is None else tuple(rollout.stop),
+        ),
+        sampler_model=sampler_model,
+        tokenizer=tokenizer,
+        task=task,
+        bench_tasks={
+            bench.name: task if bench.task is None else build_task(bench.task.name, bench.task.options, base)
+            for bench in settings.bench
+        },
+        device=device,
+        active_parameters=param_counts(model)[1],
+    )
+
+
+def objective_settings(run: Run) -> ObjectiveSettings:
+    """The run's objective as the mathematics reads it."""
+    table = run.settings.objective
+    return ObjectiveSettings(**{f.name: getattr(table, f.name) for f in fields(ObjectiveSettings)})
+
+
+def _device(wanted: str) -> torch.device:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise LabError("device = 'cuda': torch sees no GPU here; use device = 'auto' or 'cpu'")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

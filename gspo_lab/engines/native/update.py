@@ -1,0 +1,191 @@
+"""One optimizer update on one mini-batch: forward and backward part by part, then a step, then what is recorded of it.
+
+Shapes as in experience.py; M rows of a mini-batch.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gspo_lab.engines.native.experience import Experience, Part, of_part, parts
+from gspo_lab.engines.native.policy import Evaluated, Policy, keep_routes
+from gspo_lab.models.routing import expert_change, load_cv
+from gspo_lab.objectives import Batch, ObjectiveSettings, ratio_measures, response_detail, surrogate
+from gspo_lab.records import UpdateRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """Which update this is, on which rows, and what of the old policy is still to be found out on the way."""
+
+    step: int
+    index: int
+    rows: Tensor
+    fresh: bool
+    """The current policy is still the old one, and nobody has evaluated it on these rows: this forward pass does."""
+
+
+class Updater:
+    """The optimizer, its learning rate and the objective of one run."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        objective: ObjectiveSettings,
+        *,
+        learning_rate: float,
+        warmup_updates: int,
+        betas: tuple[float, float],
+        weight_decay: float,
+        max_grad_norm: float,
+        bands: dict[str, tuple[float, float]],
+        replay: str,
+        sampler_is_old: bool,
+    ) -> None:
+        self.policy = policy
+        self.objective = objective
+        self.updates = 0
+        self._rate = learning_rate
+        self._warmup = warmup_updates
+        self._max_grad_norm = max_grad_norm
+        self._bands = bands
+        self._replay = replay
+        self._sampler_is_old = sampler_is_old
+        self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self._parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, foreach=True
+        )
+
+    def update(
+        self, experience: Experience, minibatch: Minibatch, *, detail: bool, token_detail: bool
+    ) -> tuple[UpdateRecord, float]:
+        """Train on one mini-batch. Returns its record and the seconds that routing replay took."""
+        started = time.perf_counter()
+        rows = minibatch.rows
+        mask_MT = experience.mask_NT[rows]
+        log_ratio_MT = torch.zeros_like(experience.adv_NT[rows])
+        clipped_MT = torch.zeros_like(mask_MT)
+        natural: list[tuple[Part, Evaluated]] = []
+        loss = kl_sum = 0.0
+        seconds_replay = 0.0
+        place_of_row = {row: place for place, row in enumerate(rows.tolist())}
+        self.optimizer.zero_grad(set_to_none=True)
+        for part in parts(experience, rows, self.policy.microbatch_tokens):
+            outcome: list[Any] = []
+
+            def backward(logp_BT: Tensor, part: Part = part, outcome: list[Any] = outcome) -> None:
+                if minibatch.fresh:
+                    experience.old_logp_NT[part.rows, : part.length] = logp_BT.detach()
+                out = surrogate(logp_BT, self._batch(experience, part, mask_MT), self.objective)
+                out.loss.backward()  # type: ignore[no-untyped-call]
+                outcome.append(out)
+
+            seen = self.policy.evaluate(
+                part, replay_BSLK=self._routes(experience, part, minibatch), entropy=minibatch.fresh, backward=backward
+            )
+            seconds_replay += seen.seconds_replay
+            out = outcome[0]
+            if minibatch.fresh and seen.entropy_BT is not None:
+                experience.entropy_NT[part.rows, : part.length] = seen.entropy_BT
+            if minibatch.fresh and seen.natural_BSLK is not None:
+                keep_routes(experience, part, seen.natural_BSLK)
+            places = torch.tensor([place_of_row[row] for row in part.rows.tolist()], device=rows.device)
+            log_ratio_MT[places, : part.length] = out.log_ratio_BT
+            clipped_MT[places, : part.length] = out.clipped_BT
+            loss += float(out.loss.detach())
+            kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
+            natural.append((part, seen))
+
+        router_norm = self._router_norm()
+        rate = self._rate * min(1.0, (self.updates + 1) / max(self._warmup, 1))
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm, foreach=True))
+        finite = math.isfinite(grad_norm) and math.isfinite(loss)
+        if finite:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+        self.updates += 1
+        seconds = time.perf_counter() - started
+
+        adv_MT = experience.adv_NT[rows]
+        fields = ratio_measures(log_ratio_MT, mask_MT, adv_MT, self.objective, self._bands)
+        fields |= self._routing_fields(experience, minibatch, natural)
+        if detail:
+            fields["response_detail"] = response_detail(log_ratio_MT, mask_MT, adv_MT, clipped_MT, tokens=token_detail)
+        record = UpdateRecord(
+            step=minibatch.step,
+            minibatch=minibatch.index,
+            loss=loss,
+            kl=kl_sum / fields["response_tokens"] if self.objective.kl_coef > 0 else None,
+            grad_norm=grad_norm,
+            router_grad_norm=router_norm,
+            learning_rate=rate,
+            nonfinite=int(not finite),
+            seconds=seconds,
+            **fields,
+        )
+        return record, seconds_replay
+
+    def _batch(self, experience: Experience, part: Part, mask_MT: Tensor) -> Batch:
+        rows, length = part.rows, part.length
+        old = experience.sampler_logp_NT if self._sampler_is_old else experience.old_logp_NT
+        reference = experience.ref_logp_NT
+        return Batch(
+            mask_BT=part.mask_BT,
+            adv_BT=experience.adv_NT[rows, :length],
+            old_logp_BT=old[rows, :length],
+            responses=len(mask_MT),
+            tokens=int(mask_MT.sum()),
+            ref_logp_BT=None if reference is None else reference[rows, :length],
+        )
+
+    def _routes(self, experience: Experience, part: Part, minibatch: Minibatch) -> Tensor | None:
+        """The experts to replay: the sampler's (R3), the old policy's (R2), or none.
+
+        On a fresh mini-batch the old policy is the current one: its own choice *is* the recorded one.
+        """
+        if self._replay == "rollout":
+            assert experience.rollout_routes_NSLK is not None
+            return of_part(experience.rollout_routes_NSLK, part)
+        if self._replay == "old-policy" and not minibatch.fresh:
+            assert experience.natural_NSLK is not None
+            return of_part(experience.natural_NSLK, part)
+        return None
+
+    def _router_norm(self) -> float | None:
+        if self.policy.routers is None:
+            return None
+        grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]
+        return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else 0.0
+
+    def _routing_fields(
+        self, experience: Experience, minibatch: Minibatch, natural: Sequence[tuple[Part, Evaluated]]
+    ) -> dict[str, Any]:
+        """Expert change against the old policy at input positions that predict response tokens, and router health."""
+        routers = self.policy.routers
+        if routers is None or experience.natural_NSLK is None:
+            return {}
+        old, new, entropy = [], [], []
+        for part, seen in natural:
+            assert seen.natural_BSLK is not None
+            assert seen.router_entropy_BSL is not None
+            length = part.length
+            at_BT = part.mask_BT  # the last `length` input positions are those that predict the response tokens
+            old.append(of_part(experience.natural_NSLK, part)[:, -length:][at_BT])
+            new.append(seen.natural_BSLK[:, -length:][at_BT])
+            entropy.append(seen.router_entropy_BSL[:, -length:][at_BT])
+        old_N1LK, new_N1LK = torch.cat(old)[:, None], torch.cat(new)[:, None]
+        everywhere = torch.ones(new_N1LK.shape[:2], dtype=torch.bool, device=new_N1LK.device)
+        layers_L, any_layer = expert_change(old_N1LK, new_N1LK, everywhere)
+        return {
+            "expert_change": float(layers_L.mean()),
+            "expert_change_layers": [round(float(value), 7) for value in layers_L],
+            "expert_change_any_tokens": float(any_layer),
+            "router_entropy": float(torch.cat(entropy).mean()),
+            "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
+        }

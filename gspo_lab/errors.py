@@ -1,0 +1,19 @@
+"""What the user can fix: one line that says what is wrong, where, and what to do. The command line exits with 2."""
+
+
+class LabError(Exception):
+    """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions and keep their traceback.
+
+    The message is one line: what, where, what to do. Several mistakes found at once go in `details`, one line each.
+    """
+
+    def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class MissingExtra(LabError):
+    """An optional package is needed and absent."""
+
+    def __init__(self, package: str, extra: str, why: str) -> None:
+        super().__init__(f"{why} needs the package {package}: pip install 'gspo-lab[{extra}]'")

@@ -1,0 +1,89 @@
+"""What lies in a worker's folder beside its journal, and where a run stands by the end of its journal."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab import journal
+
+RUN = "run.json"
+"""A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""
+WARM_START = "warm_start.json"
+"""A warm start to make: model, task, settings, seed, base and cache."""
+PROGRESS = "progress.json"
+"""How far a warm start is: {"step": done, "steps": of}."""
+MADE = "made.json"
+"""The warm start's result: {"path": the model's folder}."""
+LOCK = "lock"
+LOG = "log.txt"
+
+FIRST_LOOK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`state`: new (nothing recorded), interrupted (ended without a word), started, stopped, finished or failed."""
+
+    state: str
+    steps: int
+    message: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+
+def standing(folder: Path) -> Standing:
+    """Where the run in `folder` stands, whatever the journal's length. `started` or `interrupted` may be at work."""
+    path = folder / journal.NAME
+    size = path.stat().st_size if path.exists() else 0
+    look = FIRST_LOOK_BYTES
+    while size:
+        found = _from_end(path, max(0, size - look))
+        if found is not None:
+            return found
+        if look >= size:
+            break
+        look *= 8
+    return Standing("new", 0)
+
+
+def _from_end(path: Path, start: int) -> Standing | None:
+    """What the lines behind byte `start` tell; None where they say too little."""
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read().split(b"\n")
+    # The first piece may be the end of a line that began before `start`.
+    records = [record for line in lines[1 if start else 0 :] if (record := _parsed(line)) is not None]
+    for back, record in enumerate(reversed(records)):
+        if record["kind"] == "step":
+            return Standing("interrupted", record["step"] + 1)
+        if record["kind"] == "status":
+            return Standing(record["state"] if back == 0 else "interrupted", record["step"], record.get("message"))
+    return None
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "kind" in record else None
+
+
+def write_whole(path: Path, data: Any) -> None:
+    """Write JSON so that a reader finds the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_whole(path: Path) -> Any:
+    """The JSON of `write_whole`; None where there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,149 @@
+"""Workers on this machine: one per GPU, or one per CPU core with one thread each.
+
+A study's runs are independent, so whole runs in parallel keep all cores busy where threads inside a small model
+cannot; and with one thread everywhere, a run's numbers do not depend on how many runs there are beside it.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.base import Slot
+from gspo_lab.launch.folder import LOG
+
+CONDUCTOR = "GSPO_LAB_CONDUCTOR"
+"""Environment variable with the process id whose end means that nobody waits for the worker any more."""
+
+SAME_EVERYWHERE = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # cuBLAS is deterministic only with a fixed workspace
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+@dataclass(frozen=True)
+class LocalPool:
+    """The local launcher. `jobs`: how many workers at once; None: GSPO_LAB_JOBS, or else one per GPU or core."""
+
+    jobs: int | None = None
+
+    def slots(self, device: str) -> list[Slot]:
+        return slots(device, self.jobs)
+
+    def start(self, folder: Path, slot: Slot) -> "LocalProcess":
+        return start(folder, slot)
+
+
+def slots(device: str, jobs: int | None = None) -> list[Slot]:
+    """The places for workers here. More jobs than GPUs share them in turn; raises LabError for cuda without a GPU."""
+    gpus = visible_gpus() if device in ("auto", "cuda") else []
+    if device == "cuda" and not gpus:
+        raise LabError("device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'")
+    if gpus and (device == "cuda" or torch_knows_cuda()):
+        names = [f"gpu {gpu}" for gpu in gpus]
+        visible = gpus
+    else:
+        names = [f"core {core}" for core in range(cores())]
+        visible = [""]
+    count = jobs if jobs is not None else _jobs_wanted(len(names))
+    if count < 1:
+        raise LabError(f"jobs = {count}: at least one worker is needed")
+    return [
+        Slot(names[i % len(names)], {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": visible[i % len(visible)]})
+        for i in range(count)
+    ]
+
+
+def start(folder: Path, slot: Slot) -> "LocalProcess":
+    """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor."""
+    with (folder / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gspo_lab.worker", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **slot.environment, CONDUCTOR: str(os.getpid())},
+            process_group=0,
+        )
+    return LocalProcess(process)
+
+
+@dataclass(frozen=True)
+class LocalProcess:
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def stop(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def cores() -> int:
+    """CPU cores that this process may use: its affinity, and a container's quota where there is one."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        allowed = min(allowed, max(1, int(quota) // int(period)))  # no quota reads "max": a ValueError
+    return allowed
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES may name, one GPU or MIG slice each; found without importing torch."""
+    present = _gpus_present()
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or not present:
+        return present
+    return [name for entry in chosen.split(",") if (name := entry.strip()) not in ("", "-1")]
+
+
+def _gpus_present() -> list[str]:
+    if shutil.which("nvidia-smi"):
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+        slices = re.findall(r"^\s+MIG .*\(UUID: (\S+)\)", listed.stdout, re.MULTILINE)
+        gpus = re.findall(r"^GPU (\d+):", listed.stdout, re.MULTILINE)
+        if slices or gpus:
+            return slices or gpus
+    proc = Path("/proc/driver/nvidia/gpus")
+    return [str(i) for i in range(len(list(proc.iterdir())))] if proc.is_dir() else []
+
+
+def torch_knows_cuda() -> bool:
+    """Whether the installed torch was built with CUDA, by its version file: importing it takes seconds."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    version = Path(spec.origin).with_name("version.py")
+    return version.is_file() and re.search(r"^cuda\b.*=\s*'", version.read_text(), re.MULTILINE) is not None
+
+
+def _jobs_wanted(default: int) -> int:
+    text = os.environ.get("GSPO_LAB_JOBS", "").strip()
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise LabError(f"GSPO_LAB_JOBS={text}: a whole number of workers is needed") from None

@@ -1,0 +1,124 @@
+"""What can be said of a model before any compute, and without torch: is it there, and is it a mixture of experts?"""
+
+import difflib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.errors import LabError
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A model that is built, not downloaded: random weights from a seed, a byte-level tokenizer."""
+
+    family: str
+    """The `model_type` of the transformers classes that it is made of."""
+    is_moe: bool
+    about: str
+
+
+EMBEDDED = {
+    "tiny-qwen3": Embedded("qwen3", False, "Qwen3, 4 layers, width 128, 0.6 M parameters"),
+    "tiny-qwen3-moe": Embedded(
+        "qwen3_moe", True, "Qwen3-MoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)"
+    ),
+    "tiny-olmoe": Embedded(
+        "olmoe", True, "OLMoE, the same trunk, 16 experts, 2 per token, 1.8 M parameters (0.4 M active)"
+    ),
+}
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""The files of which `from_pretrained` wants one; an index names the shards beside it."""
+
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""How families call the number of routed experts in config.json."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
+
+
+def check_model(name: str) -> None:
+    """LabError where `name` cannot be loaded and that can be seen without loading it or asking the network.
+
+    An embedded name is good; a folder needs config.json and whole weights; anything else must look like a Hub id and,
+    where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
+    """
+    if name in EMBEDDED:
+        return
+    folder = Path(name).expanduser()
+    if name.strip() and folder.is_dir():
+        _check_weights(folder, read_config(folder))
+        return
+    embedded = ", ".join(EMBEDDED)
+    if folder.is_file():
+        raise LabError(f"the model '{name}' is a file; give the folder that holds config.json and the weights")
+    if not _HUB_ID.fullmatch(name):
+        raise LabError(f"no model folder '{name}'; give an embedded model ({embedded}), a folder, or a Hub id")
+    near = difflib.get_close_matches(name, list(EMBEDDED), n=1)
+    if "/" not in name and near:
+        raise LabError(f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}")
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    if offline and not (_hub_cache() / ("models--" + name.replace("/", "--"))).is_dir():
+        raise LabError(
+            f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the Hub's cache"
+            f" {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"
+        )
+
+
+def is_moe(name: str) -> bool | None:
+    """Whether the model is a mixture of experts; None where that is unknown before loading (a Hub id).
+
+    LabError where `name` is a folder without a readable config.json.
+    """
+    if name in EMBEDDED:
+        return EMBEDDED[name].is_moe
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return None
+    config = read_config(folder)
+    return any(
+        isinstance(part.get(key), int) and part[key] > 1
+        for part in (config, config.get("text_config") or {})
+        for key in EXPERT_COUNTS
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A model folder's config.json, or LabError."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise LabError(f"no config.json in the model folder {folder}; is it the folder that save_pretrained wrote?")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
+    if not isinstance(config, dict):
+        raise LabError(f"{path} holds no JSON object; a transformers configuration is one")
+    return config
+
+
+def _check_weights(folder: Path, config: dict[str, Any]) -> None:
+    if "model_type" not in config:
+        raise LabError(f"{folder / 'config.json'} names no model_type; a transformers model's configuration does")
+    found = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
+    if found is None:
+        raise LabError(f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a .bin")
+    if found.name.endswith(".index.json"):
+        try:
+            shards = set(json.loads(found.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise LabError(f"{found} cannot be read as an index of weight files; save or download it again") from error
+        missing = sorted(shard for shard in shards if not (folder / shard).is_file())
+        if missing:
+            raise LabError(f"{len(missing)} of {len(shards)} weight files are missing in {folder}, first {missing[0]}")
+
+
+def _hub_cache() -> Path:
+    """Where huggingface_hub keeps downloads, by its own environment variables."""
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"]).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("HF_HOME", f"{cache}/huggingface")).expanduser() / "hub"

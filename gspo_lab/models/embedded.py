@@ -1,0 +1,135 @@
+"""Models that come with the lab: transformers' own classes at a size that a laptop trains in minutes."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED, EXPERT_COUNTS
+from gspo_lab.models.tokenizer import EOS_ID, MAX_POSITIONS, PAD_ID, VOCABULARY
+from gspo_lab.registry import nearest
+
+EXPERTS_IMPLEMENTATION = "grouped_mm"
+"""On a CPU, "eager" takes 12 to 18 % longer in decoding and no less in training; "batched_mm" 30 times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The size of an embedded model; the last three matter to a mixture of experts only.
+
+    A dense feed-forward layer is 2 x width wide, an expert width / 2.
+    """
+
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    kv_heads: int = 2
+    experts: int = 16
+    experts_per_token: int = 2
+
+
+_CLASSES: dict[str, tuple[Any, Any]] = {
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
+    "olmoe": (OlmoeConfig, OlmoeForCausalLM),
+}
+
+
+def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
+    """The transformers configuration of an embedded model; `overrides` are fields of `Shape`."""
+    if name not in EMBEDDED:
+        raise LabError(f"no embedded model '{name}'{nearest(name, EMBEDDED)}; embedded: {', '.join(EMBEDDED)}")
+    shape = _shape(overrides or {})
+    trunk = {
+        "vocab_size": VOCABULARY,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": None,
+        "eos_token_id": EOS_ID,
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": MAX_POSITIONS,
+        "tie_word_embeddings": True,
+        "attention_dropout": 0.0,
+    }
+    routed = {
+        "num_experts": shape.experts,
+        "num_experts_per_tok": shape.experts_per_token,
+        "experts_implementation": EXPERTS_IMPLEMENTATION,
+    }
+    family = EMBEDDED[name].family
+    if family == "qwen3":
+        return Qwen3Config(**trunk, head_dim=shape.width // shape.heads, intermediate_size=2 * shape.width)
+    if family == "qwen3_moe":
+        return Qwen3MoeConfig(
+            **trunk,
+            **routed,
+            head_dim=shape.width // shape.heads,
+            intermediate_size=2 * shape.width,
+            moe_intermediate_size=shape.width // 2,
+            norm_topk_prob=True,
+        )
+    # As in the released OLMoE, gate weights are not divided by their sum.
+    return OlmoeConfig(**trunk, **routed, intermediate_size=shape.width // 2, norm_topk_prob=False)
+
+
+def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> Any:
+    """The embedded model `name` on the CPU, in float32, with the weights that `seed` draws.
+
+    The global random state is as before. `overrides` are fields of `Shape`: `build("tiny-qwen3", 0, {"layers": 2})`.
+    """
+    settings = config(name, overrides)
+    with torch.random.fork_rng(devices=[]):
+        # torch.manual_seed would seed the accelerators as well, which fork_rng was told to leave alone.
+        torch.default_generator.manual_seed(seed)
+        model = _CLASSES[EMBEDDED[name].family][1](settings)
+    return model.eval()
+
+
+def param_counts(model_or_config: Any) -> tuple[int, int]:
+    """`(total, active)` parameters of a transformers causal language model or its configuration.
+
+    Active are those that one token is computed with: of the routed experts only its top-k; everything else in full,
+    the embedding table included. Equal for a dense model. Tied parameters count once.
+    """
+    model = model_or_config
+    if not isinstance(model, torch.nn.Module):
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(model_or_config)
+    text: Any = model.config.get_text_config()
+    experts = next((count for key in EXPERT_COUNTS if (count := getattr(text, key, None))), None)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    if experts is None:
+        return total, total
+    # Families name routed experts ".experts."; shared ones, which every token uses, ".shared_expert(s).".
+    routed = sum(parameter.numel() for name, parameter in model.named_parameters() if ".experts." in name)
+    return total, total - routed + routed * int(text.num_experts_per_tok) // experts
+
+
+def _shape(overrides: Mapping[str, int]) -> Shape:
+    known = asdict(Shape())
+    for key, value in overrides.items():
+        if key not in known:
+            raise LabError(f"an embedded model has no '{key}'{nearest(key, known)}; it has {', '.join(known)}")
+        if value < 1:
+            raise LabError(f"an embedded model's {key} = {value}: at least 1 is wanted")
+    shape = replace(Shape(), **overrides)
+    if shape.width % (2 * shape.heads):
+        raise LabError(f"width = {shape.width} cannot be split into {shape.heads} heads of even width")
+    if shape.heads % shape.kv_heads:
+        raise LabError(f"heads = {shape.heads} is no multiple of kv_heads = {shape.kv_heads}")
+    if shape.experts_per_token > shape.experts:
+        raise LabError(f"experts_per_token = {shape.experts_per_token} is more than experts = {shape.experts}")
+    return shape

@@ -1,0 +1,175 @@
+"""From a model's name to the model and its tokenizer, and the digests that prove which they are."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED, check_model
+from gspo_lab.models.embedded import build
+from gspo_lab.models.tokenizer import byte_tokenizer
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "spiece.model")
+"""Without one of these in a folder, transformers may make up a tokenizer with an empty vocabulary."""
+
+
+def load_model(
+    name: str,
+    *,
+    dtype: Literal["float32", "bfloat16"],
+    device: str,
+    checkpoint: Path | None = None,
+    seed: int = 0,
+) -> tuple[Any, Any]:
+    """`(model, tokenizer)` of an embedded name, a local folder or a Hub id; the model in eval mode on `device`.
+
+    `checkpoint` is a folder saved from a model called `name`: both are then read from there. `seed` draws the weights
+    of an embedded model without checkpoint. The tokenizer has a pad token, the model's generation_config an end of
+    sequence where either of the two knows one. LabError for whatever is missing, broken, unknown or incomplete: a
+    model some of whose weights would be random is never returned.
+    """
+    if checkpoint is None and name in EMBEDDED:
+        model, tokenizer = build(name, seed).to(getattr(torch, dtype)), byte_tokenizer()
+    else:
+        source = name if checkpoint is None else str(checkpoint)
+        if checkpoint is not None and not checkpoint.is_dir():
+            raise LabError(f"no checkpoint folder {checkpoint} for the model '{name}'")
+        check_model(source)
+        folder = Path(source).expanduser()
+        with quiet():
+            # The cheapest first: a wrong name or tokenizer is known before gigabytes are read.
+            source = str(folder) if folder.is_dir() else source
+            settings = _load_config(source)
+            tokenizer = _load_tokenizer(source)
+            model = _load_weights(source, settings, getattr(torch, dtype))
+    _settle_special_tokens(name, model, tokenizer)
+    return model.to(device).eval(), tokenizer
+
+
+def encode_prompt(tokenizer: Any, text: str) -> list[int]:
+    """The ids that a model is given for a prompt: a user's turn where there is a chat template, else the plain text.
+
+    Plain text begins as the tokenizer begins every text (with <bos>, for some) and never ends with the end of sequence.
+    """
+    try:
+        if getattr(tokenizer, "chat_template", None):
+            turn = [{"role": "user", "content": text}]
+            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
+        else:
+            ids = tokenizer.encode(text)
+            if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+                ids = ids[:-1]
+    except (TypeError, UnicodeEncodeError) as error:
+        raise LabError(f"the prompt {text[:40]!a} is no Unicode text (a lone surrogate?) and has no tokens") from error
+    if not ids:
+        raise LabError("an empty prompt has no tokens: a model needs at least one to begin with")
+    return [int(token) for token in ids]
+
+
+def weights_digest(model: torch.nn.Module) -> str:
+    """sha256 over every tensor of the state dict, by name: name, dtype, shape and bytes. The device does not matter."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """sha256 over what decides text <-> ids: vocabulary, rules and special tokens, whatever folder it came from."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    if backend is not None:
+        # How the last call padded and truncated is kept there too, and is no property of the tokenizer.
+        rules.pop("padding", None)
+        rules.pop("truncation", None)
+    special = {str(role): str(token) for role, token in tokenizer.special_tokens_map.items()}
+    split = bool(getattr(tokenizer, "split_special_tokens", False))
+    return _sha256(json.dumps([rules, special, split], sort_keys=True))
+
+
+def chat_template_digest(tokenizer: Any) -> str | None:
+    """sha256 of the chat template; None where there is none."""
+    template = getattr(tokenizer, "chat_template", None)
+    return _sha256(json.dumps(template, sort_keys=True)) if template else None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers without progress bars and load reports: what they warn of is checked here, and is an error."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _load_config(source: str) -> Any:
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:  # strict configurations, the Hub and the network each raise their own
+        if isinstance(error, OSError) and not Path(source).is_dir():
+            raise LabError(
+                f"the model '{source}' is neither embedded ({', '.join(EMBEDDED)}), nor a folder here, nor on the Hub"
+                f" or in its cache: {_first_line(error)}"
+            ) from error
+        raise LabError(f"the configuration of the model '{source}' cannot be used: {_first_line(error)}") from error
+
+
+def _load_tokenizer(source: str) -> Any:
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        raise LabError(f"no tokenizer in the model folder {folder}; copy the one the model was trained with there")
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+    except Exception as error:  # tokenizers raises bare Exception
+        raise LabError(f"the tokenizer of the model '{source}' cannot be loaded: {_first_line(error)}") from error
+
+
+def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
+    if type(settings) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise LabError(f"the model '{source}' is a {settings.model_type}, which is no causal language model")
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
+        )
+    except Exception as error:  # safetensors, pickle and transformers each raise their own
+        raise LabError(f"the weights of the model '{source}' cannot be loaded: {_first_line(error)}") from error
+    lacking = sorted(report["missing_keys"])
+    if lacking:
+        raise LabError(f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}")
+    return model
+
+
+def _settle_special_tokens(name: str, model: Any, tokenizer: Any) -> None:
+    ids = tokenizer.get_vocab().values()
+    rows = model.get_input_embeddings().weight.shape[0]
+    if max(ids, default=-1) >= rows:
+        raise LabError(
+            f"the tokenizer of '{name}' has token {max(ids)}, the model embeds {rows}: they do not belong together"
+        )
+    if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token is None:
+            raise LabError(f"the tokenizer of '{name}' has neither a pad nor an eos token: batches cannot be padded")
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.generation_config.eos_token_id is None:
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,28 @@
+"""From rewards to advantages. Shapes: P prompts, G responses to each."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EPSILON = 1e-6
+"""Added to every standard deviation, as verl does; the papers do not say. Standard deviations divide by n - 1."""
+
+
+def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
+    """[P, G] advantages from [P, G] rewards; a group whose rewards are all equal has exactly 0.
+
+    `group-mean-std`: (r - mean) / (std + 1e-6), arXiv 2402.03300; `group-mean`: r - mean, 2503.20783;
+    `leave-one-out`: r - mean of the others = G/(G-1) (r - mean), 2402.14740; `batch-std`: r - group mean, divided by
+    the batch's standard deviation of that, 2501.03262 (the "-baseline" variant).
+    """
+    group_size = reward_PG.shape[1]
+    equal_P1 = reward_PG.amax(dim=1, keepdim=True) == reward_PG.amin(dim=1, keepdim=True)
+    centred_PG = (reward_PG - reward_PG.mean(dim=1, keepdim=True)).masked_fill(equal_P1, 0.0)
+    if how == "group-mean":
+        return centred_PG
+    if how == "leave-one-out":
+        return centred_PG * (group_size / (group_size - 1))
+    if how == "batch-std":
+        return centred_PG / (centred_PG.std() + EPSILON)
+    return centred_PG / (reward_PG.std(dim=1, keepdim=True) + EPSILON)

@@ -1,0 +1,49 @@
+"""A clip range found from data: the range that would have clipped a wished share of what a pilot saw."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.presets import RULES, Level
+
+LEAST = 50
+"""Fewer values than this on one side give no usable quantile."""
+
+
+def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: float) -> tuple[float, float]:
+    """(clip_low, clip_high) such that `target` of the pilot's active tokens (or responses) would have been clipped.
+
+    `details` are `response_detail` records (with token log-ratios) of mini-batches >= 1. For each sign of the
+    advantage apart, the bound is the (1 - target) quantile of sign(A) * log r, over tokens (level "token") or
+    responses: the policy moves log r along with A, so the two sides are not alike and no formula replaces the count.
+    """
+    moves: dict[int, list[float]] = {1: [], -1: []}
+    for detail in details:
+        for index, advantage in enumerate(detail["advantage"]):
+            if advantage == 0:
+                continue
+            sign = 1 if advantage > 0 else -1
+            if RULES[level] == "grpo":
+                moves[sign] += [sign * value for value in detail["log_ratios"][index]]
+            elif detail["length"][index]:
+                moves[sign].append(sign * detail["sum_log_ratio"][index] / detail["length"][index])
+    high = _quantile(moves[1], 1 - target, "positive")
+    low = _quantile(moves[-1], 1 - target, "negative")
+    return 1 - math.exp(-low), math.exp(high) - 1
+
+
+def _quantile(values: list[float], level: float, sign: str) -> float:
+    if len(values) < LEAST:
+        raise LabError(
+            f"clip = 'calibrated': the pilot saw only {len(values)} values with a {sign} advantage, {LEAST} are needed; "
+            "use more prompts per step or a warm start that is neither always right nor always wrong"
+        )
+    ordered = sorted(values)
+    found = ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
+    if found <= 0:
+        raise LabError(
+            f"clip = 'calibrated': at least {1 - level:.0%} of the pilot's moves with a {sign} advantage are needed "
+            "along its sign, and fewer were; lower clip_target or give clip_low and clip_high"
+        )
+    return found

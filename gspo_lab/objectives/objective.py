@@ -1,0 +1,123 @@
+"""The clipped surrogate objectives. GRPO, GSPO and GSPO-token differ in one line: which log-ratio a token carries.
+
+Shapes: B responses, T response tokens (padded), 1 a kept dimension. Everything is [B, T] whatever the settings say:
+a sequence's ratio is spread over its tokens. Only tensor methods are used, so this room imports without torch.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gspo_lab.objectives.presets import ObjectiveSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an objective reads: a mini-batch, or some rows of one.
+
+    `mask_BT` is True at response tokens. `adv_BT` holds the advantages, `old_logp_BT` the old policy's log-probs and
+    `ref_logp_BT` the starting model's (only with a KL term), each 0 where the mask is False. `responses` and `tokens`
+    count the *whole* mini-batch, so that the losses of its parts add up to the loss of the whole.
+    """
+
+    mask_BT: "Tensor"
+    adv_BT: "Tensor"
+    old_logp_BT: "Tensor"
+    responses: int
+    tokens: int
+    ref_logp_BT: "Tensor | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surrogate:
+    """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
+
+    `log_ratio_BT` is l_t, `ratio_BT` the ratio used (1 where A = 0), `clipped_BT` where the clip binds, `dual_clipped_BT` where the
+    dual clip does, `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL term).
+    """
+
+    loss: "Tensor"
+    log_ratio_BT: "Tensor"
+    ratio_BT: "Tensor"
+    clipped_BT: "Tensor"
+    dual_clipped_BT: "Tensor"
+    kl_sum: "Tensor | None" = None
+
+
+def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> Surrogate:
+    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`.
+
+    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default
+    aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token).
+    """
+    mask_BT, adv_BT = batch.mask_BT, batch.adv_BT
+    log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~mask_BT, 0.0)
+    log_r_BT = importance_log_ratio(log_ratio_BT, mask_BT, settings.importance_sampling_level)
+    # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
+    active_BT = mask_BT & (adv_BT != 0)
+    ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).exp()
+
+    clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+    term_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
+    dual_BT = mask_BT & False
+    if settings.dual_clip is not None:
+        dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT > settings.dual_clip)
+        term_BT = term_BT.where(~dual_BT, settings.dual_clip * adv_BT)
+
+    kl_sum = None
+    if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
+        d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
+        kl_BT = d_BT.exp() - d_BT - 1  # k3 of http://joschu.net/blog/kl-approx.html
+        term_BT = term_BT - settings.kl_coef * kl_BT
+        kl_sum = kl_BT.detach().sum()
+
+    return Surrogate(
+        loss=-aggregate(term_BT, batch, settings),
+        log_ratio_BT=log_ratio_BT.detach(),
+        ratio_BT=ratio_BT.detach(),
+        clipped_BT=binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high),
+        dual_clipped_BT=dual_BT,
+        kl_sum=kl_sum,
+    )
+
+
+def importance_log_ratio(log_ratio_BT: "Tensor", mask_BT: "Tensor", level: str) -> "Tensor":
+    """log r from l_t (0 off the mask): l_t itself, or its mean over the response, spread over the tokens."""
+    if level == "token":
+        return log_ratio_BT
+    mean_BT = sequence_mean(log_ratio_BT, mask_BT)
+    if level == "sequence":
+        return mean_BT
+    # GSPO-token: the sequence's value, the token's gradient (eq. 14).
+    return (mean_BT - log_ratio_BT).detach() + log_ratio_BT
+
+
+def sequence_mean(x_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
+    """The mean of `x_BT` over each response's tokens, spread over the row; `x_BT` must be 0 off the mask."""
+    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    return (x_BT.sum(dim=1, keepdim=True) / length_B1).expand_as(x_BT)
+
+
+def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "Tensor":
+    """One number from token terms (0 off the mask), with the denominators of the whole mini-batch.
+
+    `seq-mean-token-mean` is both papers'; `token-mean` is DAPO's (2503.14476 eq. 8); `constant` is Dr. GRPO's
+    (2503.20783). A response without tokens counts as a response whose term is 0.
+    """
+    how = settings.aggregation
+    if how == "token-mean":
+        return term_BT.sum() / max(batch.tokens, 1)
+    if how == "seq-mean-token-mean":
+        return sequence_mean(term_BT, batch.mask_BT)[:, 0].sum() / batch.responses
+    if how == "seq-mean-token-sum":
+        return term_BT.sum() / batch.responses
+    return term_BT.sum() / (batch.responses * settings.aggregation_constant)
+
+
+def binds(ratio_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor", clip_low: float, clip_high: float) -> "Tensor":
+    """Where the clip takes the gradient: above the range with A > 0, below it with A < 0; never with A = 0."""
+    high_BT = (adv_BT > 0) & (ratio_BT > 1 + clip_high)
+    low_BT = (adv_BT < 0) & (ratio_BT < 1 - clip_low)
+    return mask_BT & (high_BT | low_BT)

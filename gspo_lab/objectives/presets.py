@@ -1,0 +1,48 @@
+"""What an objective is made of, and the papers' named combinations. The fields are the TOML keys of an arm."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Level = Literal["token", "sequence", "sequence-token"]
+Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
+Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std"]
+Clip = Literal["fixed", "calibrated"]
+
+
+def _key(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveSettings:
+    """The orthogonal settings of a clipped policy-gradient objective (see docs/objectives.md for the formulas)."""
+
+    importance_sampling_level: Level = _key("token", "one importance ratio per token, per response, or GSPO-token's")
+    clip: Clip = _key(
+        "fixed", "'calibrated': clip_low and clip_high are found by a pilot and frozen before the first step"
+    )
+    clip_low: float = _key(0.2, "the ratio is clipped at 1 - clip_low")
+    clip_high: float = _key(0.27, "the ratio is clipped at 1 + clip_high")
+    clip_target: float = _key(0.15, "with clip = 'calibrated': share of active tokens to clip on mini-batches >= 1")
+    dual_clip: float | None = _key(
+        None, "caps the ratio at this value (> 1) where the advantage is negative; unset: no cap"
+    )
+    aggregation: Aggregation = _key("seq-mean-token-mean", "how token terms become one loss")
+    aggregation_constant: float = _key(
+        1024.0, "with aggregation = 'constant': token terms are summed and divided by responses x this"
+    )
+    advantage: Advantage = _key("group-mean-std", "how rewards become advantages")
+    kl_coef: float = _key(0.0, "weight of the k3 estimate of KL(policy, starting model)")
+
+
+PRESETS: dict[str, ObjectiveSettings] = {
+    # arXiv 2402.03300 as restated in 2507.18071 eq. 2; range of the GSPO paper's GRPO arm (v2, section 5.1)
+    "grpo": ObjectiveSettings(importance_sampling_level="token", clip_low=0.2, clip_high=0.27),
+    # arXiv 2507.18071 eq. 5-7
+    "gspo": ObjectiveSettings(importance_sampling_level="sequence", clip_low=3e-4, clip_high=4e-4),
+    # arXiv 2507.18071 eq. 13-14
+    "gspo-token": ObjectiveSettings(importance_sampling_level="sequence-token", clip_low=3e-4, clip_high=4e-4),
+}
+
+RULES: dict[Level, str] = {level: "grpo" if level == "token" else "gspo" for level in get_args(Level)}
+"""Which of the two rules a level follows: what its clip range means and which counterfactual is 'the other rule'."""

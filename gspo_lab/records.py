@@ -1,0 +1,263 @@
+"""What crosses the wall between a worker and everything else: four records, and nothing besides.
+
+An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
+column of its table under the same name, and its unit and meaning (below, once) become `docs/metrics.md`, the table
+`metrics` of the database and the captions of the report. None means "not measured" and is NULL everywhere; it is never 0.
+
+Symbols (arXiv 2507.18071): l_t = log pi_theta(y_t) - log pi_old(y_t), w_t = exp(l_t), s = exp(mean_t l_t) of a
+response, r = the ratio an arm really uses (w_t, or s spread over its tokens), A = advantage, m = response mask,
+binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 never binds.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
+"""The nine quantiles of every recorded distribution."""
+
+BAND_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""The factors on a clip range at which `band_counts` counts what would bind."""
+
+
+def metric(unit: str, meaning: str, default: Any = None) -> Any:
+    """A recorded number: its unit and its definition, kept beside the field."""
+    return field(default=default, metadata={"unit": unit, "meaning": meaning})
+
+
+def _key(meaning: str) -> Any:
+    return field(metadata={"unit": "-", "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One rollout batch, sampled, graded and trained on. Made by an engine after the step's last update.
+
+    `StepRecord(step=3, reward_mean=0.41, prompts=32, responses=256, ...)`
+    """
+
+    kind: ClassVar[str] = "step"
+    table: ClassVar[str] = "steps"
+
+    step: int = _key("index of the rollout batch, from 0")
+    prompts: int = metric("prompts", "prompts sampled for in this step")
+    responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
+    reward_mean: float | None = metric("reward", "mean reward over the step's responses")
+    reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
+    zero_variance_groups: float | None = metric("share of groups", "groups whose rewards are all equal, so A = 0")
+    response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
+    response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
+    response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
+    grader_errors: int | None = metric("responses", "responses that the grader failed on; they train with reward 0")
+    truncated_responses: float | None = metric("share of responses", "responses cut at the token limit")
+    entropy: float | None = metric(
+        "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"
+    )
+    mismatch_k1: float | None = metric("nats/token", "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed")
+    mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
+    mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
+    mismatch_abs_max: float | None = metric("nats", "largest |d|")
+    mismatch_outside_2: float | None = metric("share of tokens", "tokens with exp(d) outside [1/2, 2]")
+    route_gap: float | None = metric(
+        "share of experts", "1 - overlap/k of the sampler's and the trainer's experts, same weights; MoE only"
+    )
+    prompts_total: int | None = metric("prompts", "prompts sampled for so far")
+    tokens_sampled_total: int | None = metric("tokens", "response tokens sampled so far")
+    tokens_trained_total: int | None = metric("tokens", "response tokens trained on so far, counted once an epoch")
+    updates_total: int | None = metric("updates", "optimizer updates so far")
+    flops_total: float | None = metric(
+        "FLOP",
+        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass",
+    )
+    replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")
+    prompt_digest: str | None = metric("-", "rolling sha256 of the ordered prompt ids up to and with this step")
+    rollout_digest: str | None = metric(
+        "-", "sha256 of this step's sampled token ids; equal in two runs that sampled the same text"
+    )
+    logprob_digest: str | None = metric("-", "sha256 of this step's sampler log-probs, bit for bit")
+    seconds_rollout: float | None = metric("s", "sampling")
+    seconds_grade: float | None = metric("s", "grading")
+    seconds_old_logprobs: float | None = metric("s", "the old policy's forward passes")
+    seconds_update: float | None = metric("s", "all optimizer updates of the step")
+    seconds_replay: float | None = metric(
+        "s", "inside the routers' replay: swapping the experts and computing their weights again; MoE only"
+    )
+    seconds_record: float | None = metric("s", "making and writing records of the step before this one")
+    seconds_step: float | None = metric("s", "the whole step, evaluation and checkpoint left out")
+    device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
+    peak_memory_bytes: int | None = metric("bytes", "peak device memory in this step; not measured on a CPU")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRecord:
+    """One optimizer update on one mini-batch. Made by an engine; `minibatch` counts from 0 in every rollout batch.
+
+    `UpdateRecord(step=3, minibatch=1, clip_fraction_tokens=0.31, would_clip_fraction_tokens_grpo=0.004, ...)`
+    """
+
+    kind: ClassVar[str] = "update"
+    table: ClassVar[str] = "updates"
+
+    step: int = _key("index of the rollout batch, from 0")
+    minibatch: int = _key("index of the update within its rollout batch, from 0 (counted on through the epochs)")
+    loss: float | None = metric("-", "the objective's loss on the mini-batch")
+    kl: float | None = metric("nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0")
+    grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
+    learning_rate: float | None = metric("-", "learning rate of this update")
+    nonfinite: int | None = metric(
+        "0 or 1", "1 if the loss or the gradient was not finite; the update was then skipped"
+    )
+    responses: int | None = metric("responses", "responses in the mini-batch")
+    response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
+    active_tokens: int | None = metric("tokens", "response tokens with A != 0")
+    clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
+    clip_fraction_tokens: float | None = metric("share of response tokens", "the headline: sum m * binds / sum m")
+    clip_fraction_tokens_high: float | None = metric("share of response tokens", "the part of the headline with A > 0")
+    clip_fraction_tokens_low: float | None = metric("share of response tokens", "the part of the headline with A < 0")
+    clip_fraction_active_tokens: float | None = metric("share of active tokens", "sum m * binds / sum m * (A != 0)")
+    clip_fraction_responses: float | None = metric(
+        "share of responses", "mean over responses of the response's own clipped share of tokens"
+    )
+    clip_any_responses: float | None = metric("share of responses", "responses with at least one binding token")
+    would_clip_fraction_tokens_grpo: float | None = metric(
+        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with r = w_t and GRPO's range"
+    )
+    would_clip_fraction_tokens_gspo: float | None = metric(
+        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with r = s and GSPO's range"
+    )
+    dual_clip_fraction_tokens: float | None = metric(
+        "share of response tokens", "tokens capped by the dual clip, never part of the headline; only with dual_clip"
+    )
+    effective_fraction_tokens: float | None = metric("share of response tokens", "tokens with a non-zero gradient")
+    log_ratio_std_tokens: float | None = metric("nats", "standard deviation of l_t over response tokens")
+    log_ratio_std_responses: float | None = metric("nats", "standard deviation of log s over responses")
+    log_ratio_max_abs: float | None = metric("nats", "largest |l_t|")
+    log_ratio_quantiles_tokens: list[float] | None = metric(
+        "nats", "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t over response tokens (JSON)"
+    )
+    log_ratio_quantiles_responses: list[float] | None = metric(
+        "nats", "the same quantiles of log s over responses (JSON)"
+    )
+    ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")
+    ess_tokens: float | None = metric("share of tokens", "effective sample size (sum w)^2 / (n sum w^2) over tokens")
+    ess_responses: float | None = metric("share of responses", "the same with s over responses")
+    chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens")
+    chi2_responses: float | None = metric("-", "mean(s^2) - 1 over responses")
+    stale_k1: float | None = metric("nats/token", "mean of -l_t over response tokens; signed")
+    stale_k3: float | None = metric("nats/token", "mean of exp(l_t) - 1 - l_t over response tokens")
+    expert_change: float | None = metric(
+        "share of experts",
+        "1 - overlap/k of the router's natural top-k, old policy vs now, mean over layers and tokens; MoE only",
+    )
+    expert_change_layers: list[float] | None = metric(
+        "share of experts", "expert_change per MoE layer, first to last (JSON)"
+    )
+    expert_change_any_tokens: float | None = metric(
+        "share of tokens", "response tokens whose natural experts changed in at least one layer; MoE only"
+    )
+    router_entropy: float | None = metric("nats", "mean entropy of the router's softmax over experts; MoE only")
+    expert_load_cv: float | None = metric(
+        "-", "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only"
+    )
+    router_grad_norm: float | None = metric("-", "L2 norm of the router weights' gradient before clipping; MoE only")
+    band_counts: dict[str, dict[str, list[int]]] | None = metric(
+        "tokens",
+        "per rule (grpo, gspo) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's reference "
+        "range x 1/4, 1/2, 1, 2, 4 (JSON)",
+    )
+    response_detail: dict[str, list[Any]] | None = metric(
+        "-",
+        "per response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, clipped tokens "
+        "(JSON); every record.detail_every steps; with record.token_detail also every l_t of each response",
+    )
+    seconds: float | None = metric("s", "this update: forward, backward and optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRecord:
+    """One response to one problem, whole: a benchmark's answer, or a training rollout at the declared rate.
+
+    `AnswerRecord(step=40, bench="addition", problem="add3-held-17", sample=0, text="...", tokens=22, reward=1.0, ...)`
+    Scores are computed from these rows, never stored in their place.
+    """
+
+    kind: ClassVar[str] = "answer"
+    table: ClassVar[str] = "answers"
+
+    step: int = _key("rollout batches trained on before this answer was sampled; 0 is the starting model")
+    bench: str = _key("the benchmark's name, or 'rollout' for a training response")
+    problem: str = _key("the problem's id")
+    sample: int = _key("index of the answer among those to the same problem")
+    prompt: str | None = metric("-", "the text that was asked, as the model saw it")
+    text: str | None = metric("-", "the response as text")
+    tokens: int | None = metric("tokens", "response length, end-of-sequence token included")
+    truncated: int | None = metric("0 or 1", "1 if the response was cut at the token limit")
+    extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
+    reference: str | None = metric("-", "the right answer")
+    reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
+    correct: int | None = metric("0 or 1", "1 if the answer counts as right; NULL if the grader failed")
+    reason: str | None = metric("-", "why it was graded so")
+    error: str | None = metric("-", "what went wrong in the grader; such an answer is no wrong answer")
+    grader: str | None = metric("-", "the grader's name and version")
+    advantage: float | None = metric("-", "a training response's advantage; NULL for a benchmark's answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """Where a run stands. `state` is one of `started`, `stopped`, `finished`, `failed`.
+
+    `RunStatus(state="started", step=20)`: a worker takes the run up at step 20. Whatever the journal held of later
+    moments is void and will be recorded again: steps and updates with step >= 20, training answers with step >= 20,
+    benchmark answers with step > 20. Facts about the worker (versions, device, digests of weights and tokenizer)
+    travel in `facts` with `started`.
+    """
+
+    kind: ClassVar[str] = "status"
+    table: ClassVar[str] = "statuses"
+
+    state: str = _key("started, stopped, finished or failed")
+    step: int = _key("steps that were complete when this was written")
+    at: float | None = metric("s since 1970", "wall-clock time of writing")
+    message: str | None = metric("-", "one line for people: why it failed")
+    facts: dict[str, Any] | None = metric("-", "what the worker found out about itself (JSON)")
+
+
+Record = StepRecord | UpdateRecord | AnswerRecord | RunStatus
+RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in (StepRecord, UpdateRecord, AnswerRecord, RunStatus)}
+
+
+def is_time(name: str) -> bool:
+    """Whether a field is a time or depends on the machine's load: the only columns in which twin runs may differ."""
+    return "seconds" in name or name in {"at", "peak_memory_bytes"}
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """A JSON-able dictionary with the record's kind; None fields are left out, non-finite floats are None too."""
+    out: dict[str, Any] = {"kind": record.kind}
+    for name in _names(type(record)):
+        value = getattr(record, name)
+        if value is not None and not (isinstance(value, float) and not math.isfinite(value)):
+            out[name] = value
+    return out
+
+
+def from_dict(data: dict[str, Any]) -> Record:
+    """The record of `to_dict`; fields this version does not know are ignored."""
+    cls = RECORDS[data["kind"]]
+    names = _names(cls)
+    return cls(**{name: value for name, value in data.items() if name in names})
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(cls: type) -> tuple[str, ...]:
+    if cls not in _NAMES:
+        _NAMES[cls] = tuple(f.name for f in fields(cls))
+    return _NAMES[cls]
+
+
+def replace(record: Any, **changes: Any) -> Any:
+    """A copy of a record with some fields changed."""
+    return dataclasses.replace(record, **changes)

@@ -1,0 +1,67 @@
+"""Names to code: each room has one table of `name -> "module:attribute"`, looked up only when the name is used.
+
+Strings keep heavy packages out of start-up. An outsider's version of anything is named the same way in a study:
+`"my_pkg.module:Thing"`, or `"my_file.py:thing"` for a file beside the study.
+"""
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gspo_lab.errors import LabError, MissingExtra
+
+EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet"}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`" (did you mean 'x'?)"`, or nothing where no known name is near."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
+    """The object that `name` stands for: an entry of `table`, or `"module:attribute"` / `"file.py:attribute"`.
+
+    `kind` is the word used in messages ("task", "engine"); `base` is the folder that a file's path starts from.
+    """
+    target = table.get(name, name)
+    if ":" not in target:
+        known = ", ".join(sorted(table))
+        raise LabError(f"unknown {kind} '{name}'{nearest(name, table)}; known: {known}, or 'module:attribute'")
+    where, _, attribute = target.rpartition(":")
+    try:
+        module = _from_file(base or Path(), where) if where.endswith(".py") else importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in EXTRA_OF:
+            raise MissingExtra(missing, EXTRA_OF[missing], f"the {kind} '{name}'") from error
+        raise LabError(f"the {kind} '{name}' cannot be imported: no module named '{error.name}'") from error
+    if not hasattr(module, attribute):
+        raise LabError(f"the {kind} '{name}': '{where}' has no '{attribute}'")
+    return getattr(module, attribute)
+
+
+def _from_file(base: Path, where: str) -> ModuleType:
+    path = (base / where).resolve()
+    if not path.is_file():
+        raise LabError(f"no file {path}")
+    name = "gspo_lab_user_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

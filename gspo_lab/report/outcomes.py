@@ -1,0 +1,98 @@
+"""What became of each run: its score at the end, by the rule that the study declared, and whether it collapsed."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gspo_lab.report.frames import records, value
+from gspo_lab.stats.collapse import Stability, stability
+from gspo_lab.stats.series import carry_last_finite, tail_mean
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
+
+    `carried` counts evaluations that could not be graded and were replaced by the one before them; `errors` are single
+    answers that could not be graded. `latest` is where an unfinished run stands.
+    """
+
+    arm: str
+    seed: int
+    state: str
+    start: float | None
+    final: float | None
+    latest: float | None
+    evaluations: int
+    carried: int
+    errors: int
+    stability: Stability | None
+
+    @property
+    def gain(self) -> float | None:
+        return None if self.final is None or self.start is None else self.final - self.start
+
+    @property
+    def collapsed(self) -> bool:
+        return self.stability is not None and self.stability.collapse is not None
+
+
+def primary(study: dict[str, Any]) -> str | None:
+    """The benchmark whose score decides: the declared one, else the first; None where there is none."""
+    arm: dict[str, Any] = next(iter(study["arms"].values()), {})
+    benches = [bench["name"] for bench in arm.get("settings", {}).get("bench", [])]
+    return study["verdict"]["primary"] or (benches[0] if benches else None)
+
+
+def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
+    """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
+    last = evidence.study(study)["verdict"]["last"]
+    scores = evidence.scores(study)
+    scores = scores[scores["bench"] == bench].sort_values("step")
+    stable = stabilities(evidence, study)
+    out = []
+    for run in records(evidence.runs(study)):
+        own = scores[scores["run_id"] == run["run_id"]]
+        start = own[own["step"] == 0]["score"]
+        trained = own[own["step"] > 0]
+        final = latest = None
+        carried = 0
+        if len(trained) and own["score"].notna().iloc[0]:
+            values, missing = carry_last_finite(own["score"].to_numpy(dtype=float))
+            values, missing = values[-len(trained) :], missing[-len(trained) :]
+            latest, carried = float(values[-1]), int(missing[-last:].sum())
+            final = tail_mean(values, last) if run["state"] == "finished" else None
+        out.append(
+            Outcome(
+                arm=str(run["arm"]),
+                seed=int(run["seed"]),
+                state=str(run["state"]),
+                start=value(start.iloc[0]) if len(start) else None,
+                final=final,
+                latest=latest,
+                evaluations=len(trained),
+                carried=carried,
+                errors=int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:])),
+                stability=stable.get(str(run["run_id"])),
+            )
+        )
+    return out
+
+
+def stabilities(evidence: "Evidence", study: str) -> dict[str, Stability]:
+    """Per run id what its reward and its non-finite updates say; runs without a recorded reward are left out."""
+    rewards = evidence.steps(study, ["reward_mean"]).dropna(subset=["reward_mean"])
+    updates = evidence.updates(study, ["nonfinite"])
+    bad = updates[updates["nonfinite"] == 1]
+    out = {}
+    for run in records(evidence.runs(study)):
+        own = rewards[rewards["run_id"] == run["run_id"]].sort_values("step")
+        if len(own):
+            fatal = [int(step) for step in bad[bad["run_id"] == run["run_id"]]["step"]]
+            planned = int(run["steps_planned"])
+            out[str(run["run_id"])] = stability(own["step"], own["reward_mean"], planned, nonfinite_steps=fatal)
+    return out

@@ -1,0 +1,13 @@
+"""The report's sections, in their order on the page. To add one, write its file and give it a line in SECTIONS."""
+
+from gspo_lab.report.section import Writer
+from gspo_lab.report.sections.answer import answer
+from gspo_lab.report.sections.clipping import clipping
+from gspo_lab.report.sections.curves import curves
+from gspo_lab.report.sections.diagnostics import diagnostics
+from gspo_lab.report.sections.experts import experts
+from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.sections.settings import settings
+
+SECTIONS: tuple[Writer, ...] = (answer, scores, curves, clipping, experts, gradients, diagnostics, settings)

@@ -1,0 +1,189 @@
+"""How many tokens each arm clips, and what the other rule would have clipped on the same batches."""
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.frames import arms, curve, groups, mean, value
+from gspo_lab.report.markup import Html, h, markdown_table, number, table
+from gspo_lab.report.section import Section
+from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+SATURATED = 0.45
+"""Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly clip more."""
+
+METRICS = (
+    "clip_fraction_tokens",
+    "clip_fraction_tokens_high",
+    "clip_fraction_tokens_low",
+    "would_clip_fraction_tokens_grpo",
+    "would_clip_fraction_tokens_gspo",
+)
+ACTIVE = "clip_fraction_active_tokens"
+
+INTRODUCTION = (
+    "The share of response tokens whose term the clip really stops: A > 0 and ratio above the range, or A < 0 and "
+    "ratio below it. Token by token for both rules, so that the arms stand on one scale. The axes are logarithmic; "
+    "zero has a row of its own at the bottom."
+)
+AT_ZERO = (
+    "Mini-batch 0 is exactly 0 by construction: it is trained on while the policy is still the one that the ratio "
+    "compares it with, so every ratio is 1."
+)
+NOT_AT_ZERO = (
+    "The ratio's old log-probs are the sampler's, so mini-batch 0 may clip: sampler and trainer differ a little even "
+    "before the first update."
+)
+
+
+def clipping(evidence: "Evidence", study: str) -> Section | None:
+    """Clip fractions over the steps and by mini-batch index, and the counterfactual of either rule."""
+    order = arms(evidence, study)
+    settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
+    sampled = any(one["update"]["old_logprobs"] == "sampler" for one in settings.values())
+    by_construction = NOT_AT_ZERO if sampled else AT_ZERO
+    frame = _after_warmup(evidence.updates(study, [*METRICS, ACTIVE, "response_tokens", "active_tokens"]), settings)
+    later = frame[frame["minibatch"] > 0]
+    steps = curve(
+        evidence,
+        study,
+        "updates",
+        "clip_fraction_tokens",
+        id="m-clip",
+        title="Clipped tokens over training",
+        unit="share of tokens",
+        log=True,
+        note="Mean over the step's mini-batches, mini-batch 0 included.",
+    )
+    by_minibatch = Chart(
+        "m-clip-minibatch",
+        "Clipped tokens by mini-batch",
+        "mini-batch within the rollout batch",
+        "share of tokens",
+        per_minibatch(frame, order, "clip_fraction_tokens", "response_tokens"),
+        kind="bars",
+        log=True,
+        note=f"Bars: mean over seeds; dots: seeds. {by_construction}",
+    )
+    bands = evidence.study(study).get("reference_bands") or {}
+    counterfactual = Chart(
+        "m-would-clip",
+        "Both rules on the same batches",
+        "arm whose batches these are",
+        "share of tokens",
+        (
+            *_would(later, order, "would_clip_fraction_tokens_grpo", "token rule (GRPO)", NEUTRAL_DARK),
+            *_would(later, order, "would_clip_fraction_tokens_gspo", "sequence rule (GSPO)", NEUTRAL_LIGHT),
+        ),
+        kind="bars",
+        log=True,
+        note="Mini-batches ≥ 1: what the token ratio in GRPO's range and the sequence ratio in GSPO's range would clip "
+        f"on the very batches that the arm trained on, whichever rule it follows.{_ranges(bands)}",
+    )
+    rows = [_row(arm, frame[frame["arm"] == arm], later[later["arm"] == arm]) for arm in order]
+    head = [
+        "arm",
+        "all mini-batches",
+        "mini-batches ≥ 1",
+        "of which A > 0",
+        "of which A < 0",
+        "of active tokens",
+        "note",
+    ]
+    shown = [[row["arm"], *(number(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
+    body: list[Html | Chart] = [h("p", INTRODUCTION), steps, by_minibatch, counterfactual]
+    body += [h("p", _saturation(row), class_="warn") for row in rows if row["note"]]
+    body.append(
+        table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
+    )
+    data = {"arms": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
+    return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
+
+
+def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str, weight: str) -> tuple[Series, ...]:
+    """Per arm the metric by mini-batch index, weighted by tokens within a run: every seed, and their mean."""
+    out: list[Series] = []
+    for colour, arm in enumerate(order):
+        runs = {
+            int(seed): {int(index): weighted(part, metric, weight) for index, part in groups(own, "minibatch")}
+            for seed, own in groups(frame[frame["arm"] == arm], "seed")
+        }
+        indices = sorted({index for run in runs.values() for index in run})
+        x = tuple(str(index) for index in indices)
+        if len(runs) > 1:
+            out += [
+                Series(arm, colour, x, tuple(run.get(index) for index in indices), seed=seed)
+                for seed, run in runs.items()
+            ]
+        out.append(Series(arm, colour, x, tuple(mean([run.get(i) for run in runs.values()]) for i in indices)))
+    return tuple(out)
+
+
+def weighted(frame: pd.DataFrame, metric: str, weight: str) -> float | None:
+    """The metric's mean with every update weighted by its tokens; plain where the tokens were not recorded."""
+    known = frame[frame[metric].notna()]
+    if known.empty:
+        return None
+    weights = known[weight].astype(float)
+    if weights.isna().any() or weights.sum() == 0:
+        return value(known[metric].mean())
+    return value((known[metric] * weights).sum() / weights.sum())
+
+
+def seed_mean(frame: pd.DataFrame, metric: str, weight: str) -> float | None:
+    """The mean over seeds of each run's weighted mean."""
+    return mean([weighted(own, metric, weight) for _, own in groups(frame, "seed")])
+
+
+def _after_warmup(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
+    """Without the steps in which the learning rate still rose, where any others are left."""
+    first = {
+        arm: -(-one["update"]["warmup_updates"] // (one["update"]["minibatches"] * one["update"]["epochs"]))
+        for arm, one in settings.items()
+    }
+    left = frame[frame["step"] >= frame["arm"].map(first).fillna(0)]
+    return left if not left.empty else frame
+
+
+def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
+    runs = {
+        (str(arm), int(seed)): weighted(own, metric, "response_tokens")
+        for (arm, seed), own in groups(frame, "arm", "seed")
+    }
+    seeds = sorted({seed for _, seed in runs})
+    out = [
+        Series(rule, colour, tuple(order), tuple(runs.get((arm, seed)) for arm in order), seed=seed) for seed in seeds
+    ]
+    means = tuple(mean([runs.get((arm, seed)) for seed in seeds]) for arm in order)
+    return (*(out if len(seeds) > 1 else ()), Series(rule, colour, tuple(order), means))
+
+
+def _ranges(bands: dict[str, Any]) -> str:
+    said = [f"{rule.upper()}'s range: 1 − {low:g} to 1 + {high:g}" for rule, (low, high) in sorted(bands.items())]
+    return f" {'; '.join(said)}." if said else ""
+
+
+def _row(arm: str, frame: pd.DataFrame, later: pd.DataFrame) -> dict[str, Any]:
+    active = seed_mean(later, ACTIVE, "active_tokens")
+    return {
+        "arm": arm,
+        "clip_fraction_tokens": seed_mean(frame, METRICS[0], "response_tokens"),
+        "clip_fraction_tokens_later": seed_mean(later, METRICS[0], "response_tokens"),
+        "clip_fraction_tokens_high_later": seed_mean(later, METRICS[1], "response_tokens"),
+        "clip_fraction_tokens_low_later": seed_mean(later, METRICS[2], "response_tokens"),
+        "clip_fraction_active_tokens_later": active,
+        "note": "saturated" if active is not None and active > SATURATED else "",
+    }
+
+
+def _saturation(row: dict[str, Any]) -> str:
+    share = number(row["clip_fraction_active_tokens_later"])
+    return (
+        f"{row['arm']} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
+        f"{SATURATED}); with a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "
+        "not a measurement of the rule."
+    )

@@ -1,0 +1,63 @@
+"""What a sampler is: it asks a model, and says exactly what it drew and how likely that was.
+
+Coupled sampling: the random numbers of a response depend only on its `noise_key` and the position in the response,
+never on the batch it is in. Runs of one study seed use equal keys for equal (step, prompt, sample), so that equal
+policies say equal things and like policies say like things.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One response wanted: `prompt_ids` as the model sees them, `noise_key` the 63-bit key of its random numbers."""
+
+    problem: str
+    prompt_ids: tuple[int, ...]
+    sample: int
+    noise_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw: `temperature` 0 is greedy; `stop` texts end a response and are part of its tokens, not of its text."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 64
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One sampled response.
+
+    `logprobs` are the sampler's own: of the drawn token under the distribution drawn from (logits / temperature,
+    renormalised over the top_p set where top_p < 1). `routes` is [P + T - 1, L, K]: the experts that computed each
+    input position, prompt first (the last response token is never fed), only where asked for on a MoE model.
+    """
+
+    request: Request
+    response_ids: list[int]
+    logprobs: list[float]
+    text: str
+    truncated: bool
+    routes: npt.NDArray[np.int16] | None = None
+
+
+class Sampler(Protocol):
+    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+        """One rollout per request, in the order of the requests."""
+        ...
+
+
+def noise_key(*parts: Any) -> int:
+    """A 63-bit key from anything printable: `noise_key(seed, "rollout", step, prompt_index, sample)`."""
+    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

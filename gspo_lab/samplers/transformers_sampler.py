@@ -1,0 +1,161 @@
+"""Sampling with a transformers model in this process: one prefill, then one forward pass per position.
+
+Finished responses leave the batch, so that they stop costing decode steps. Shapes: B rows in the batch, S positions
+fed, V vocabulary, L MoE layers, K experts per token.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gspo_lab.models.routing import Routers
+from gspo_lab.samplers.base import Request, Rollout, Sampling
+from gspo_lab.samplers.noise import exponentials
+from gspo_lab.samplers.stopping import Stopping
+
+COMPACT_BELOW = 0.75
+"""The batch is made smaller once fewer than this share of its rows is still going."""
+
+
+class TransformersSampler:
+    """Draws responses from `model`, at most `rows` at a time."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, rows: int = 512) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._routers = Routers.of(model)
+        self._rows = rows
+        self._stoppings: dict[tuple[str, ...], Stopping] = {}
+
+    @torch.no_grad()
+    def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+        training = self._model.training
+        self._model.eval()
+        out: list[Rollout | None] = [None] * len(requests)
+        # Prompts of like length share a batch, for less padding; what is drawn does not depend on who shares it.
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids))
+        for start in range(0, len(order), self._rows):
+            part = order[start : start + self._rows]
+            drawn = self._sample([requests[index] for index in part], sampling, routes)
+            for index, rollout in zip(part, drawn, strict=True):
+                out[index] = rollout
+        self._model.train(training)
+        return [rollout for rollout in out if rollout is not None]
+
+    def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
+        device = self._model.device
+        stopping = self._stopping(sampling.stop)
+        ids: list[list[int]] = [[] for _ in requests]
+        logprobs: list[list[float]] = [[] for _ in requests]
+        truncated = [False] * len(requests)
+        taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
+
+        input_BS, attention_BS = self._left_padded(requests, device)
+        position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
+        key_B = torch.tensor([request.noise_key for request in requests], device=device)
+        vocabulary_V = torch.empty(0, dtype=torch.int64, device=device)
+        rows = list(range(len(requests)))  # which request each row of the batch belongs to
+        alive = set(rows)
+        cache = None
+        for step in range(sampling.max_tokens):
+            with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as seen:
+                output = self._model(
+                    input_ids=input_BS,
+                    attention_mask=attention_BS,
+                    position_ids=position_BS,
+                    past_key_values=cache,
+                    use_cache=True,
+                    logits_to_keep=1,
+                )
+            cache = output.past_key_values
+            if seen is not None:
+                natural = seen.natural_BSLK.to(torch.int16).cpu().numpy()
+                real = attention_BS[:, -input_BS.shape[1] :].bool().cpu().numpy()
+                for place, row in enumerate(rows):
+                    if row in alive:
+                        taken[row].append(natural[place][real[place]])
+            logits_BV = output.logits[:, -1].float()
+            if len(vocabulary_V) != logits_BV.shape[1]:
+                vocabulary_V = torch.arange(logits_BV.shape[1], device=device)
+            chosen_B, logp_B = draw(logits_BV, sampling, key_B, step, vocabulary_V)
+            for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
+                if row not in alive:
+                    continue
+                ids[row].append(token)
+                logprobs[row].append(logp)
+                if stopping.over(ids[row]):
+                    alive.discard(row)
+                elif step + 1 == sampling.max_tokens:
+                    truncated[row] = True
+            if not alive:
+                break
+            if len(alive) < COMPACT_BELOW * len(rows):
+                places = [place for place, row in enumerate(rows) if row in alive]
+                keep = torch.tensor(places, device=device)
+                cache.batch_select_indices(keep)
+                attention_BS, chosen_B, key_B = attention_BS[keep], chosen_B[keep], key_B[keep]
+                rows = [rows[place] for place in places]
+            input_BS = chosen_B[:, None]
+            attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
+            position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
+        return [
+            Rollout(
+                request=request,
+                response_ids=ids[row],
+                logprobs=logprobs[row],
+                text=stopping.text(ids[row]),
+                truncated=truncated[row],
+                routes=np.concatenate(taken[row]) if taken[row] else None,
+            )
+            for row, request in enumerate(requests)
+        ]
+
+    def _left_padded(self, requests: list[Request], device: Any) -> tuple[Tensor, Tensor]:
+        longest = max(len(request.prompt_ids) for request in requests)
+        pad = self._tokenizer.pad_token_id
+        ids = [[pad] * (longest - len(r.prompt_ids)) + list(r.prompt_ids) for r in requests]
+        real = [[0] * (longest - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in requests]
+        return torch.tensor(ids, device=device), torch.tensor(real, device=device)
+
+    def _stopping(self, stop: tuple[str, ...]) -> Stopping:
+        if stop not in self._stoppings:
+            self._stoppings[stop] = Stopping(self._tokenizer, stop, _eos_ids(self._model))
+        return self._stoppings[stop]
+
+
+def draw(
+    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int, vocabulary_V: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The drawn tokens [B] and their log-probs [B] under the distribution drawn from (greedy: that of temperature 1).
+
+    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`.
+    """
+    logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
+    if sampling.temperature == 0:
+        chosen_B = logp_BV.argmax(dim=-1)
+    else:
+        if sampling.top_p < 1:
+            logp_BV = _nucleus(logp_BV, sampling.top_p)
+        noise_BV = exponentials(key_B, torch.full_like(key_B, position), vocabulary_V)
+        chosen_B = (logp_BV.exp() / noise_BV).argmax(dim=-1)
+    return chosen_B, logp_BV.gather(1, chosen_B[:, None])[:, 0]
+
+
+def _nucleus(logp_BV: Tensor, top_p: float) -> Tensor:
+    """Log-probs renormalised over the smallest set of tokens whose probability reaches top_p; -inf elsewhere."""
+    sorted_BV, order_BV = logp_BV.sort(dim=-1, descending=True)
+    before_BV = sorted_BV.exp().cumsum(dim=-1) - sorted_BV.exp()
+    out_BV = sorted_BV.masked_fill(before_BV >= top_p, -torch.inf).log_softmax(dim=-1)
+    return torch.empty_like(logp_BV).scatter_(1, order_BV, out_BV)
+
+
+def _eos_ids(model: Any) -> tuple[int, ...]:
+    eos = getattr(model.generation_config, "eos_token_id", None)
+    if eos is None:
+        return ()
+    return tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)

@@ -1,0 +1,144 @@
+"""Collapse, regression, spikes and early signals: deterministic, the same code for every arm (claims.md, section 4).
+
+Steps are given beside every series, so that an onset is a training step and not a row number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gspo_lab.stats.arrays import Bools, Floats, finite, same_length
+from gspo_lab.stats.series import ema
+
+DECAY = 0.9
+FROZEN = 50
+"""Steps after warm-up whose median and MAD serve as the fixed yardstick for spikes and signals."""
+
+
+@dataclass(frozen=True)
+class Stability:
+    """What became of a run's reward. Onsets are training steps, None where nothing of the kind happened.
+
+    `cause` of a collapse: "reward" or "non-finite". `window` is the number of consecutive steps required; with fewer
+    recorded steps than that `judged` is False: the reward shows neither.
+    """
+
+    collapse: int | None
+    cause: str | None
+    regression: int | None
+    peak: float | None
+    start: float | None
+    window: int
+    judged: bool
+
+
+def required_steps(planned_steps: int) -> int:
+    """max(10, 5 % of the planned steps)."""
+    return max(10, int(np.ceil(0.05 * planned_steps)))
+
+
+def stability(
+    steps: ArrayLike, reward: ArrayLike, planned_steps: int, *, nonfinite_steps: Sequence[int] = ()
+) -> Stability:
+    """Regression: EMA(.9) of reward < peak - max(.5 (peak - start), 3 MAD) for w consecutive steps, the peak being the
+    highest EMA so far. Collapse: such a window with EMA < .5 peak, or a non-finite loss or weight, whichever is first.
+
+    start is the mean of the first w rewards, and the peak is taken from there on, so that a lucky first step is no
+    peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0 counts as peak - .5 |peak|.
+    """
+    at, values = finite(steps, "steps"), finite(reward, "reward")
+    same_length(at, values, "steps and reward")
+    window = required_steps(planned_steps)
+    fatal = min(nonfinite_steps, default=None)
+    if len(values) < window:
+        return Stability(fatal, None if fatal is None else "non-finite", None, None, None, window, False)
+    smooth = ema(values, DECAY)
+    start = float(values[:window].mean())
+    peak = np.maximum.accumulate(np.concatenate([np.full(window - 1, start), smooth[window - 1 :]]))
+    peak = np.maximum(peak, start)
+    noise = values - smooth
+    mad = float(np.median(np.abs(noise - np.median(noise))))
+    fallen = smooth < peak - np.maximum(0.5 * (peak - start), 3 * mad)
+    halved = smooth < peak - 0.5 * np.abs(peak)
+
+    regression = _first_window(fallen, window)
+    by_reward = _first_window(fallen & halved, window)
+    onset = None if by_reward is None else int(at[by_reward])
+    cause = None if onset is None else "reward"
+    if fatal is not None and (onset is None or fatal <= onset):
+        onset, cause = int(fatal), "non-finite"
+    since = None if regression is None else int(at[regression])
+    return Stability(onset, cause, since, float(peak.max()), start, window, True)
+
+
+def spikes(steps: ArrayLike, grad_norm: ArrayLike, warmup: int = 0) -> tuple[int, ...] | None:
+    """Steps after the frozen window with a gradient norm > 5 times its median (before clipping of gradients).
+
+    A rolling baseline would follow the drift that it should show. None: too few steps for a frozen window, not judged.
+    """
+    at, values = finite(steps, "steps"), finite(grad_norm, "gradient norm")
+    later = _after_frozen(at, values, warmup)
+    if later is None:
+        return None
+    frozen = values[(at >= warmup) & ~later]
+    return tuple(int(step) for step in at[later & (values > 5 * np.median(frozen))])
+
+
+class Onset(NamedTuple):
+    """The step at which a signal left its range, None if it never did; `judged` is False with too few steps to say."""
+
+    step: int | None
+    judged: bool
+
+
+def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecutive: int = 5) -> Onset:
+    """First step from which a signal stays outside median +- 5 MAD of the frozen window for `consecutive` steps.
+
+    The lead of a signal is the reward's onset minus this.
+    """
+    at, signal = finite(steps, "steps"), finite(values, "signal")
+    later = _after_frozen(at, signal, warmup)
+    if later is None:
+        return Onset(None, False)
+    frozen = signal[(at >= warmup) & ~later]
+    middle = np.median(frozen)
+    outside = later & (np.abs(signal - middle) > 5 * np.median(np.abs(frozen - middle)))
+    first = _first_window(outside, consecutive)
+    return Onset(None if first is None else int(at[first]), True)
+
+
+def length_pinned(shortest_share: float, truncated_share: float) -> bool:
+    """Flag: more than 90 % of the responses have one token, or are cut at the limit."""
+    return shortest_share > 0.9 or truncated_share > 0.9
+
+
+def entropy_adrift(entropy: ArrayLike) -> Bools:
+    """Flag per step: token entropy below 10 % or above 300 % of its first value."""
+    values = finite(entropy, "entropy")
+    if len(values) == 0:
+        return np.zeros(0, dtype=np.bool_)
+    return np.asarray((values < 0.1 * values[0]) | (values > 3 * values[0]), dtype=np.bool_)
+
+
+def _after_frozen(at: Floats, values: Floats, warmup: int) -> Bools | None:
+    """Where the frozen window (the first FROZEN steps from `warmup` on) is over; None if it never is."""
+    same_length(at, values, "steps and values")
+    after_warmup = np.flatnonzero(at >= warmup)
+    if len(after_warmup) <= FROZEN:
+        return None
+    later = np.zeros(len(at), dtype=np.bool_)
+    later[after_warmup[FROZEN:]] = True
+    return later
+
+
+def _first_window(holds: Bools, length: int) -> int | None:
+    """Index at which the first run of `length` consecutive True begins."""
+    run = 0
+    for index, true in enumerate(holds):
+        run = run + 1 if true else 0
+        if run == length:
+            return index - length + 1
+    return None

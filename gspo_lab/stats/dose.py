@@ -1,0 +1,204 @@
+"""Stability margin: at which dose (learning rate, mini-batches) half of the runs collapse, and two arms compared.
+
+Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the profile of the
+penalised likelihood (Heinze and Schemper 2002); where all runs of an arm ended alike, the one limit that exists follows
+from counting alone. More dose is taken never to mean fewer collapses. Runs count as independent: runs that share a seed
+across doses may make the intervals too narrow.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, special
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Floats, finite, same_length, share
+from gspo_lab.stats.firth import best_fit
+
+_ANGLES = 25
+"""Points of the profile between the estimate and infinity at which a crossing is looked for."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Doses that would have to be tried: below `below`, above `above`, or both."""
+
+    below: float | None
+    above: float | None
+
+
+@dataclass(frozen=True)
+class HalfCollapse:
+    """ED50 of one arm. `low` or `high` is None where the data set no such limit; `resolved` needs both.
+
+    `estimate` is None where all runs ended alike, or no limit is known. `slope` is the log odds per decade,
+    None where all runs ended alike.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    slope: float | None
+    runs: int
+    collapsed: int
+    resolved: bool
+    reason: str | None
+    needed: Needed | None
+
+
+@dataclass(frozen=True)
+class DoseRatio:
+    """ED50 of the second arm over that of the first, one common slope: above 1, the second arm stands more.
+
+    `estimate` is None where all runs of an arm ended alike, or no limit is known; one limit may be known all the same.
+    """
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+    slope: float
+    resolved: bool
+    reason: str | None
+    needed: Needed | None
+
+
+def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> HalfCollapse:
+    """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.
+
+    The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of the best; the profile
+    is followed to m = +-infinity, so that perfectly separated doses have an interval and vague ones an open one. Runs
+    that all ended alike have the exact limit of `_counted_limit` on one side: there the profile reflects its penalty.
+    """
+    x_N, y_N = _runs(dose, collapsed)
+    share(level, "level")
+    design_NP = np.column_stack([np.ones_like(x_N), x_N - x_N.mean()])
+    fit = best_fit(design_NP, y_N)
+
+    def lost(angle: float) -> float:
+        """Fall of the profile at m = tan(angle); directions of length 1 keep m = +-infinity within reach."""
+        directions_PQ = np.array([[-math.sin(angle)], [math.cos(angle)]])
+        return fit.penalised_likelihood - best_fit(design_NP, y_N, directions_PQ).penalised_likelihood
+
+    slope: float | None = None
+    if _mixed(y_N):
+        slope = float(fit.coefficients[1])
+        best = math.atan2(-float(fit.coefficients[0]), slope)
+        low, high = _profile_limits(lost, best, level)
+        middle = None if low is None and high is None else math.tan(best)
+    else:
+        limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
+        low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
+    estimate, low_dose, high_dose = (None if m is None else float(10 ** (m + x_N.mean())) for m in (middle, low, high))
+    reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
+    return HalfCollapse(estimate, low_dose, high_dose, slope, len(y_N), int(y_N.sum()), reason is None, reason, needed)
+
+
+def dose_ratio(
+    dose_a: ArrayLike, collapsed_a: ArrayLike, dose_b: ArrayLike, collapsed_b: ArrayLike, level: float = 0.95
+) -> DoseRatio:
+    """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line bioassay, Finney 1952).
+
+    The profile runs over r. That the slope is common is an assumption. An arm without a collapse has no upper limit of
+    its dose, one with nothing else no lower limit, and the ratio inherits that.
+    """
+    x_a, y_a = _runs(dose_a, collapsed_a)
+    x_b, y_b = _runs(dose_b, collapsed_b)
+    share(level, "level")
+    x_N, y_N = np.concatenate([x_a, x_b]), np.concatenate([y_a, y_b])
+    arm_N = np.concatenate([np.zeros_like(x_a), np.ones_like(x_b)])
+    design_NP = np.column_stack([np.ones_like(x_N), arm_N, x_N - x_N.mean()])
+    fit = best_fit(design_NP, y_N)
+    slope = float(fit.coefficients[2])
+
+    def lost(angle: float) -> float:
+        directions_PQ = np.array([[1.0, 0.0], [0.0, -math.sin(angle)], [0.0, math.cos(angle)]])
+        held = best_fit(design_NP, y_N, directions_PQ, np.array([fit.coefficients[0], slope]))
+        return fit.penalised_likelihood - held.penalised_likelihood
+
+    best = math.atan2(-float(fit.coefficients[1]), slope)
+    low, high = _profile_limits(lost, best, level)
+    known = _mixed(y_a) and _mixed(y_b) and (low, high) != (None, None)
+    shift = math.tan(best) if known else None
+    if y_a.all() or not y_b.any():
+        high = None
+    if y_b.all() or not y_a.any():
+        low = None
+    estimate, low_ratio, high_ratio = (None if r is None else float(10**r) for r in (shift, low, high))
+    if low is not None and high is not None:
+        return DoseRatio(estimate, low_ratio, high_ratio, slope, True, None, None)
+    arms = [("first", x_a, y_a), ("second", x_b, y_b)]
+    at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
+    lacks = [(name, *_what_lacks(x, y, None, None)) for name, x, y in at_fault]
+    reason = "; ".join(f"{name} arm: {why}" for name, why, _ in lacks)
+    belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
+    aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
+    wanted = Needed(min(belows, default=None), max(aboves, default=None))
+    return DoseRatio(estimate, low_ratio, high_ratio, slope, False, reason, wanted)
+
+
+def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
+    """log10(dose) and 0/1 of every run."""
+    doses, outcome = finite(dose, "dose"), finite(collapsed, "collapsed")
+    same_length(doses, outcome, "doses and collapses")
+    if (doses <= 0).any():
+        raise LabError(f"dose {float(doses.min())}: doses are above 0, for their logarithm is used")
+    if not np.isin(outcome, (0, 1)).all():
+        raise LabError("collapsed: give 1 for a run that collapsed and 0 for one that did not")
+    if len(np.unique(doses)) < 2:
+        raise LabError("a dose at which half collapse needs runs at two doses or more; vary the dose")
+    return np.log10(doses), outcome
+
+
+def _profile_limits(lost: Callable[[float], float], best: float, level: float) -> tuple[float | None, float | None]:
+    """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not even at infinity."""
+    allowed = float(special.chdtri(1, 1 - level)) / 2
+    limits: list[float | None] = []
+    for end in (-math.pi / 2, math.pi / 2):
+        if lost(end) <= allowed:
+            limits.append(None)
+            continue
+        # Denser towards the estimate, where doses differ by fractions of a decade.
+        angles = best + (end - best) * np.linspace(1.0, 0.0, _ANGLES) ** 2
+        outer = end
+        for angle in angles[1:]:
+            if lost(float(angle)) <= allowed:
+                break
+            outer = float(angle)
+        root = optimize.brentq(lambda at: lost(at) - allowed, outer, float(angle), xtol=1e-9)
+        limits.append(math.tan(float(root)))
+    return limits[0], limits[1]
+
+
+def _counted_limit(x_N: Floats, all_collapsed: bool, level: float) -> float | None:
+    """The exact limit of m from runs that all ended alike, by order alone.
+
+    Were m <= x, each run at or above x would collapse with chance 1/2 or more, and k of them would all stand with
+    chance 2^-k at most: m is above the highest x with 2^-k <= (1 - level) / 2, k = 6 runs at 95 %. None: too few runs.
+    """
+    beyond = math.ceil(math.log2(2 / (1 - level)))
+    if len(x_N) < beyond:
+        return None
+    ordered = np.sort(x_N)
+    return float(ordered[beyond - 1] if all_collapsed else ordered[-beyond])
+
+
+def _mixed(y_N: Floats) -> bool:
+    return bool(y_N.any() and not y_N.all())
+
+
+def _what_lacks(x_N: Floats, y_N: Floats, low: float | None, high: float | None) -> tuple[str | None, Needed | None]:
+    """Why an ED50 has no two-sided interval, and the doses that would give it one."""
+    if low is not None and high is not None:
+        return None, None
+    smallest, largest = float(10 ** x_N.min()), float(10 ** x_N.max())
+    if not y_N.any():
+        return f"no run collapsed up to dose {largest:.3g}", Needed(None, largest)
+    if y_N.all():
+        return f"every run collapsed from dose {smallest:.3g} on", Needed(smallest, None)
+    return (
+        f"between doses {smallest:.3g} and {largest:.3g} collapse does not follow the dose clearly enough",
+        Needed(smallest, largest),
+    )

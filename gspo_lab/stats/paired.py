@@ -1,0 +1,183 @@
+"""One number per seed and arm: the paired t and what is shown beside it (statistics.md, section 4, steps 3, 7, 8, 10).
+
+The unit of replication is the training run. With few of them the t interval on per-seed differences is what keeps its
+promise (section 2.1); `calibration.py` measures that on this very code.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from gspo_lab.stats.arrays import Floats, finite, same_length, share
+from gspo_lab.stats.binary import binomial_p, clopper_pearson
+
+LEAST_SEEDS = 3
+"""Below this there is no interval: dots only."""
+
+ROUNDING = 1e-12
+"""A spread below this share of the largest number is rounding, not variance."""
+
+IDENTICAL = "identical scores"
+SAME_DIFFERENCE = "every seed shows exactly the same difference: there is no spread to build an interval from"
+
+
+@dataclass(frozen=True)
+class PairedT:
+    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where `reason` says why."""
+
+    n: int
+    estimate: float | None
+    sd: float | None
+    se: float | None
+    df: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    differences: tuple[float, ...]
+    alpha: float
+    reason: str | None = None
+
+
+def paired_t(differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> PairedT:
+    """mean(d) +- t_{n-1, 1-alpha/2} sd(d) / sqrt(n) over per-seed differences d (Student 1908; statistics.md, 4.3).
+
+    `scale` is the size of the scores that were subtracted, so that rounding is not taken for variance. Without spread
+    there is no interval: "identical scores" when every d is 0, and a reason of its own when all d are equal.
+    """
+    d = finite(differences, "differences")
+    share(alpha, "alpha")
+    n = len(d)
+    seen = tuple(float(value) for value in d)
+    if n == 0:
+        return PairedT(0, None, None, None, None, None, None, None, seen, alpha, "no pairs of runs")
+    estimate = float(d.mean())
+    if n == 1:
+        reason = f"1 pair of runs; an interval needs {LEAST_SEEDS}"
+        return PairedT(1, estimate, None, None, None, None, None, None, seen, alpha, reason)
+    sd = float(d.std(ddof=1))
+    largest = max(float(np.abs(d).max()), scale)
+    if sd <= ROUNDING * largest:
+        identical = abs(estimate) <= ROUNDING * largest
+        reason = IDENTICAL if identical else SAME_DIFFERENCE
+        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, seen, alpha, reason)
+    se = sd / math.sqrt(n)
+    if n < LEAST_SEEDS:
+        reason = f"{n} pairs of runs; an interval needs {LEAST_SEEDS}"
+        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, seen, alpha, reason)
+    low, high, p = t_interval(estimate, se, n - 1.0, alpha)
+    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, seen, alpha)
+
+
+def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:
+    """(low, high, two-sided p against 0) of an estimate with a t distribution; se > 0."""
+    half = t_quantile(df, 1 - alpha / 2) * se
+    return estimate - half, estimate + half, float(2 * special.stdtr(df, -abs(estimate) / se))
+
+
+def t_quantile(df: float, level: float) -> float:
+    """t_{df, level}."""
+    return float(special.stdtrit(df, level))
+
+
+@dataclass(frozen=True)
+class Welch:
+    """Difference of two means that ignores the pairing; the interval is None with fewer than 2 runs or no spread."""
+
+    estimate: float
+    df: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+
+
+def welch(y_a: ArrayLike, y_b: ArrayLike, alpha: float = 0.05) -> Welch:
+    """mean(b) - mean(a) with unequal variances and Satterthwaite's df (Welch 1947). Shown, never decides."""
+    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    estimate = float(b.mean() - a.mean())
+    if min(len(a), len(b)) < 2:
+        return Welch(estimate, None, None, None, None)
+    var_a, var_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
+    largest = max(float(np.abs(a).max()), float(np.abs(b).max()))
+    if var_a + var_b <= (ROUNDING * largest) ** 2:
+        return Welch(estimate, None, None, None, None)
+    df = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))
+    low, high, p = t_interval(estimate, math.sqrt(var_a + var_b), df, alpha)
+    return Welch(estimate, df, low, high, p)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """The mean difference with each seed left out in turn; `flips` when one of these has the other sign."""
+
+    estimates: tuple[float, ...]
+    low: float
+    high: float
+    flips: bool
+
+
+def leave_one_out(differences: ArrayLike) -> LeaveOneOut | None:
+    """Range of the estimate over n leave-one-seed-out means; None with fewer than 2 seeds."""
+    d = finite(differences, "differences")
+    n = len(d)
+    if n < 2:
+        return None
+    left = (d.sum() - d) / (n - 1)
+    flips = bool((left * d.mean() < 0).any())
+    return LeaveOneOut(tuple(float(value) for value in left), float(left.min()), float(left.max()), flips)
+
+
+@dataclass(frozen=True)
+class SignCount:
+    """How many seeds favour the second arm. `p` is the exact two-sided binomial over untied seeds, `floor` = 2/2^untied
+    the smallest it can reach; `low`, `high` bound P(second > first): description, not a test."""
+
+    k: int
+    n: int
+    ties: int
+    p: float | None
+    floor: float | None
+    low: float
+    high: float
+
+
+def sign_count(differences: ArrayLike, level: float = 0.95) -> SignCount:
+    """k of n seeds with d > 0 (Arbuthnott's sign test). 3 of 3: p = .25, which is also the floor."""
+    d = finite(differences, "differences")
+    k, ties = int((d > 0).sum()), int((d == 0).sum())
+    untied = len(d) - ties
+    interval = clopper_pearson(k, untied, level)
+    if untied == 0:
+        return SignCount(k, len(d), ties, None, None, interval.low, interval.high)
+    floor = min(1.0, 2.0 / 2.0**untied)
+    return SignCount(k, len(d), ties, binomial_p(k, untied), floor, interval.low, interval.high)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Correlation r of the two arms over seeds, and how many times fewer seeds pairing needs, 1 / (1 - r).
+
+    r is None with fewer than 3 seeds or an arm without spread; gain is None unless r is positive and below 1.
+    """
+
+    r: float | None
+    gain: float | None
+    helped: bool
+
+
+def pairing(y_a: ArrayLike, y_b: ArrayLike) -> Pairing:
+    """Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired, hence the gain (statistics.md, section 4, step 8)."""
+    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    same_length(a, b, "pairing")
+    if len(a) < LEAST_SEEDS or _flat(a) or _flat(b):
+        return Pairing(None, None, False)
+    r = float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
+    if r <= 0:
+        return Pairing(r, None, False)
+    return Pairing(r, 1 / (1 - r) if 1 - r > ROUNDING else None, True)
+
+
+def _flat(values: Floats) -> bool:
+    return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())

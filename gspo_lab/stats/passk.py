@@ -1,0 +1,102 @@
+"""pass@k and avg@k of one checkpoint on one benchmark, with what each interval answers (statistics.md, 4.14)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Floats, Integers, same_length, share, whole_numbers
+
+
+def pass_at_k(correct_I: ArrayLike, samples_I: ArrayLike, k: int) -> Floats:
+    """Per item, the chance that k of its answers drawn without replacement hold a right one: 1 - C(n-c, k) / C(n, k).
+
+    Product form 1 - prod_{i=n-c+1}^{n} (1 - k/i), unbiased and without large binomials (arXiv 2107.03374). `correct_I`
+    right ones among `samples_I` answers (or one number for all). LabError where an item has fewer than k answers.
+    """
+    correct, samples = _counts(correct_I, samples_I)
+    if k < 1 or (samples < k).any():
+        raise LabError(f"pass@{k}: k is at least 1 and every item needs k answers; the fewest here are {samples.min()}")
+    return np.array([_chance(int(c), int(n), k) for c, n in zip(correct, samples, strict=True)], dtype=np.float64)
+
+
+def _chance(c: int, n: int, k: int) -> float:
+    if n - c < k:
+        return 1.0
+    return float(1.0 - np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
+
+
+@dataclass(frozen=True)
+class CheckpointScore:
+    """avg@k of one checkpoint. Neither interval says anything about other training seeds.
+
+    `sampling_low/high`: these very problems asked again; None with a single answer per problem, where it cannot be
+    told from the problems' own difficulty. `item_low/high`: other problems of the same kind as well.
+    `sampling_se`, `item_se` split the squared standard error of the latter: item_se is what remains with any number of
+    answers per problem.
+    """
+
+    mean: float
+    problems: int
+    answers: int
+    sampling_se: float | None
+    item_se: float | None
+    sampling_low: float | None
+    sampling_high: float | None
+    item_low: float | None
+    item_high: float | None
+
+
+def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 0.95) -> CheckpointScore:
+    """Mean over problems of the share of right answers, with Jeffreys' Beta intervals on effective sample sizes.
+
+    m (1 - m) / se^2 is the number of independent answers that would be as precise; the interval is that of
+    Beta(m N + 1/2, (1 - m) N + 1/2), closed at 0 or 1 when everything is wrong or right. No normal approximation
+    (arXiv 2503.01747); effective sizes as in survey sampling (Franco and others 2019).
+    Sampling: se^2 = sum_i p_i (1 - p_i) / (K_i - 1) / I^2. Problems too: se^2 = var_i(p_i) / I.
+    """
+    share(level, "level")
+    correct, samples = _counts(correct_I, samples_I)
+    if len(samples) == 0 or (samples < 1).any():
+        raise LabError("avg@k: every problem needs an answer; leave out the problems that were never asked")
+    rate_I = correct / samples
+    problems, answers, mean = len(samples), int(samples.sum()), float(rate_I.mean())
+
+    sampling_var = item_var = None
+    sampling: tuple[float, float] | tuple[None, None] = (None, None)
+    items: tuple[float, float] | tuple[None, None] = (None, None)
+    if (samples > 1).all():
+        sampling_var = float((rate_I * (1 - rate_I) / (samples - 1)).sum()) / problems**2
+        # Answers that agreed everywhere are not certain: never more precise than one deviating answer would allow.
+        sampling = _jeffreys(mean, max(sampling_var, 1 / answers**2), answers, level)
+    if problems > 1:
+        total_var = float(rate_I.var(ddof=1)) / problems
+        items = _jeffreys(mean, total_var, problems, level)
+        item_var = None if sampling_var is None else max(0.0, total_var - sampling_var)
+    return CheckpointScore(mean, problems, answers, _root(sampling_var), _root(item_var), *sampling, *items)
+
+
+def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:
+    size = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(fallback)
+    tail = (1 - level) / 2
+    right, wrong = mean * size + 0.5, (1 - mean) * size + 0.5
+    low = 0.0 if mean == 0 else float(special.betaincinv(right, wrong, tail))
+    high = 1.0 if mean == 1 else float(special.betaincinv(right, wrong, 1 - tail))
+    return low, high
+
+
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else float(np.sqrt(variance))
+
+
+def _counts(correct_I: ArrayLike, samples_I: ArrayLike) -> tuple[Integers, Integers]:
+    correct = whole_numbers(correct_I, "right answers")
+    samples = whole_numbers(samples_I, "answers")
+    if len(samples) == 1:
+        samples = np.repeat(samples, len(correct))
+    same_length(correct, samples, "right answers and answers")
+    if (correct > samples).any():
+        raise LabError("pass@k: a problem has more right answers than answers; count both from the same rows")
+    return correct, samples

@@ -1,0 +1,150 @@
+"""What a number of seeds can show, before compute is spent and beside every "not resolved" (statistics.md, section 3).
+
+All factors are in units of sd, the standard deviation of the per-seed difference between two arms.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, special
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Floats, share
+from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+
+MOST_SEEDS = 100_000
+"""Beyond this, "how many seeds" has no useful answer and is None."""
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
+_SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
+
+
+def closed_form_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
+    """(t_{n-1, 1-alpha/2} + t_{n-1, power}) / sqrt(n): the smallest detectable effect, within about 5 %."""
+    _check_seeds(n)
+    return (t_quantile(n - 1, 1 - alpha / 2) + t_quantile(n - 1, power)) / math.sqrt(n)
+
+
+@lru_cache(maxsize=4096)
+def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
+    """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the noncentral t.
+
+    Solves P(|T| > t_{n-1, 1-alpha/2}) = power for T ~ t(n-1, effect sqrt(n)): 3.26, 2.13, 1.68 at n = 3, 4, 5.
+    The chance is that of a normal mean beyond t s, averaged over s; scipy's own nctdtr gives NaN in the far tail.
+    """
+    _check_seeds(n)
+    _check_rates(alpha, power)
+    reach = t_quantile(n - 1, 1 - alpha / 2) * _sd_quantiles(n, _SHARES)
+
+    def lacking(shift: float) -> float:
+        detected = special.ndtr(shift - reach) + special.ndtr(-shift - reach)
+        return power - float((_WEIGHTS * detected).sum())
+
+    return float(optimize.brentq(lacking, 0.0, _bracket(lacking), xtol=1e-10)) / math.sqrt(n)
+
+
+@lru_cache(maxsize=4096)
+def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
+    """Smallest margin, in sd, inside which the whole 1 - alpha interval falls with chance `power` when nothing differs.
+
+    Mean and sd of normal differences are independent, so the chance is E over s of
+    2 Phi((m - t s / sqrt(n)) sqrt(n)) - 1 where that is positive, s^2 ~ chi2_{n-1} / (n-1);
+    integrated by Gauss-Legendre over the quantiles of s.
+    """
+    _check_seeds(n)
+    _check_rates(alpha, power)
+    critical = t_quantile(n - 1, 1 - alpha / 2)
+
+    def lacking(margin: float) -> float:
+        return power - _equivalence_chance(n, margin, critical)
+
+    return float(optimize.brentq(lacking, 0.0, _bracket(lacking), xtol=1e-8))
+
+
+def largest_equivalent_sd(n: int, margin: float, alpha: float = 0.05) -> float:
+    """The largest observed sd at which an estimate of exactly 0 is still called equivalent: margin sqrt(n) / t.
+
+    .40, .81, 1.40 margins at n = 3, 5, 10.
+    """
+    _check_seeds(n)
+    return margin * math.sqrt(n) / t_quantile(n - 1, 1 - alpha / 2)
+
+
+def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """The `level` interval for the true sd behind one observed on `n` seeds: sd sqrt((n-1) / chi2_{n-1}).
+
+    x.52 to x6.3 at n = 3, x.60 to x2.9 at n = 5.
+    """
+    if n < 2:
+        raise LabError(f"{n} seeds: without a second one there is no spread; use 2 or more")
+    tail = (1 - share(level, "level")) / 2
+    high, low = (2 * special.gammaincinv((n - 1) / 2, q) for q in (tail, 1 - tail))
+    return sd * math.sqrt((n - 1) / low), sd * math.sqrt((n - 1) / high)
+
+
+def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None past MOST_SEEDS."""
+    return _fewest_seeds(detectable_factor, sd, effect, alpha, power)
+
+
+def seeds_for_equivalence(sd: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Fewest seeds, 3 at least, that show equivalence within `margin` with chance `power` when nothing differs."""
+    return _fewest_seeds(equivalence_factor, sd, margin, alpha, power)
+
+
+def _fewest_seeds(
+    factor: Callable[[int, float, float], float], sd: float, goal: float, alpha: float, power: float
+) -> int | None:
+    """Doubling, then bisection: the factor falls with n."""
+    if sd < 0 or goal <= 0:
+        raise LabError(
+            f"seeds needed for a difference of {goal} at sd {sd}: sd >= 0 and a difference above 0 are needed"
+        )
+    enough = LEAST_SEEDS
+    while factor(enough, alpha, power) * sd > goal:
+        enough *= 2
+        if enough > MOST_SEEDS:
+            return None
+    too_few = enough // 2 if enough > LEAST_SEEDS else LEAST_SEEDS - 1
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if factor(middle, alpha, power) * sd > goal:
+            too_few = middle
+        else:
+            enough = middle
+    return enough
+
+
+def _equivalence_chance(n: int, margin: float, critical: float) -> float:
+    widest = margin * math.sqrt(n) / critical
+    reach = float(special.gammainc((n - 1) / 2, (n - 1) * widest**2 / 2))
+    if reach == 0:
+        return 0.0
+    s = _sd_quantiles(n, reach * _SHARES)
+    inside = 2 * special.ndtr(margin * math.sqrt(n) - critical * s) - 1
+    return float((_WEIGHTS * inside).sum()) * reach
+
+
+def _sd_quantiles(n: int, levels: Floats) -> Floats:
+    """Quantiles of an sd observed on n seeds when the true one is 1: sqrt(chi2_{n-1} / (n-1))."""
+    return np.asarray(np.sqrt(2 * special.gammaincinv((n - 1) / 2, levels) / (n - 1)), dtype=np.float64)
+
+
+def _bracket(lacking: Callable[[float], float]) -> float:
+    high = 1.0
+    while lacking(high) > 0:
+        high *= 2
+    return high
+
+
+def _check_seeds(n: int) -> None:
+    if n < LEAST_SEEDS:
+        raise LabError(f"{n} seeds: fewer than {LEAST_SEEDS} give no interval, so nothing can be detected; use more")
+
+
+def _check_rates(alpha: float, power: float) -> None:
+    share(alpha, "alpha")
+    if not alpha < power < 1:
+        raise LabError(f"power is {power}; it lies between alpha = {alpha} and 1")

@@ -1,0 +1,89 @@
+"""One number from a curve, by rules fixed before the run: area, tail, time to a threshold (statistics.md, 4)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Bools, Floats, finite, same_length
+
+
+def normalised_auc(x: ArrayLike, y: ArrayLike) -> float:
+    """Area under y(x) by trapezoids over the range of x: the mean height. x increases (prompts, seconds)."""
+    along, height = _curve(x, y)
+    if len(along) < 2:
+        raise LabError("area under a curve: two points are needed; evaluate more often")
+    return float(np.trapezoid(height, along) / (along[-1] - along[0]))
+
+
+def tail_mean(y: ArrayLike, last: int) -> float:
+    """Mean of the last `last` values, of all where there are fewer: the end of the run, never its best point."""
+    values = finite(y, "tail mean")
+    if last < 1 or len(values) == 0:
+        raise LabError(f"tail mean of the last {last} of {len(values)} values: at least one is needed")
+    return float(values[-last:].mean())
+
+
+def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
+    """`y` with every missing or infinite value replaced by the last finite one before it, and where that was done.
+
+    This is how a collapsed run stays in every headline number (statistics.md, 4.9). LabError when the first is missing.
+    """
+    values = np.array(y, dtype=np.float64)
+    missing = ~np.isfinite(values)
+    if len(values) and missing[0]:
+        raise LabError("the first value of a series is missing: nothing to carry; evaluate before step 0")
+    source = np.maximum.accumulate(np.where(missing, 0, np.arange(len(values))))
+    return values[source], missing
+
+
+def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
+    """Exponential mean of y_0..y_t with weights decay^(t-i), normalised to 1: the start is not pulled to 0."""
+    values = finite(y, "exponential mean")
+    if not 0 <= decay < 1:
+        raise LabError(f"exponential mean: decay is {decay}; it lies in [0, 1)")
+    out = np.empty_like(values)
+    total = weight = 0.0
+    for step, value in enumerate(values):
+        total, weight = decay * total + value, decay * weight + 1.0
+        out[step] = total / weight
+    return out
+
+
+class TimeToThreshold(NamedTuple):
+    """The threshold was first met in (after, by], between two evaluations; `by` is None if it was not met by the end.
+
+    `restricted_low`, `restricted_high` bound min(T, end): equal to `end` when it was never met.
+    """
+
+    after: float | None
+    by: float | None
+    reached: bool
+    restricted_low: float
+    restricted_high: float
+
+
+def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> TimeToThreshold:
+    """First evaluation with score >= threshold, up to x = `end`, as the interval since the one before (4.11).
+
+    x is whatever is to be restricted: prompts, tokens, device-seconds. `after` is None when the first one met it.
+    """
+    along, height = _curve(x, score)
+    along, height = along[along <= end], height[along <= end]
+    if len(along) == 0:
+        raise LabError(f"time to threshold: no evaluation up to {end}; evaluate at the start")
+    met = np.flatnonzero(height >= threshold)
+    if len(met) == 0:
+        return TimeToThreshold(float(along[-1]), None, False, end, end)
+    by = float(along[met[0]])
+    after = float(along[met[0] - 1]) if met[0] > 0 else None
+    return TimeToThreshold(after, by, True, by if after is None else after, by)
+
+
+def _curve(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+    along, height = finite(x, "x"), finite(y, "y")
+    same_length(along, height, "curve")
+    if (np.diff(along) <= 0).any():
+        raise LabError("curve: x must increase from point to point; sort it and drop repeated points")
+    return along, height

@@ -1,0 +1,92 @@
+"""Studies in which nothing differs, with the noise levels of statistics.md 2.1 to 2.3. Every draw takes its generator.
+
+Shapes: R studies, S seeds, I items, T steps.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from scipy import special
+
+from gspo_lab.stats.arrays import Floats
+
+
+class Arms(NamedTuple):
+    """Two arms drawn alike, the studies along the first axis."""
+
+    a: Floats
+    b: Floats
+
+
+Noise = Callable[[Generator, tuple[int, int]], Floats]
+
+
+def _normal(rng: Generator, shape: tuple[int, int]) -> Floats:
+    return rng.standard_normal(shape)
+
+
+def _four_times(rng: Generator, shape: tuple[int, int]) -> Floats:
+    return 4 * rng.standard_normal(shape)
+
+
+def _skewed(rng: Generator, shape: tuple[int, int]) -> Floats:
+    return rng.standard_exponential(shape) - 1
+
+
+def _collapsing(rng: Generator, shape: tuple[int, int]) -> Floats:
+    return rng.standard_normal(shape) - 6 * (rng.random(shape) < 0.15)
+
+
+NOISE: Mapping[str, tuple[Noise, Noise]] = {
+    "normal": (_normal, _normal),
+    "one arm 4x as noisy": (_normal, _four_times),
+    "skewed": (_skewed, _skewed),
+    "15 % collapse": (_collapsing, _collapsing),
+}
+"""Noise of the first and the second arm, of standard deviation 1 but for the name's sake; means equal."""
+
+
+def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int) -> Arms:
+    """One score per run, [R, S]: pair effect N(0, 1) shared by the arms plus each run's own noise (2.1)."""
+    pair_RS = rng.standard_normal((studies, seeds))
+    return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
+
+
+class Benchmark(NamedTuple):
+    """How a benchmark is asked: `items` problems with `samples` answers each. `arm_by_item`: sd, in logits, of what an
+    arm does to a problem's difficulty, mean zero over problems."""
+
+    items: int
+    samples: int
+    arm_by_item: float = 0.0
+
+
+def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int) -> Arms:
+    """Share of right answers, [R, S, I] (2.2); logit p = item N(-.5, 2) + pair N(0, .2) + run N(0, .15) + N(0, .3).
+
+    The arm x item effect is drawn for each arm with arm_by_item / sqrt(2), so that the arms stay exchangeable and the
+    true difference over new problems is exactly 0.
+    """
+    item_RSI = rng.normal(-0.5, 2.0, (studies, 1, bench.items))
+    pair_RSI = rng.normal(0.0, 0.2, (studies, seeds, 1))
+
+    def arm() -> Floats:
+        logit_RSI = item_RSI + pair_RSI + rng.normal(0.0, 0.15, (studies, seeds, 1))
+        logit_RSI = logit_RSI + rng.normal(0.0, 0.3, (studies, seeds, bench.items))
+        if bench.arm_by_item:
+            logit_RSI += rng.normal(0.0, bench.arm_by_item / np.sqrt(2), (studies, 1, bench.items))
+        return rng.binomial(bench.samples, special.expit(logit_RSI)) / bench.samples
+
+    return Arms(arm(), arm())
+
+
+def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> Arms:
+    """Reward per step, [R, S, T] (2.3): offset N(0, .3) per run, random walk .05 a step, noise .5; arms independent."""
+
+    def arm() -> Floats:
+        walk_RST = rng.normal(0.0, 0.05, (studies, seeds, steps)).cumsum(axis=2)
+        return walk_RST + rng.normal(0.0, 0.3, (studies, seeds, 1)) + rng.normal(0.0, 0.5, (studies, seeds, steps))
+
+    return Arms(arm(), arm())

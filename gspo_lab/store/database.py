@@ -1,0 +1,188 @@
+"""Opening lab.db, for writing or for reading; bringing an older one to today's shape; saying what is wrong with it.
+
+Structural changes are numbered steps (`MIGRATIONS`, counted in `PRAGMA user_version`). What can merely be missing,
+that is tables, columns, indexes, views and the rows of `metrics`, is added without a number whenever the description in
+`schema` is not the one the file was last completed with.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from gspo_lab.errors import LabError
+from gspo_lab.store.schema import INDEXES, METRICS, TABLES, VIEWS, metric_rows
+
+NAME = "lab.db"
+"""The database's name inside the `runs` folder."""
+
+APPLICATION_ID = int.from_bytes(b"GSPO", "big")
+"""Says to `file` and to us that an SQLite file is ours."""
+
+BUSY_SECONDS = 5.0
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection in autocommit mode to a database of today's shape, made or migrated if need be."""
+    _need_strict()
+    with explained(path), closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        _refuse_foreign(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            "PRAGMA synchronous = NORMAL"
+        )  # offsets and rows commit together; the journals are the truth
+        _bring_up_to_date(connection)
+        yield connection
+
+
+def reading(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, and sees one moment until it is closed. Raises LabError where it cannot open."""
+    _need_strict()
+    if not path.is_file():
+        raise LabError(f"no database {path}: run a study first, or make it from the run folders: gspo-lab rebuild")
+    with explained(path):
+        connection = _connect_read_only(path)
+        try:
+            _refuse_foreign(connection, path)
+            if connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
+                raise LabError(f"{path} is empty or was made by an older gspo-lab: gspo-lab rebuild")
+            connection.execute("BEGIN")
+            connection.execute("SELECT COUNT(*) FROM about").fetchone()  # the read that fixes the moment
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    uri = path.resolve().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        no_room = _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not no_room or (log.exists() and log.stat().st_size > 0):
+            raise
+        # A folder we may not write to cannot hold the shared index of WAL; without a log the file is whole as it is.
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """SQLite's errors that a user can fix, as LabError; all others are bugs and pass."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        line = {
+            sqlite3.SQLITE_CORRUPT: "is damaged; the journals are not: gspo-lab rebuild",
+            sqlite3.SQLITE_NOTADB: "is damaged (no SQLite database); the journals are not: gspo-lab rebuild",
+            sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
+            sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+            sqlite3.SQLITE_READONLY: "cannot be written: check who owns the file and its folder",
+            sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that its folder exists and who owns it",
+            sqlite3.SQLITE_IOERR: f"cannot be read or written ({error}): it must lie on a local disk",
+        }.get(_primary(error))
+        if line is None:
+            raise
+        raise LabError(f"{path} {line}") from error
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's error code without its details."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _need_strict() -> None:
+    if sqlite3.sqlite_version_info < (3, 37):
+        raise LabError(f"this Python carries SQLite {sqlite3.sqlite_version}; 3.37 (2021) or newer is needed")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if mark != APPLICATION_ID and connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+        raise LabError(f"{path} is an SQLite database, but not gspo-lab's: move it away")
+    if version > len(MIGRATIONS):
+        raise LabError(
+            f"{path} was written by a newer gspo-lab (database version {version}, this one knows {len(MIGRATIONS)}): "
+            "update gspo-lab"
+        )
+
+
+def _first_shape(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_first_shape,)
+"""Each takes a database one version up. Missing tables and columns need none: they are added afterwards."""
+
+
+def description_digest() -> str:
+    """What the file's completion is remembered by."""
+    parts = [*(table.create_sql() for table in TABLES), repr(INDEXES), repr(VIEWS), repr(metric_rows())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == len(MIGRATIONS):
+        known = connection.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
+        if known == (_DIGEST,):
+            return
+    with transaction(connection):
+        for migrate in MIGRATIONS[version:]:
+            migrate(connection)
+        _complete(connection)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _complete(connection: sqlite3.Connection) -> None:
+    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and `about`."""
+    from sqlite_utils import Database  # pulls in pandas where installed: 0.3 s, paid only when something is missing
+
+    database = Database(connection, execute_plugins=False)
+    present = set(database.table_names())
+    for table in TABLES:
+        if table.name not in present:
+            connection.execute(table.create_sql())
+            continue
+        columns = database[table.name].columns_dict
+        for column in table.columns:
+            if column.name not in columns:
+                connection.execute(f'ALTER TABLE "{table.name}" ADD COLUMN {column.sql}')
+    for name, what in INDEXES.items():
+        connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {what}")
+    for name, query in VIEWS.items():
+        database.create_view(name, query, replace=True)
+    connection.execute("DELETE FROM metrics")
+    marks = ", ".join("?" * len(METRICS.names))
+    connection.executemany(f"INSERT INTO metrics VALUES ({marks})", metric_rows())
+    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", [*ABOUT_ROWS.items(), ("schema", _DIGEST)])
+
+
+ABOUT_ROWS = {
+    "what": "Evidence recorded by gspo-lab: matched training runs that compare objectives such as GRPO and GSPO.",
+    "start here": "SELECT * FROM latest_scores; SELECT * FROM runs; SELECT * FROM metrics WHERE name LIKE 'clip%';",
+    "made from": "the journals in the run folders beside this file; `gspo-lab rebuild` makes it again from them.",
+    "not measured": "is NULL, never 0.",
+}
+
+_DIGEST = description_digest()

@@ -1,0 +1,126 @@
+"""Records as rows: how a journal's lines change the tables of one run. Called by `ingest`, inside its transaction."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gspo_lab.records import RECORDS
+from gspo_lab.store.schema import RECORD_TABLES, STATUSES, Table
+
+TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
+JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
+OF_THE_RUN = ("steps", "updates")
+"""Tables that only a run's own journal fills; the others also hold later evaluations of it."""
+
+
+def apply(connection: sqlite3.Connection, run_id: str, evaluation: str, items: Iterable[dict[str, Any]]) -> None:
+    """Add a journal's records in their order; a later record replaces an earlier one with the same key.
+
+    `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this version does not know are
+    left out, and so are steps and updates in the journal of an evaluation.
+    """
+    query = "SELECT COALESCE(MAX(position) + 1, 0) FROM statuses WHERE run_id = ? AND evaluation = ?"
+    position = connection.execute(query, (run_id, evaluation)).fetchone()[0]
+    identity = {"run_id": run_id, "evaluation": evaluation}
+    waiting: dict[str, list[tuple[Any, ...]]] = {name: [] for name in RECORD_TABLES}
+    for item in items:
+        table = TABLE_OF.get(item.get("kind", ""))
+        if table is None or (evaluation and table.name in OF_THE_RUN):
+            continue
+        if table is STATUSES:
+            if item.get("state") == "started":
+                _flush(connection, waiting)
+                _void(connection, run_id, evaluation, item["step"])
+            item["position"] = position
+            position += 1
+        item.update(identity)
+        for name in JSON_OF[table.name]:
+            if item.get(name) is not None:
+                item[name] = as_json(item[name])
+        waiting[table.name].append(tuple(map(item.get, table.names)))
+    _flush(connection, waiting)
+
+
+def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[Any, ...]]) -> None:
+    """Insert or replace rows whose values stand in the order of the table's description."""
+    if not values:
+        return
+    columns = ", ".join(f'"{name}"' for name in table.names)
+    statement = f"INSERT OR REPLACE INTO {table.name} ({columns}) VALUES ({', '.join('?' * len(table.names))})"
+    try:
+        connection.executemany(statement, values)
+    except UnicodeEncodeError:  # half a surrogate pair in a model's text is no Unicode; '?' takes its place
+        connection.executemany(statement, [tuple(map(_encodable, row)) for row in values])
+
+
+def forget(connection: sqlite3.Connection, run_id: str, evaluation: str) -> None:
+    """Remove every row that came from one journal."""
+    where = "WHERE run_id = ? AND evaluation = ?"
+    connection.execute(f"DELETE FROM answers {where}", (run_id, evaluation))
+    connection.execute(f"DELETE FROM statuses {where}", (run_id, evaluation))
+    if not evaluation:
+        for name in OF_THE_RUN:
+            connection.execute(f"DELETE FROM {name} WHERE run_id = ?", (run_id,))
+
+
+def settle(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:
+    """Write into the table `runs` where the run stands, from its statuses; `alive`: a worker holds its lock."""
+    query = "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER BY position"
+    statuses = connection.execute(query, (run_id,)).fetchall()
+    state, at, message, _ = statuses[-1] if statuses else ("planned", None, None, None)
+    under_way = state == "started"
+    if under_way:
+        state = "running" if alive else "interrupted"
+    connection.execute(
+        "UPDATE runs SET state = ?, message = ?, started_at = ?, finished_at = ?, facts = ?, "
+        "steps_done = (SELECT COALESCE(MAX(step) + 1, 0) FROM steps WHERE run_id = ?) WHERE run_id = ?",
+        (
+            state,
+            message,
+            next((begun for _, begun, _, _ in statuses if begun is not None), None),
+            None if under_way else at,
+            next((facts for _, _, _, facts in reversed(statuses) if facts is not None), None),
+            run_id,
+            run_id,
+        ),
+    )
+
+
+def as_json(value: Any) -> str:
+    """JSON text that SQLite's functions accept: a number that is not finite becomes null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: int) -> None:
+    if not evaluation:
+        for name in OF_THE_RUN:
+            connection.execute(f"DELETE FROM {name} WHERE run_id = ? AND step >= ?", (run_id, step))
+    connection.execute(
+        "DELETE FROM answers WHERE run_id = ? AND evaluation = ? AND (step > ? OR (step = ? AND bench = 'rollout'))",
+        (run_id, evaluation, step, step),
+    )
+
+
+def _flush(connection: sqlite3.Connection, waiting: dict[str, list[tuple[Any, ...]]]) -> None:
+    for name, values in waiting.items():
+        insert(connection, RECORD_TABLES[name], values)
+        values.clear()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def _encodable(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,225 @@
+"""The shape of the database, as data: tables made from the records' fields, and the views that scores are read from.
+
+A record's field is a column of its table under the same name. A new field therefore needs nothing here: `database`
+adds the column to databases that lack it. Meanings travel into the file as SQL comments and as the table `metrics`,
+so that somebody who opens it with `sqlite3` or datasette finds every column explained.
+"""
+
+import textwrap
+from dataclasses import MISSING, dataclass, fields
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from gspo_lab.records import RECORDS, AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+
+SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "TEXT", dict: "TEXT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`type` is SQLite's (STRICT tables hold nothing else); `json` marks TEXT that holds a JSON list or object."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+    json: bool = False
+    required: bool = False
+
+    @property
+    def sql(self) -> str:
+        return f'"{self.name}" {self.type}{" NOT NULL" if self.required else ""}'
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`clustered` tables are stored in the order of their key: right for many short rows, wrong for long texts."""
+
+    name: str
+    meaning: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+    clustered: bool = True
+
+    def create_sql(self) -> str:
+        """CREATE TABLE with each column's meaning as a comment above it, where ALTER TABLE leaves comments alone."""
+        lines = [f"-- {self.meaning}"]
+        for column in self.columns:
+            unit = "" if column.unit == "-" else f" [{column.unit}]"
+            lines += textwrap.wrap(f"{column.meaning}{unit}", 110, initial_indent="-- ", subsequent_indent="--   ")
+            lines.append(f"{column.sql},")
+        lines.append(f"PRIMARY KEY ({', '.join(self.key)})")
+        body = "\n  ".join(lines)
+        return f'CREATE TABLE "{self.name}" (\n  {body}\n) STRICT{", WITHOUT ROWID" if self.clustered else ""}'
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        return next(column for column in self.columns if column.name == name)
+
+
+def field_columns(record: type[Record]) -> list[Column]:
+    """A record's fields as columns; fields without a default may not be NULL."""
+    hints = get_type_hints(record)
+    out = []
+    for entry in fields(record):
+        bare = next((arg for arg in get_args(hints[entry.name]) if arg is not NoneType), hints[entry.name])
+        if get_origin(hints[entry.name]) in (list, dict):
+            bare = hints[entry.name]
+        kind = get_origin(bare) or bare
+        meta = entry.metadata
+        required = entry.default is MISSING
+        out.append(
+            Column(entry.name, SQL_TYPES[kind], meta["unit"], meta["meaning"], kind in (list, dict), required=required)
+        )
+    return out
+
+
+RUN_ID = Column(
+    "run_id", "TEXT", "-", "the run: study/arm/s<seed>, which is also its folder under runs/", required=True
+)
+EVALUATION = Column(
+    "evaluation",
+    "TEXT",
+    "-",
+    "'' for what the run itself recorded; else the folder under evaluations/ that holds a later evaluation of it",
+    required=True,
+)
+POSITION = Column("position", "INTEGER", "-", "0, 1, 2, ... in the order of the journal", required=True)
+
+
+def _record_table(record: type[Record], key: tuple[str, ...], meaning: str, clustered: bool = True) -> Table:
+    own = field_columns(record)
+    identity = [column for column in (RUN_ID, EVALUATION, POSITION) if column.name in key]
+    # JSON columns come last: a long row spills its end, and reading the numbers before it never touches the spill.
+    ordered = [*identity, *(c for c in own if not c.json), *(c for c in own if c.json)]
+    return Table(record.table, meaning, key, tuple(ordered), clustered)
+
+
+def _plain(name: str, meaning: str, *, type: str = "TEXT", json: bool = False, required: bool = False) -> Column:
+    return Column(name, type, "-", meaning, json, required)
+
+
+STUDIES = Table(
+    "studies",
+    "One row per study: what was declared before its first step.",
+    ("study",),
+    (
+        _plain("study", "the study's name: its folder under runs/", required=True),
+        _plain("question", "the question it asks"),
+        _plain("digest", "sha256 of the resolved study"),
+        _plain("declared_at", "seconds since 1970 when study.json was written", type="REAL"),
+        _plain("content", "study.json, whole: arms in their order, settings, seeds, verdict rule", json=True),
+    ),
+)
+
+RUNS = Table(
+    "runs",
+    "One row per run: an arm with a seed, and where it stands.",
+    ("run_id",),
+    (
+        RUN_ID,
+        _plain("study", "the study it belongs to", required=True),
+        _plain("arm", "the treatment", required=True),
+        _plain("seed", "the seed that pairs it with the other arms' runs", type="INTEGER", required=True),
+        _plain(
+            "state",
+            "planned (nothing recorded yet), running, interrupted (started, but no worker holds its lock), stopped (on "
+            "request), finished, failed, or missing (its folder is gone; the rows stay until `gspo-lab rebuild`)",
+            required=True,
+        ),
+        _plain("steps_done", "rollout batches trained on and recorded", type="INTEGER"),
+        _plain("steps_planned", "rollout batches asked for", type="INTEGER"),
+        _plain("started_at", "seconds since 1970 when its first worker started", type="REAL"),
+        _plain("finished_at", "seconds since 1970 when its last worker left; NULL while it runs", type="REAL"),
+        _plain("message", "one line for people: why it failed"),
+        _plain("declared", "the settings its arm states itself", json=True),
+        _plain("reference_bands", "per rule the clip range at which would_clip_* is counted", json=True),
+        _plain("settings", "every setting, resolved", json=True),
+        _plain("facts", "what its last worker found out about itself: versions, device, digests", json=True),
+    ),
+)
+
+METRICS = Table(
+    "metrics",
+    "One row per recorded field: what the columns of steps, updates, answers and statuses mean.",
+    ("table_name", "name"),
+    (
+        _plain("table_name", "the table it is a column of", required=True),
+        _plain("name", "the column", required=True),
+        _plain("type", "INTEGER, REAL, TEXT or JSON", required=True),
+        _plain("unit", "its unit; '-' for none", required=True),
+        _plain("meaning", "its definition", required=True),
+    ),
+)
+
+FILES = Table(
+    "files",
+    "Bookkeeping of `ingest`: how far each file under runs/ has been read.",
+    ("path",),
+    (
+        _plain("path", "the file, from runs/ on", required=True),
+        _plain("size", "its size in bytes when it was last looked at", type="INTEGER", required=True),
+        _plain("modified_ns", "its time of change then, in nanoseconds since 1970", type="INTEGER", required=True),
+        _plain("offset", "bytes taken in: the end of its last complete line", type="INTEGER", required=True),
+        _plain("head", "sha256 of its first line: a journal that was begun anew is read anew"),
+    ),
+)
+
+ABOUT = Table(
+    "about",
+    "What this file is.",
+    ("key",),
+    (_plain("key", "which fact", required=True), _plain("value", "the fact", required=True)),
+)
+
+STEPS = _record_table(StepRecord, ("run_id", "step"), "One row per rollout batch of a run.")
+UPDATES = _record_table(UpdateRecord, ("run_id", "step", "minibatch"), "One row per optimizer update of a run.")
+ANSWERS = _record_table(
+    AnswerRecord,
+    ("run_id", "evaluation", "bench", "step", "problem", "sample"),
+    "One row per answer: a benchmark's, or a training rollout's (bench = 'rollout').",
+    clustered=False,
+)
+STATUSES = _record_table(RunStatus, ("run_id", "evaluation", "position"), "One row per change of a run's state.")
+
+RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, STATUSES)}
+TABLES = (ABOUT, STUDIES, RUNS, STEPS, UPDATES, ANSWERS, STATUSES, METRICS, FILES)
+
+INDEXES = {
+    # All that scores need, so that they are computed without touching the texts.
+    "answers_graded": "answers (run_id, evaluation, bench, step, problem, correct, truncated)",
+}
+
+VIEWS = {
+    "scores": """\
+-- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
+-- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
+SELECT run_id, evaluation, bench, step,
+       COUNT(*) AS problems, SUM(answers) AS answers, AVG(correct) AS score,
+       SUM(errors) AS errors, SUM(truncated) AS truncated
+FROM (
+  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, AVG(correct) AS correct,
+         SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated
+  FROM answers
+  WHERE bench <> 'rollout'
+  GROUP BY run_id, evaluation, bench, step, problem
+)
+GROUP BY run_id, evaluation, bench, step""",
+    "latest_scores": """\
+-- The last evaluated step of each run and benchmark, with the run beside it. `MAX(step)` picks the row.
+SELECT study, arm, seed, state, evaluation, bench, MAX(step) AS step, problems, answers, score, errors, truncated
+FROM scores JOIN runs USING (run_id)
+GROUP BY run_id, evaluation, bench""",
+}
+
+
+def metric_rows() -> list[tuple[str, str, str, str, str]]:
+    """The rows of the table `metrics`: table, name, type, unit, meaning of every field of every record."""
+    return [
+        (record.table, c.name, "JSON" if c.json else c.type, c.unit, c.meaning)
+        for record in RECORDS.values()
+        for c in field_columns(record)
+    ]

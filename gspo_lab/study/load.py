@@ -1,0 +1,258 @@
+"""From a TOML file (and `--set`, `--seeds`, `--steps`, `--arms`) to a `Study`; every mistake reported at once."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.registry import nearest
+from gspo_lab.study.rules import broken_rules
+from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings, Table, VerdictTable
+from gspo_lab.study.study import Arm, Study
+
+OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
+BASE_KEYS = tuple(Settings.model_fields)
+
+
+def load_study(
+    path: Path,
+    *,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    steps: int | None = None,
+    arms: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Study:
+    """Read, override, validate and resolve a study. Raises LabError with one line per mistake."""
+    raw = _parse(path)
+    for override in overrides:
+        _override(raw, override)
+    if steps is not None:
+        raw["steps"] = steps
+    if seeds is not None:
+        raw["seeds"] = list(seeds)
+    problems: list[str] = []
+    base, tables = _split(raw, problems)
+    study_arms = _arms(base, tables, problems)
+    declared_seeds = _seeds(raw.get("seeds", 3), problems)
+    verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
+    question = raw.get("question", "")
+    if not isinstance(question, str) or not question.strip():
+        problems.append("question: every study opens with the question it asks, as text")
+    if arms is not None:
+        for wanted in arms:
+            if wanted not in tables:
+                problems.append(
+                    f"--arms: no arm '{wanted}'{nearest(wanted, tables)}; this study has {', '.join(tables)}"
+                )
+        study_arms = {key: value for key, value in study_arms.items() if key in arms}
+    if not problems:
+        problems += broken_rules(study_arms, declared_seeds, verdict)
+    if problems:
+        raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))
+    return Study(
+        name=name or path.stem,
+        path=path,
+        question=question.strip(),
+        arms=study_arms,
+        seeds=declared_seeds,
+        verdict=verdict,
+        overrides=tuple(overrides),
+        comment=_opening_comment(path),
+    )
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        beside = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
+        known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
+        raise LabError(f"no study file {path}{nearest(path.stem, beside)}{known}")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path}: not valid TOML: {error}") from error
+
+
+def _override(raw: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is text: --set model=tiny-olmoe
+    table = raw
+    for part in parts[:-1]:
+        if parts[0] == "task" and isinstance(table.get(part), str):
+            table[part] = {"name": table[part]}
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise LabError(f"--set {override}: '{part}' is no table in this study")
+    table[parts[-1]] = value
+
+
+def _split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The settings that all arms share, and the arms' own tables."""
+    known = (*BASE_KEYS, *STUDY_KEYS)
+    for key in raw:
+        if key not in known:
+            hint = " (it belongs under [objective] or an arm)" if key in OBJECTIVE_KEYS else nearest(key, known)
+            problems.append(f"{key}: unknown key{hint}")
+    base = {key: value for key, value in raw.items() if key in BASE_KEYS}
+    base["task"] = _task(base.get("task", {}))
+    if isinstance(base.get("bench"), list):
+        base["bench"] = [_bench(bench) for bench in base["bench"]]
+    tables = raw.get("arm", {})
+    if not isinstance(tables, dict) or not tables:
+        problems.append("arm: a study needs at least one [arm.NAME] table")
+        return base, {}
+    out = {}
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            out[name] = table
+        else:
+            problems.append(f"arm.{name}: must be a table, [arm.{name}]")
+    return base, out
+
+
+def _task(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _bench(value: Any) -> Any:
+    return {**value, "task": _task(value["task"])} if isinstance(value, dict) and "task" in value else value
+
+
+def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:
+    shared = base.get("objective", {})
+    if not isinstance(shared, dict):
+        problems.append("objective: must be a table; an arm names its preset with objective = '...'")
+        shared = {}
+    for key in shared:
+        if key != "preset" and key not in OBJECTIVE_KEYS:
+            problems.append(f"objective.{key}: unknown key{nearest(key, OBJECTIVE_KEYS)}")
+    # The shared part alone first, so that its mistakes are told once and not once per arm.
+    _validated(Settings, {**base, "objective": _objective(shared, {}, "objective", problems)}, "", problems)
+    told = tuple(problems)
+    out: dict[str, Arm] = {}
+    for name, table in tables.items():
+        own: list[str] = []
+        arm = _arm(name, table, base, shared, own)
+        problems += [line for line in own if line.removeprefix(f"arm.{name}.") not in told]
+        if arm is not None:
+            out[name] = arm
+    return out
+
+
+def _arm(
+    name: str, table: dict[str, Any], base: dict[str, Any], shared: dict[str, Any], problems: list[str]
+) -> Arm | None:
+    where = f"arm.{name}"
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        problems.append(f"{where}: an arm's name is made of letters, digits, '-', '_' and '.'")
+        return None
+    if not table:
+        problems.append(f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'")
+        return None
+    merged = dict(base)
+    own: dict[str, Any] = {}
+    known = ("objective", *OBJECTIVE_KEYS, *ARM_KEYS)
+    for key, value in table.items():
+        if key in OBJECTIVE_KEYS or key == "objective":
+            own["preset" if key == "objective" else key] = value
+        elif key in ARM_KEYS:
+            inner = isinstance(value, dict) and isinstance(merged.get(key, {}), dict)
+            merged[key] = {**merged.get(key, {}), **value} if inner else value
+        elif key in BASE_KEYS or key in STUDY_KEYS:
+            problems.append(f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study")
+        else:
+            problems.append(f"{where}.{key}: unknown key{nearest(key, known)}")
+    merged["objective"] = _objective(shared, own, where, problems)
+    settings = _validated(Settings, merged, where, problems)
+    if settings is None:
+        return None
+    declared = [f"objective.{key}" for key in own]
+    for key, value in table.items():
+        if key in ARM_KEYS:
+            declared += [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else [key]
+    if "preset" in own:
+        # A preset declares each of its values that differs from the shared objective's.
+        plain = _objective(shared, {}, where, [])
+        declared += [f"objective.{k}" for k, v in merged["objective"].items() if plain.get(k) != v]
+    return Arm(name, tuple(sorted(set(declared))), settings)
+
+
+def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
+    preset = own.get("preset", shared.get("preset", "grpo"))
+    if preset not in PRESETS:
+        problems.append(
+            f"{where}: unknown objective '{preset}'{nearest(str(preset), PRESETS)}; known: {', '.join(PRESETS)}"
+        )
+        preset = "grpo"
+    return {
+        "preset": preset,
+        **asdict(PRESETS[preset]),
+        **{k: v for k, v in {**shared, **own}.items() if k != "preset"},
+    }
+
+
+def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
+    seeds = range(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(seeds, Iterable) or isinstance(seeds, str):
+        problems.append("seeds: a number of seeds or a list of them, e.g. [0, 1, 2]")
+        return ()
+    out = tuple(seeds)
+    if not out or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in out):
+        problems.append(f"seeds: need at least one, all whole numbers >= 0; got {list(out)}")
+        return ()
+    if len(set(out)) != len(out):
+        problems.append(f"seeds: {list(out)} holds a seed twice; a seed counts once")
+    return out
+
+
+def _validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        for item in error.errors():
+            parts = [str(part) for part in item["loc"]]
+            if where.startswith("arm.") and parts[0] == "objective":
+                parts = parts[1:]  # an arm writes the objective's keys flat
+            path = ".".join([where, *parts] if where else parts)
+            if item["type"] == "extra_forbidden":
+                problems.append(f"{path}: unknown key{nearest(parts[-1], _keys(parts[:-1], model))}")
+            elif item["type"] == "missing":
+                problems.append(f"{path}: missing")
+            else:
+                got = f"; got {item['input']!r}" if not isinstance(item["input"], dict) else ""
+                problems.append(f"{path}: {item['msg'][0].lower()}{item['msg'][1:]}{got}")
+        return None
+
+
+def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
+    """The known keys of the table that `parts` leads to."""
+    current: Any = model
+    for part in parts:
+        if part.isdigit():
+            current = BenchTable
+            continue
+        entry = getattr(current, "model_fields", {}).get(part)
+        if entry is None:
+            return []
+        current = BenchTable if part == "bench" else entry.annotation
+    return list(getattr(current, "model_fields", {}))
+
+
+def _opening_comment(path: Path) -> str:
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        lines.append(line.lstrip("# ").rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,165 @@
+"""The TOML of a study: every key, its default and its meaning. `docs/studies.md` is made from the descriptions here."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Level
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+Dtype = Literal["float32", "bfloat16"]
+Replay = Literal["none", "old-policy", "rollout"]
+
+
+class Table(BaseModel):
+    """A TOML table: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskTable(BaseModel):
+    """The task's name and its own options, which only the task knows."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="a built-in task, or `my_file.py:grade`")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class WarmStart(Table):
+    """Supervised training of an embedded model on the task's demonstrations before the study, made once and cached."""
+
+    steps: int = Field(0, ge=0, description="supervised steps; 0: an untrained model (or the checkpoint as it is)")
+    batch_size: int = Field(64, ge=1, description="demonstrations per supervised step")
+    learning_rate: float = Field(1e-3, gt=0, description="peak learning rate of the warm start")
+    warmup_steps: int = Field(20, ge=0, description="steps over which its learning rate rises")
+    per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
+
+
+class RolloutTable(Table):
+    """How each step's responses are sampled."""
+
+    prompts_per_step: int = Field(32, ge=1, description="prompts in a rollout batch")
+    group_size: int = Field(8, ge=2, description="responses per prompt")
+    temperature: float = Field(
+        1.0, gt=0, description="sampling temperature; the trainer's log-probs are those of logits / temperature"
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
+    )
+    max_tokens: int | None = Field(None, ge=1, description="token limit of a response; unset: the task's own")
+    stop: list[str] | None = Field(None, description="texts that end a response; unset: the task's own")
+    sampler: str = Field("transformers", description="who samples: `transformers`, or `module:attribute`")
+    dtype: Dtype = Field("float32", description="precision of the sampler's weights and arithmetic")
+    coupled: bool = Field(
+        True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
+    )
+
+
+class UpdateTable(Table):
+    """How the policy is updated on a rollout batch."""
+
+    minibatches: int = Field(
+        4, ge=1, description="mini-batches a rollout batch is split into; one optimizer update each"
+    )
+    epochs: int = Field(1, ge=1, description="passes over a rollout batch")
+    learning_rate: float = Field(1e-4, gt=0, description="AdamW's learning rate")
+    warmup_updates: int = Field(8, ge=0, description="optimizer updates over which the learning rate rises linearly")
+    adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first decay")
+    adam_beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this L2 norm")
+    microbatch_tokens: int = Field(
+        16384, ge=1, description="positions (rows x padded length) per forward pass; never changes the gradient"
+    )
+    old_logprobs: Literal["trainer", "sampler"] = Field(
+        "trainer", description="whose log-probs of the old policy the ratio uses"
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="recompute activations in the backward pass: less memory, more time"
+    )
+    dtype: Dtype = Field("float32", description="precision of the trainer's arithmetic; master weights are float32")
+    checkpoint_every: int = Field(
+        10, ge=1, description="steps between checkpoints; a killed run goes on from the last one"
+    )
+
+
+class ObjectiveTable(Table):
+    """The objective of a run, every key resolved: a preset's values under those given."""
+
+    preset: str = Field("grpo", description="the preset it started from")
+    importance_sampling_level: Level
+    clip: Clip
+    clip_low: float = Field(gt=0, lt=1)
+    clip_high: float = Field(gt=0)
+    clip_target: float = Field(gt=0, lt=1)
+    dual_clip: float | None = Field(None, gt=1)
+    aggregation: Aggregation
+    aggregation_constant: float = Field(gt=0)
+    advantage: Advantage
+    kl_coef: float = Field(ge=0)
+
+
+class RecordTable(Table):
+    """What is recorded beside the always-on metrics."""
+
+    rollouts: Share = Field(0.02, description="share of training prompts whose responses are stored whole")
+    detail_every: int = Field(
+        5, ge=1, description="steps between records of every response's own numbers (`response_detail`)"
+    )
+    token_detail: bool = Field(False, description="`response_detail` also holds the log-ratio of every token")
+
+
+class BenchTable(Table):
+    """A benchmark: a task's held-out problems and how they are asked."""
+
+    name: Name = Field(description="the benchmark's name in records and reports")
+    task: TaskTable | None = Field(None, description="the task that asks and grades; unset: the study's own")
+    problems: int | None = Field(None, ge=1, description="how many held-out problems, from the first; unset: all")
+    samples: int = Field(1, ge=1, description="answers per problem; the score is their mean (avg@k)")
+    temperature: float = Field(1.0, ge=0, description="sampling temperature; 0: greedy")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
+    max_tokens: int | None = Field(None, ge=1, description="token limit; unset: the task's own")
+    every: int = Field(10, ge=1, description="steps between evaluations; the start and the end are always evaluated")
+
+
+class VerdictTable(Table):
+    """The rule, fixed before the first step, by which the study is decided."""
+
+    primary: str | None = Field(None, description="the benchmark whose score decides; unset: the first one")
+    last: int = Field(3, ge=1, description="the score is averaged over this many last evaluations")
+    margin: float = Field(
+        0.02, gt=0, description="differences inside plus or minus this count as practically equivalent"
+    )
+    alpha: float = Field(0.05, gt=0, lt=1, description="1 - confidence of the intervals")
+    baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
+
+
+class Settings(Table):
+    """Everything that determines one run, but its seed."""
+
+    model: str = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
+    task: TaskTable
+    steps: int = Field(40, ge=1, description="rollout batches to train on")
+    engine: str = Field("native", description="who trains: `native`, or `module:attribute`")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one")
+    routing_replay: Replay = Field(
+        "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"
+    )
+    warm_start: WarmStart = WarmStart()
+    rollout: RolloutTable = RolloutTable()
+    update: UpdateTable = UpdateTable()
+    objective: ObjectiveTable
+    record: RecordTable = RecordTable()
+    bench: list[BenchTable] = Field([], description="`[[bench]]`: benchmarks, evaluated as training goes")
+
+
+ARM_KEYS = ("model", "routing_replay", "rollout", "update")
+"""What an arm may vary beside the objective's own keys."""
+
+STUDY_KEYS = ("question", "seeds", "verdict", "arm")
+"""Top-level keys that belong to the study and to no single run."""

@@ -1,0 +1,126 @@
+"""The nouns of a study: `Study`, its `Arm`s and the fully resolved `Run`s that they make with its seeds."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.objectives.presets import PRESETS, RULES
+from gspo_lab.study.schema import Settings, VerdictTable
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole."""
+
+    name: str
+    declared: tuple[str, ...]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Run:
+    """Arm x seed, fully resolved: all that a worker reads. `base` is the folder that relative paths start from."""
+
+    study: str
+    arm: str
+    seed: int
+    settings: Settings
+    declared: tuple[str, ...]
+    reference_bands: dict[str, tuple[float, float]]
+    """Per rule ("grpo", "gspo") the (clip_low, clip_high) at which every arm's counterfactual clipping is counted."""
+    base: str = "."
+
+    @property
+    def id(self) -> str:
+        return f"{self.study}/{self.arm}/s{self.seed}"
+
+    def folder(self, runs: Path) -> Path:
+        return runs / self.study / self.arm / f"s{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "arm": self.arm,
+            "seed": self.seed,
+            "settings": self.settings.model_dump(mode="json"),
+            "declared": list(self.declared),
+            "reference_bands": {rule: list(band) for rule, band in self.reference_bands.items()},
+            "base": self.base,
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "Run":
+        bands = {rule: (float(low), float(high)) for rule, (low, high) in data["reference_bands"].items()}
+        return Run(
+            study=data["study"],
+            arm=data["arm"],
+            seed=data["seed"],
+            settings=Settings.model_validate(data["settings"]),
+            declared=tuple(data["declared"]),
+            reference_bands=bands,
+            base=data["base"],
+        )
+
+
+@dataclass(frozen=True)
+class Study:
+    """One TOML file, resolved: a question, arms, seeds and the rule of the verdict."""
+
+    name: str
+    path: Path
+    question: str
+    arms: dict[str, Arm]
+    seeds: tuple[int, ...]
+    verdict: VerdictTable
+    overrides: tuple[str, ...] = ()
+    comment: str = field(default="", compare=False)
+
+    def runs(self) -> list[Run]:
+        """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed (A B, B A, ...)."""
+        out = []
+        bands = reference_bands([arm.settings for arm in self.arms.values()])
+        for turn, seed in enumerate(self.seeds):
+            arms = list(self.arms.values())
+            for arm in arms if turn % 2 == 0 else reversed(arms):
+                base = str(self.path.parent.resolve())
+                out.append(Run(self.name, arm.name, seed, arm.settings, arm.declared, bands, base))
+        return out
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole study as JSON: what is locked before the first step."""
+        return {
+            "name": self.name,
+            "question": self.question,
+            "seeds": list(self.seeds),
+            "verdict": self.verdict.model_dump(mode="json"),
+            "arms": {
+                name: {"declared": list(arm.declared), "settings": arm.settings.model_dump(mode="json")}
+                for name, arm in self.arms.items()
+            },
+        }
+
+
+def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
+    """Per rule the range of the first arm that follows it, else the paper's: one yardstick for all arms."""
+    bands = {rule: (PRESETS[rule].clip_low, PRESETS[rule].clip_high) for rule in ("grpo", "gspo")}
+    for one in reversed(settings):
+        objective = one.objective
+        bands[RULES[objective.importance_sampling_level]] = (objective.clip_low, objective.clip_high)
+    return bands
+
+
+def digest(data: Any) -> str:
+    """sha256 of canonical JSON."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def flat(data: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`; lists stay whole."""
+    if not isinstance(data, dict):
+        return {prefix: data}
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        out.update(flat(value, f"{prefix}.{key}" if prefix else key))
+    return out

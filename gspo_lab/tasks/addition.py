@@ -1,0 +1,118 @@
+r"""Addition, worked out column by column: the smallest task that a byte-level model learns in steps.
+
+    999+1=     9+1=10 9+0+1=10 9+0+1=10 #1000\n
+    123+456=   3+6=9 2+5=7 1+4=5 #579\n
+
+Columns from right to left (a number that has run out of digits counts 0), each sum with the carry as its last term
+where there is one; then the marker `#` and the answer. Responses differ in length, which sequence-level objectives
+are about.
+"""
+
+import functools
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+
+MARKER = "#"
+SLACK_TOKENS = 8
+
+
+class Addition:
+    """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
+
+    At most `train` and `held_out` problems, fewer where there are no more: a tenth of all problems is ever held out
+    (13 of the 100 sums of two digits). Sums of the same numbers in another order are on the same side.
+
+    `hasty` is the share of training demonstrations that answer at once, without steps and without carries. A model
+    warm-started on them answers so about as often: it *can* work a sum out, and reinforcement has to teach it that it
+    should. Its responses are of two very different lengths.
+    """
+
+    name = "addition"
+    grader = "addition/1"
+    stop: tuple[str, ...] = ("\n",)
+
+    def __init__(
+        self, digits: int = 3, terms: int = 2, train: int = 20_000, held_out: int = 1_000, hasty: float = 0.0
+    ) -> None:
+        self.digits = whole(self.name, "digits", digits, 1, 6)
+        self.terms = whole(self.name, "terms", terms, 2, 5)
+        self.train = whole(self.name, "train", train, 1, 1_000_000)
+        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        if isinstance(hasty, bool) or not isinstance(hasty, int | float) or not 0 <= hasty <= 1:
+            raise LabError(f"task addition: hasty is a share between 0 and 1; got {hasty!r}")
+        self.hasty = float(hasty)
+        self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The pool; `"add3-train-5"` is the same problem whatever the pool's size."""
+        shape = f"add{self.digits}" + (f"x{self.terms}" if self.terms > 2 else "")
+        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
+
+        def make(index: int, numbers: tuple[int, ...]) -> Problem:
+            prompt = "+".join(map(str, numbers)) + "="
+            # The same problems are answered in haste whenever they are made.
+            hurried = split == "train" and random.Random(prompt).random() < self.hasty
+            shown = hasty_answer(numbers) if hurried else demonstration(numbers)
+            return Problem(f"{shape}-{label}-{index}", prompt, str(sum(numbers)), shown)
+
+        return Pool(self._dealt[split], make)
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """Right is the right number behind the last `#`, on that line and alone.
+
+        Spaces around it and zeros before it do not matter; a sign, a separator, a unit, a decimal point or a digit of
+        another script does. The worked steps are not looked at.
+        """
+        _steps, marker, after = answer.rpartition(MARKER)
+        if not marker:
+            return Grade(0.0, False, None, "no answer marker found")
+        extracted = after.partition("\n")[0].strip(" \t\r")
+        if not extracted:
+            return Grade(0.0, False, None, "nothing behind the answer marker")
+        if not re.fullmatch("[0-9]+", extracted):
+            return Grade(0.0, False, extracted, f"not a whole number: {extracted[:40]!r}")
+        # Compared as text: int() of thousands of digits is slow, and refused by Python.
+        if (extracted.lstrip("0") or "0") == problem.reference:
+            return Grade(1.0, True, extracted, "equal to the reference")
+        return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+
+    @functools.cached_property
+    def _dealt(self) -> dict[str, list[tuple[int, ...]]]:
+        return deal(self._drawn(), self.train, self.held_out)
+
+    def _drawn(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Every ordered choice of numbers once; the key that decides the split ignores their order."""
+        side = 10**self.digits
+        for index in shuffled(side**self.terms, seed=self.digits):
+            numbers = []
+            for _ in range(self.terms):
+                index, number = divmod(index, side)
+                numbers.append(number)
+            yield "+".join(map(str, sorted(numbers))), tuple(numbers)
+
+
+def demonstration(numbers: Sequence[int]) -> str:
+    r"""The worked answer: `demonstration([95, 7]) == "5+7=12 9+0+1=10 #102\n"`."""
+    steps, carry = [], 0
+    for column in range(columns(numbers)):
+        parts = [number // 10**column % 10 for number in numbers] + ([carry] if carry else [])
+        steps.append(f"{'+'.join(map(str, parts))}={sum(parts)}")
+        carry = sum(parts) // 10
+    return " ".join([*steps, f"{MARKER}{sum(numbers)}\n"])
+
+
+def hasty_answer(numbers: Sequence[int]) -> str:
+    r"""An answer without steps and without carries, mostly wrong: `hasty_answer([95, 7]) == "#92\n"`."""
+    last = [str(sum(number // 10**column % 10 for number in numbers) % 10) for column in range(columns(numbers))]
+    return f"{MARKER}{''.join(reversed(last))}\n"
+
+
+def columns(numbers: Sequence[int]) -> int:
+    """How many columns the longest number has."""
+    return max(len(str(number)) for number in numbers)

@@ -1,0 +1,197 @@
+"""A user's own task: a JSON-lines file of problems and a Python function that grades.
+
+    # my_file.py                                        # the study
+    def grade(problem, answer):                         [task]
+        return float(problem.reference in answer)       name = "my_file.py:grade"
+                                                        problems = "problems.jsonl"
+
+A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are any. The grader returns
+a number (the reward; 1 or more counts as correct), a bool or a `Grade`. What it raises, or returns instead, becomes an
+error of that one grade: neither a crash nor a wrong answer.
+"""
+
+import hashlib
+import inspect
+import json
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.options import known_names, whole
+from gspo_lab.tasks.pools import known_split, place
+
+OPTIONS = ("problems", "held_out", "stop", "max_tokens")
+KEYS = ("id", "prompt", "reference", "demonstration")
+DEFAULT_MAX_TOKENS = 256
+
+Grader = Callable[[Problem, str], object]
+
+
+@dataclass(slots=True)
+class Custom:
+    """Problems from files, graded by a function. `grader` holds the start of the sha256 of the function's file."""
+
+    name: str
+    grader: str
+    stop: tuple[str, ...]
+    max_tokens: int
+    function: Grader
+    source: str
+    train: tuple[Problem, ...]
+    held_out: tuple[Problem, ...]
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """All problems of the split, in the order of their file."""
+        return self.train if known_split(self.name, split) == "train" else self.held_out
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """What the user's function says, as a Grade; its failure is the grade's `error`."""
+        try:
+            return _grade_of(self.function(problem, answer))
+        except (Exception, SystemExit) as error:
+            return Grade(None, None, error=self._told(error))
+
+    def _told(self, error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == self.source]
+        where = f" ({Path(self.source).name}:{lines[-1]})" if lines else ""
+        # Not str(error), which is the user's own code once more and may fail too.
+        return " ".join("".join(traceback.format_exception_only(error)).split())[:400] + where
+
+
+def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
+    """The task of the grader `function`, its files read; LabError with file and line for what is wrong in them."""
+    known_names(name, options, OPTIONS)
+    if not isinstance(options.get("problems"), str):
+        raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")
+    path = base / options["problems"]
+    read = _read(path)
+    held_out = options.get("held_out", 0.2)
+    if isinstance(held_out, str):
+        train, held = read, _read(base / held_out)
+        where = base / held_out
+    elif isinstance(held_out, float) and 0 < held_out < 1:
+        held = {line: one for line, one in read.items() if place(one.id) < held_out}
+        train = {line: one for line, one in read.items() if line not in held}
+        where = path
+    else:
+        raise LabError(f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's name")
+    _check_apart(path, train, where, held)
+    for split, problems in (("train", train), ("held-out", held)):
+        if not problems:
+            raise LabError(f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change held_out")
+    source = inspect.getsourcefile(inspect.unwrap(function))
+    if source is None or not Path(source).is_file():
+        raise LabError(f"task '{name}': the source of the grader cannot be read, so its version cannot be recorded")
+    digest = hashlib.sha256(Path(source).read_bytes()).hexdigest()[:8]
+    return Custom(
+        name=name,
+        grader=f"{name.rpartition(':')[2]}@{digest}",
+        stop=_stop(name, options.get("stop", ())),
+        max_tokens=whole(name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000),
+        function=function,
+        source=source,
+        train=tuple(train.values()),
+        held_out=tuple(held.values()),
+    )
+
+
+def _grade_of(value: object) -> Grade:
+    """The user's word as a Grade; ValueError where it is none."""
+    grade = value if isinstance(value, Grade) else Grade(_reward(value), None)
+    if grade.error is not None:
+        return replace(grade, reward=None, correct=None)
+    reward = _reward(grade.reward)
+    correct = reward >= 1 if grade.correct is None else bool(grade.correct)
+    extracted = None if grade.extracted is None else str(grade.extracted)
+    return replace(grade, reward=reward, correct=correct, extracted=extracted, reason=str(grade.reason))
+
+
+def _reward(value: object) -> float:
+    if not isinstance(value, Real):  # bool is one
+        hint = "; is a return missing?" if value is None else ""
+        raise TypeError(f"the grader returned {value!r:.60}, not a number{hint}")
+    reward = float(value)
+    if not math.isfinite(reward):
+        raise ValueError(f"the grader returned {reward}, not a finite number")
+    return reward
+
+
+def _read(path: Path) -> dict[int, Problem]:
+    """The problems of a JSON-lines file by line number (from 1); empty lines are skipped."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise LabError(f"no file {path}; a path is taken from the study's folder") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise LabError(f"{path}: cannot be read as UTF-8 text: {error}") from error
+    problems: dict[int, Problem] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):  # splitlines() would also split inside JSON strings
+        if not line.strip():
+            continue
+        problem = _problem(f"{path}:{number}", line)
+        if problem.id in lines:
+            raise LabError(f"{path}:{number}: the id '{problem.id}' is also that of line {lines[problem.id]}")
+        lines[problem.id] = number
+        problems[number] = problem
+    if not problems:
+        raise LabError(f"{path}: no problems; write one JSON object per line")
+    return problems
+
+
+def _problem(where: str, line: str) -> Problem:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LabError(f"{where}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise LabError(f'{where}: must be an object, {{"prompt": ..., "reference": ...}}, not {type(data).__name__}')
+    for key in data:
+        if key not in KEYS:
+            raise LabError(f"{where}: unknown key '{key}'; known: {', '.join(KEYS)}")
+    prompt, reference = data.get("prompt"), data.get("reference")
+    if not isinstance(prompt, str) or not prompt:
+        raise LabError(f'{where}: "prompt" is missing or no text')
+    if isinstance(reference, bool) or not isinstance(reference, str | int | float):
+        raise LabError(f'{where}: "reference" is missing or neither text nor a number; "" if the grader needs none')
+    demonstration = data.get("demonstration")
+    if not isinstance(demonstration, str | None):
+        raise LabError(f'{where}: "demonstration" must be text')
+    try:
+        "".join((prompt, str(reference), demonstration or "", str(data.get("id")))).encode()
+    except UnicodeEncodeError as error:
+        raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is no text: {error}") from error
+    name = data.get("id", hashlib.sha256(prompt.encode()).hexdigest()[:12])
+    if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
+        raise LabError(f'{where}: "id" must be text or a whole number')
+    return Problem(str(name), prompt, str(reference), demonstration)
+
+
+def _check_apart(path: Path, train: Mapping[int, Problem], held_path: Path, held: Mapping[int, Problem]) -> None:
+    """What is asked of the benchmark must not have been trained on, and an id must mean one problem."""
+    for part in ("id", "prompt"):
+        trained = {getattr(problem, part): line for line, problem in train.items()}
+        for line, problem in held.items():
+            if getattr(problem, part) in trained:
+                there = f"{path}:{trained[getattr(problem, part)]}"
+                raise LabError(f"{held_path}:{line}: this held-out problem has the {part} of the train problem {there}")
+
+
+def _stop(name: str, value: object) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
+        raise LabError(f"task '{name}': stop = {value!r} must be a text or a list of texts, none empty")
+    return tuple(texts)
+
+
+def _longest(problems: Any) -> int:
+    """A token limit that fits the demonstrations, were every byte a token, and a quarter more."""
+    sizes = [len(problem.demonstration.encode()) for problem in problems if problem.demonstration]
+    return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS

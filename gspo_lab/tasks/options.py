@@ -1,0 +1,35 @@
+"""Options of a task as a study gives them: known names and whole numbers, or one clear line."""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.registry import nearest
+
+
+def check_options(task: str, options: Mapping[str, Any], parameters: Iterable[inspect.Parameter]) -> None:
+    """Raise LabError where `options` names none of the `parameters` or leaves out a required one."""
+    parameters = list(parameters)
+    named = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        known_names(task, options, named)
+    for name, one in named.items():
+        if one.default is one.empty and name not in options:
+            raise LabError(f"task '{task}': the option '{name}' is missing; set it under [task]")
+
+
+def known_names(task: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise LabError on the first option that is not known, with the nearest known one."""
+    known = list(known)
+    for name in options:
+        if name not in known:
+            have = f"known: {', '.join(known)}" if known else "it has none"
+            raise LabError(f"task '{task}': unknown option '{name}'{nearest(name, known)}; {have}")
+
+
+def whole(task: str, name: str, value: object, low: int, high: int) -> int:
+    """`value` as a whole number from `low` to `high`, or LabError."""
+    if type(value) is not int or not low <= value <= high:
+        raise LabError(f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}")
+    return value

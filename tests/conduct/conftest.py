@@ -1,0 +1,24 @@
+"""Every test gets a study folder of its own; the warm start is made once for all of them."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from counting import Bench
+
+
+@pytest.fixture(scope="session")
+def starts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("starts")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, starts: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(starts))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.delenv("GSPO_LAB_JOBS", raising=False)
+    bench = Bench(tmp_path)
+    yield bench
+    bench.end()

@@ -1,0 +1,143 @@
+"""Studies whose runs are real processes with a real engine that only counts."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gspo_lab.conduct import Outcome, conduct
+from gspo_lab.journal import read
+from gspo_lab.study import Study, load_study
+
+ENGINE = Path(__file__).with_name("counting_engine.py")
+
+TOML = """
+question = "Do both arms count?"
+model = "tiny-qwen3"
+task = "addition"
+engine = "{engine}:CountingEngine"
+device = "cpu"
+steps = {steps}
+seeds = {seeds}
+
+[rollout]
+prompts_per_step = 4
+group_size = 2
+
+[update]
+minibatches = 2
+checkpoint_every = 2
+
+[[bench]]
+name = "sums"
+problems = 10
+every = 4
+
+[arm.a]
+objective = "grpo"
+{a}
+
+[arm.b]
+objective = "gspo"
+{b}
+"""
+
+CONDUCT = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from gspo_lab.conduct import conduct
+from gspo_lab.study import load_study
+toml, runs, jobs = sys.argv[1:]
+sys.exit(conduct(load_study(Path(toml)), Path(runs), jobs=int(jobs), console=Console()).exit_code)
+"""
+
+
+@dataclass
+class Bench:
+    """A study file, its runs folder and ways to run it."""
+
+    folder: Path
+    steps: int = 4
+    seeds: list[int] = field(default_factory=lambda: [0, 1])
+    a: str = ""
+    b: str = ""
+    sleep: float = 0.02
+    fail: dict[str, str] = field(default_factory=dict)
+    conductors: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def home(self) -> Path:
+        return self.runs / "count"
+
+    @property
+    def toml(self) -> Path:
+        return self.folder / "count.toml"
+
+    def study(self, **how: Any) -> Study:
+        self.folder.mkdir(exist_ok=True)
+        self.toml.write_text(TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b))
+        (self.folder / "behaviour.json").write_text(json.dumps({"sleep": self.sleep, "fail": self.fail}))
+        return load_study(self.toml, **how)
+
+    def conduct(self, jobs: int = 2, **how: Any) -> tuple[Outcome, str]:
+        """The outcome and what the console showed."""
+        console = Console(file=io.StringIO(), width=200)
+        found = conduct(self.study(), self.runs, jobs=jobs, console=console, **how)
+        return found, console.file.getvalue()  # type: ignore[attr-defined]
+
+    def start(self, jobs: int = 2) -> "subprocess.Popen[str]":
+        """A conductor of its own, to be interrupted or killed."""
+        self.study()
+        command = [sys.executable, "-c", CONDUCT, str(self.toml), str(self.runs), str(jobs)]
+        conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.conductors.append(conductor)
+        return conductor
+
+    def end(self) -> None:
+        """End what a failed test left running; workers follow their conductor."""
+        for conductor in self.conductors:
+            if conductor.poll() is None:
+                conductor.kill()
+                conductor.communicate()
+
+    def journal(self, run: str) -> list[dict[str, Any]]:
+        return read(self.home / run / "journal.jsonl")[0]
+
+    def steps_of(self, run: str) -> list[int]:
+        return [record["step"] for record in self.journal(run) if record["kind"] == "step"]
+
+    def states_of(self, run: str) -> list[tuple[str, int]]:
+        return [(record["state"], record["step"]) for record in self.journal(run) if record["kind"] == "status"]
+
+    def worker_of(self, run: str) -> int:
+        return int((self.home / run / "lock").read_text())
+
+
+def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Wait for something to become true; fail if it does not."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := true():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def alive(process: int) -> bool:
+    """Whether the process works on; one that nobody has waited for is as dead as one that is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,107 @@
+"""A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that a test knows them.
+
+How it behaves stands in behaviour.json beside the study: {"sleep": seconds a step, "fail": {"arm/s0": how}}.
+"""
+
+import json
+import time
+from pathlib import Path
+
+from gspo_lab.engines.base import Sink, Stop
+from gspo_lab.errors import LabError
+from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.study import Run
+
+
+def reward(run: Run, step: int) -> float:
+    return 0.5 + 0.01 * step + 0.001 * run.seed + (0.1 if run.arm == "b" else 0.0)
+
+
+class CountingEngine:
+    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        behaviour = json.loads((Path(run.base) / "behaviour.json").read_text())
+        failure = behaviour["fail"].get(f"{run.arm}/s{run.seed}")
+        if failure == "lab":
+            raise LabError("the counting engine has run out of fingers; buy gloves")
+        saved = folder / "checkpoints" / "count.json"
+        first = json.loads(saved.read_text()) if saved.exists() else 0
+        start = json.loads((folder / "run.json").read_text()).get("warm_start")
+        sink.write([RunStatus(state="started", step=first, at=time.time(), facts={"warm_start": start})])
+        if first == 0:
+            sink.write(answers(run, 0))
+        for step in range(first, run.settings.steps):
+            if stop():
+                save(saved, step)
+                return False
+            time.sleep(behaviour["sleep"])
+            if failure == "crash" and step == 2:
+                raise ZeroDivisionError("the counting engine divided by its conscience")
+            sink.write([*updates(run, step), record(run, step)])
+            if (step + 1) % run.settings.update.checkpoint_every == 0:
+                save(saved, step + 1)
+        sink.write(answers(run, run.settings.steps))
+        save(saved, run.settings.steps)
+        return True
+
+
+def record(run: Run, step: int) -> StepRecord:
+    rollout = run.settings.rollout
+    return StepRecord(
+        step=step,
+        prompts=rollout.prompts_per_step,
+        responses=rollout.prompts_per_step * rollout.group_size,
+        reward_mean=reward(run, step),
+        seconds_step=2.0,
+        seconds_rollout=1.0,
+    )
+
+
+def updates(run: Run, step: int) -> list[UpdateRecord]:
+    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere."""
+    out = []
+    for minibatch in range(run.settings.update.minibatches):
+        detail = None
+        if run.settings.record.token_detail:
+            moves = [0.001 * minibatch * (i + 1) for i in range(50)]
+            detail = {
+                "length": [1] * 100,
+                "advantage": [1.0] * 50 + [-1.0] * 50,
+                "sum_log_ratio": [*moves, *(-move for move in moves)],
+                "log_ratios": [*([move] for move in moves), *([-move] for move in moves)],
+            }
+        out.append(
+            UpdateRecord(
+                step=step,
+                minibatch=minibatch,
+                clip_fraction_tokens=0.1 * minibatch,
+                nonfinite=0,
+                response_detail=detail,
+            )
+        )
+    return out
+
+
+def answers(run: Run, step: int) -> list[AnswerRecord]:
+    """The starting model answers nothing right; afterwards arm b answers one problem more than arm a."""
+    right = 0 if step == 0 else 6 if run.arm == "b" else 5
+    return [
+        AnswerRecord(
+            step=step,
+            bench=bench.name,
+            problem=f"p{i}",
+            sample=0,
+            text="?",
+            tokens=1,
+            reward=float(i < right),
+            correct=int(i < right),
+        )
+        for bench in run.settings.bench
+        for i in range(10)
+    ]
+
+
+def save(path: Path, steps: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(steps))
+    partial.replace(path)

@@ -1,0 +1,197 @@
+"""Whole studies through real workers: order, resume after every kind of end, failures, locks."""
+
+import io
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from counting import Bench, alive, until
+from counting_engine import reward
+from rich.console import Console
+
+from gspo_lab.conduct import conduct
+from gspo_lab.errors import LabError
+from gspo_lab.study import Run
+
+RUNS = ("a/s0", "b/s0", "b/s1", "a/s1")
+
+
+def rewards(bench: Bench) -> dict[tuple[str, int], float]:
+    """What the database holds, by run and step."""
+    with sqlite3.connect(bench.runs / "lab.db") as connection:
+        rows = connection.execute("SELECT run_id, step, reward_mean FROM steps").fetchall()
+    connection.close()
+    return {(run.removeprefix("count/"), step): value for run, step, value in rows}
+
+
+def wanted(bench: Bench) -> dict[tuple[str, int], float]:
+    """What an uninterrupted study records."""
+    runs: list[Run] = bench.study().runs()
+    return {(f"{run.arm}/s{run.seed}", step): reward(run, step) for run in runs for step in range(bench.steps)}
+
+
+def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
+    reports: list[str] = []
+    found, _ = bench.conduct(report=reports.append)
+    assert found.exit_code == 0
+    assert rewards(bench) == wanted(bench)
+    assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
+        ("a", 2, {0: 0.25, 1: 0.25}),  # the mean of the start's 0 of 10 and the end's 5 of 10
+        ("b", 2, {0: 0.3, 1: 0.3}),
+    ]
+    assert [(arm.reward, arm.clipped, arm.collapsed) for arm in found.arms] == [
+        (pytest.approx(0.5305), 0.1, None),  # the last of 4 steps, mean of the seeds; minibatch 1; too short to judge
+        (pytest.approx(0.6305), 0.1, None),
+    ]
+    assert "b - a: +0.050 (+0.050 +0.050)" in found.seen
+    assert "No verdict" in found.seen, "two seeds give no interval"
+    again, shown = bench.conduct()
+    assert again.arms == found.arms
+    assert "started" not in shown
+    assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 4)]] * 4
+    assert reports == ["count"]
+
+
+def test_runs_start_in_the_study_s_order_and_no_more_at_once_than_jobs(bench: Bench) -> None:
+    _, shown = bench.conduct(jobs=1)
+    events = re.findall(r"(\w/s\d): (started|finished)", shown)
+    assert events == [(run, event) for run in RUNS for event in ("started", "finished")]
+    _, shown = Bench(bench.folder / "other", sleep=0.5).conduct(jobs=3)
+    events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", shown)]
+    assert events[:3] == ["started"] * 3
+    assert events[3] == "finished"
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None:
+    bench.steps, bench.sleep = 60, 0.1
+    conductor = bench.start()
+    until(lambda: len(bench.steps_of("a/s0")) >= 3 and len(bench.steps_of("b/s0")) >= 1)
+    conductor.send_signal(signal.SIGINT)
+    shown, _ = conductor.communicate(timeout=60)
+    assert conductor.returncode == 130, shown
+    assert "the same command goes on" in shown
+    done = len(bench.steps_of("a/s0"))
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", done)]
+    assert not (bench.home / "b/s1/journal.jsonl").exists()
+    bench.sleep = 0.0
+    found, _ = bench.conduct()
+    assert found.exit_code == 0
+    # A clean stop loses no step and repeats none.
+    assert bench.steps_of("a/s0") == list(range(60))
+    assert bench.states_of("a/s0")[2:] == [("started", done), ("finished", 60)]
+    assert rewards(bench) == wanted(bench)
+
+
+def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Bench) -> None:
+    bench.steps, bench.sleep, bench.seeds = 12, 0.15, [0]
+    conductor = bench.start()
+    until(lambda: len(bench.steps_of("a/s0")) >= 3)
+    os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
+    shown, _ = conductor.communicate(timeout=60)
+    assert conductor.returncode == 1, shown
+    assert "a/s0: failed" in shown
+    assert "SIGKILL" in shown
+    assert str(bench.home / "a/s0/log.txt") in shown
+    assert bench.states_of("b/s0")[-1] == ("finished", 12)
+    bench.sleep = 0.0
+    assert bench.conduct()[0].exit_code == 0
+    state, step = bench.states_of("a/s0")[1]
+    assert state == "started"
+    assert step >= 2
+    assert step % 2 == 0, "a checkpoint is made every second step"
+    assert rewards(bench) == wanted(bench)
+
+
+def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
+    bench.steps, bench.sleep, bench.seeds = 60, 0.1, [0]
+    conductor = bench.start()
+    until(lambda: bench.steps_of("a/s0") and bench.steps_of("b/s0"))
+    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    conductor.kill()
+    conductor.communicate()
+    # The next one may come at once: it waits for workers that still finish their step.
+    bench.sleep = 0.0
+    found, _ = bench.conduct()
+    assert found.exit_code == 0
+    assert not any(alive(worker) for worker in workers)
+    assert [state for state, _ in bench.states_of("a/s0")] == ["started", "stopped", "started", "finished"]
+    assert bench.steps_of("a/s0") == list(range(60))
+    assert rewards(bench) == wanted(bench)
+
+
+def test_a_second_ctrl_c_kills(bench: Bench) -> None:
+    bench.sleep, bench.seeds = 60.0, [0]
+    conductor = bench.start()
+    until(lambda: bench.states_of("a/s0") and bench.states_of("b/s0"))
+    workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
+    conductor.send_signal(signal.SIGINT)
+    assert conductor.stdout is not None
+    assert any("stopping" in line for line in conductor.stdout)  # reads on until it says so
+    conductor.send_signal(signal.SIGINT)
+    conductor.communicate(timeout=60)
+    assert conductor.returncode == 130
+    assert not any(alive(worker) for worker in workers)
+
+
+@pytest.mark.parametrize(("how", "code", "said"), [("lab", 2, "buy gloves"), ("crash", 1, "ZeroDivisionError")])
+def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench, how: str, code: int, said: str) -> None:
+    bench.fail = {"a/s0": how}
+    found, shown = bench.conduct()
+    assert found.exit_code == code
+    assert said in found.failures[0]
+    assert str(bench.home / "a/s0/log.txt") in found.failures[0]
+    assert found.failures[0] in shown
+    assert bench.states_of("a/s0")[-1][0] == "failed"
+    assert said in (bench.home / "a/s0/log.txt").read_text()
+    assert [arm.finished for arm in found.arms] == [1, 2]
+    assert found.arms[0].scores[0] == (None if how == "lab" else 0.0)
+    bench.fail = {}
+    assert bench.conduct()[0].exit_code == 0
+    assert rewards(bench) == wanted(bench)
+
+
+def test_one_conductor_at_a_time(bench: Bench) -> None:
+    bench.sleep, bench.steps = 0.2, 50
+    conductor = bench.start()
+    until(lambda: bench.steps_of("a/s0"))
+    with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*--name"):
+        bench.conduct()
+    with pytest.raises(LabError, match="another gspo-lab run"):
+        bench.conduct(fresh=True)
+    worker = subprocess.run(
+        [sys.executable, "-m", "gspo_lab.worker", str(bench.home / "a/s0")], capture_output=True, text=True, check=False
+    )
+    assert worker.returncode == 2
+    assert worker.stderr.startswith("another worker is at work in ")
+    conductor.send_signal(signal.SIGINT)
+    conductor.communicate(timeout=60)
+
+
+def test_the_live_view_shows_a_row_per_run(bench: Bench) -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=120)
+    bench.sleep = 0.3
+    found = conduct(bench.study(), bench.runs, jobs=2, console=console)
+    assert found.exit_code == 0
+    shown = file.getvalue()
+    for run in RUNS:
+        assert run in shown
+    assert "4/4" in shown
+    assert "5.00%" in shown, "the step's clip fraction: mean of 0 and .1"
+    assert "4 of 4 finished" in shown
+
+
+def test_every_run_starts_from_the_same_warm_start(bench: Bench) -> None:
+    bench.conduct()
+    paths = {json.loads((bench.home / run / "run.json").read_text())["warm_start"] for run in RUNS}
+    assert len(paths) == 1
+    (path,) = paths
+    assert Path(path).is_absolute()
+    assert (Path(path) / "model.safetensors").is_file()
+    assert bench.journal("b/s1")[0]["facts"]["warm_start"] == path

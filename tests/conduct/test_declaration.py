@@ -1,0 +1,102 @@
+"""What may change once a study has begun, and what may not."""
+
+import json
+from typing import Any
+
+import pytest
+from counting import Bench
+
+from gspo_lab.conduct.declaration import RESOLVED, declare
+from gspo_lab.errors import LabError
+from gspo_lab.study import digest
+
+
+def begin(bench: Bench, *runs: str) -> dict[str, Any]:
+    """Declare the study and let runs have recorded something."""
+    content = declare(bench.study(), bench.home)
+    for run in runs:
+        (bench.home / run).mkdir(parents=True)
+        (bench.home / run / "journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
+    return content
+
+
+def on_disk(bench: Bench) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((bench.home / "study.json").read_text())
+    return content
+
+
+def test_the_declaration_holds_the_whole_study_and_its_digest(bench: Bench) -> None:
+    content = begin(bench)
+    assert on_disk(bench) == content
+    assert {key: content[key] for key in RESOLVED} == bench.study().resolved()
+    assert content["digest"] == digest(bench.study().resolved())
+    assert content["reference_bands"] == {"grpo": [0.2, 0.27], "gspo": [3e-4, 4e-4]}
+    assert content["edits"] == []
+
+
+def test_before_the_first_record_everything_may_change(bench: Bench) -> None:
+    begin(bench)
+    bench.steps = 7
+    assert declare(bench.study(), bench.home)["arms"]["a"]["settings"]["steps"] == 7
+    assert on_disk(bench)["edits"] == []
+
+
+def test_a_begun_study_refuses_other_settings_by_name(bench: Bench) -> None:
+    before = begin(bench, "a/s0", "b/s0")
+    bench.steps = 7
+    bench.b = "clip_high = 0.001"
+    with pytest.raises(LabError, match=r"steps, objective\.clip_high.*--name NEW.*--fresh") as refused:
+        declare(bench.study(), bench.home)
+    assert refused.value.details == ("steps: 4 -> 7", "objective.clip_high: 0.0004 -> 0.001 (arm b)")
+    assert on_disk(bench) == before
+
+
+def test_the_rule_of_the_verdict_is_as_fixed_as_the_settings(bench: Bench) -> None:
+    begin(bench, "a/s0")
+    with pytest.raises(LabError, match="verdict") as refused:
+        declare(bench.study(overrides=["verdict.margin=0.5"]), bench.home)
+    assert refused.value.details == ("verdict.margin: 0.02 -> 0.5",)
+
+
+def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:
+    before = begin(bench, "a/s0", "b/s0")
+    bench.seeds = [1, 2]
+    bench.b += '\n[arm.c]\nobjective = "gspo"\nclip_low = 0.01'
+    content = declare(bench.study(), bench.home)
+    assert content["seeds"] == [0, 1, 2], "a seed that this start leaves out stays declared"
+    assert list(content["arms"]) == ["a", "b", "c"]
+    assert [edit["what"] for edit in content["edits"]] == ["seeds added: 2", "arms added: c"]
+    assert content["created"] == before["created"]
+    assert content["digest"] == digest({key: content[key] for key in RESOLVED}) != before["digest"]
+    assert content["reference_bands"] == before["reference_bands"]
+    assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
+
+
+def test_an_arm_that_has_not_begun_may_change_and_is_noted(bench: Bench) -> None:
+    begin(bench, "a/s0")
+    bench.b = "clip_high = 0.001"
+    content = declare(bench.study(), bench.home)
+    assert content["arms"]["b"]["settings"]["objective"]["clip_high"] == 0.001
+    assert [edit["what"] for edit in content["edits"]] == [
+        "arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"
+    ]
+
+
+def test_a_subset_of_the_arms_leaves_the_others_declared(bench: Bench) -> None:
+    before = begin(bench, "a/s0", "b/s0")
+    assert declare(bench.study(arms=["b"]), bench.home) == before
+
+
+def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
+    bench.seeds = [0]
+    bench.conduct()
+    old = (bench.home / "a/s0/journal.jsonl").read_bytes()
+    bench.steps = 5
+    with pytest.raises(LabError, match="--fresh"):
+        bench.conduct()
+    found, _ = bench.conduct(fresh=True)
+    assert found.exit_code == 0
+    assert (bench.runs / "_archive/count-1/a/s0/journal.jsonl").read_bytes() == old
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4]
+    bench.conduct(fresh=True)
+    assert (bench.runs / "_archive/count-2/a/s0/journal.jsonl").exists()

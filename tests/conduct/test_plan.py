@@ -1,0 +1,70 @@
+"""The plan's counts can be checked with a pencil."""
+
+import pytest
+from counting import Bench
+
+from gspo_lab.conduct import plan
+from gspo_lab.conduct.cost import active_parameters
+from gspo_lab.conduct.plan import evaluated_steps
+from gspo_lab.conduct.prepare import check
+from gspo_lab.errors import LabError
+
+
+def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
+    bench.steps, bench.b = 6, 'clip = "calibrated"'
+    found = plan(bench.study(), bench.runs, jobs=2)
+    assert [(run.id, run.state, run.steps) for run in found.runs] == [
+        (f"count/{run}", "new", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
+    ]
+    assert found.updates_per_step == {"a": 2, "b": 2}
+    assert found.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group
+    assert found.response_tokens_max == found.responses * 39  # 31 bytes of 9+9=18 9+9+1=19 9+9+1=19 #1998, and 8
+    assert found.evaluations == 4 * 3  # steps 0, 4, 6
+    assert found.evaluation_answers == 4 * 3 * 10
+    assert found.warm_starts == 1
+    assert found.pilots == ("b",)
+    assert found.seconds > 0
+    assert found.basis.startswith("guess:")
+    assert not bench.runs.exists(), "a plan leaves nothing behind"
+    assert found.to_json()["finished"] == 0
+
+
+def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
+    bench.fail = {"b/s1": "crash"}
+    bench.conduct()
+    bench.steps = 4
+    found = plan(bench.study(), bench.runs, jobs=1)
+    assert found.finished == 3
+    assert [run.state for run in found.runs] == ["finished", "finished", "failed", "finished"]
+    assert found.warm_starts == 0
+    failed = found.runs[2]
+    assert (failed.steps_done, found.responses) == (2, 2 * 4 * 2)
+    assert found.evaluations == 1  # the end
+    assert found.basis == "measured on 10 steps of count"  # 3 runs x 3 and 1 of the failed one, first steps left out
+    # 6 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
+    assert found.seconds == failed.seconds == pytest.approx(6 + 2 * 2 + 10 / 8)
+
+
+@pytest.mark.parametrize(("steps", "every", "at"), [(10, 4, [0, 4, 8, 10]), (8, 4, [0, 4, 8]), (3, 10, [0, 3])])
+def test_evaluations_at_the_start_every_so_often_and_at_the_end(steps: int, every: int, at: list[int]) -> None:
+    assert evaluated_steps(steps, every) == at
+
+
+def test_a_model_s_size_from_its_name() -> None:
+    assert active_parameters("Qwen/Qwen3-30B-A3B") == 3e9
+    assert active_parameters("Qwen/Qwen3-0.6B") == 6e8
+    assert active_parameters("tiny-qwen3") == 6e5
+
+
+def test_replay_on_a_dense_model_is_refused_before_anything_starts(bench: Bench) -> None:
+    bench.b = 'routing_replay = "old-policy"'
+    with pytest.raises(LabError, match=r"arm.b.routing_replay = 'old-policy'.*'tiny-qwen3' is dense"):
+        bench.conduct()
+    assert not (bench.home / "study.json").exists()
+
+
+def test_a_model_that_is_not_there_is_refused_before_anything_starts(bench: Bench) -> None:
+    study = bench.study(overrides=["model=tiny-qwen33"])
+    with pytest.raises(LabError, match="did you mean 'tiny-qwen3'"):
+        check(study)

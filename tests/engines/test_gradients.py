@@ -1,0 +1,140 @@
+"""Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch, replay replays."""
+
+import torch
+from lottery import MakeRun
+
+from gspo_lab.engines.native.experience import Experience, pack, pack_routes, parts
+from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.samplers import Request, noise_key
+
+TEXTS = ["?", "a much longer question than the others", "??", "short one"]
+
+
+def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
+    """Eight responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
+    requests = [
+        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key(text, sample))
+        for text in TEXTS
+        for sample in range(2)
+    ]
+    rollouts = parts_.sampler.sample(requests, parts_.sampling, routes=routes)
+    assert len({len(r.response_ids) for r in rollouts}) > 2
+    out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
+    adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5])
+    out.adv_NT = adv[:, None] * out.mask_NT
+    if routes:
+        routers = parts_.policy.routers
+        assert routers is not None
+        out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
+    return out
+
+
+def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:
+    """The gradient of one mini-batch of all rows, as one vector; the optimizer's step is undone."""
+    updater, model = parts_.updater, parts_.policy.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    caught = {}
+    updater.optimizer.register_step_pre_hook(
+        lambda *_: caught.update(grad=torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
+    )
+    parts_.policy.microbatch_tokens = tokens
+    updater._max_grad_norm = float("inf")
+    minibatch = Minibatch(0, 0, torch.arange(len(experience.mask_NT)), fresh)
+    updater.update(experience, minibatch, detail=False, token_detail=False)
+    model.load_state_dict(before)
+    return caught["grad"]
+
+
+def drift(parts_: Parts, scale: float = 0.02) -> None:
+    """Move the weights, so that ratios and routes differ from the old policy's."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in parts_.policy.model.parameters():
+            p.add_(scale * p.std() * torch.randn(p.shape, generator=generator))
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(torch.linalg.norm(a - b) / torch.linalg.norm(b))
+
+
+def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
+    for overrides in ((), ("model=tiny-qwen3-moe", "routing_replay=rollout"), ("objective.aggregation=token-mean",)):
+        run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
+        setting = set_up(run, None)
+        experience = experience_of(setting, routes="rollout" in str(overrides))
+        rows = torch.arange(8)
+        setting.policy.remember(experience, rows)
+        drift(setting)
+        whole = gradient(setting, experience, fresh=False)
+        for tokens in (1, 60, 120):
+            assert len(list(parts(experience, rows, tokens))) > 1
+            assert relative(gradient(setting, experience, fresh=False, tokens=tokens), whole) < 1e-6
+
+
+def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun) -> None:
+    for model in ("tiny-qwen3", "tiny-qwen3-moe"):
+        gradients = []
+        for arm in ("grpo", "gspo"):
+            setting = set_up(make_run(arm, f"model={model}"), None)
+            gradients.append(gradient(setting, experience_of(setting), fresh=True))
+        assert relative(gradients[1], gradients[0]) < 1e-5
+        assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 1 - 1e-6
+
+
+def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
+    gradients = []
+    for arm in ("grpo", "gspo"):
+        setting = set_up(make_run(arm), None)
+        experience = experience_of(setting)
+        setting.policy.remember(experience, torch.arange(8))
+        drift(setting)
+        gradients.append(gradient(setting, experience, fresh=False))
+    assert relative(gradients[1], gradients[0]) > 1e-3
+
+
+def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: MakeRun) -> None:
+    gradients = []
+    for checkpointing in ("false", "true"):
+        run = make_run(
+            "grpo",
+            "model=tiny-qwen3-moe",
+            "routing_replay=old-policy",
+            f"update.gradient_checkpointing={checkpointing}",
+        )
+        setting = set_up(run, None)
+        experience = experience_of(setting)
+        setting.policy.remember(experience, torch.arange(8))
+        drift(setting, 0.1)
+        gradients.append(gradient(setting, experience, fresh=False, tokens=100))
+    assert relative(gradients[1], gradients[0]) < 1e-6
+
+
+def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> None:
+    """The experts' inputs, caught while a drifted policy trains in several parts, are the old policy's choice."""
+    for replay in ("old-policy", "rollout"):
+        setting = set_up(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), None)
+        experience = experience_of(setting, routes=replay == "rollout")
+        setting.policy.remember(experience, torch.arange(8))
+        recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
+        assert recorded is not None
+        drift(setting, 0.1)
+        fed: list[list[torch.Tensor]] = [[] for _ in setting.policy.model.model.layers]
+        for layer, catch in zip(setting.policy.model.model.layers, fed, strict=True):
+            layer.mlp.experts.register_forward_pre_hook(
+                lambda _, arguments, catch=catch: catch.append(arguments[1].clone())
+            )
+        gradient(setting, experience, fresh=False, tokens=100)
+        split = list(parts(experience, torch.arange(8), 100))
+        assert len(split) > 1
+        for index, part in enumerate(split):
+            rows, positions = part.input_BS.shape
+            want = recorded[part.rows, part.first : part.first + positions]
+            for layer, catch in enumerate(fed):
+                got = catch[index].view(rows, positions, -1)[part.attention_BS].long()
+                assert torch.equal(got, want[:, :, layer][part.attention_BS].long())
+        with setting.policy.routers.tap(*split[0].input_BS.shape) as seen, torch.no_grad():
+            setting.policy.model(input_ids=split[0].input_BS, attention_mask=split[0].attention_BS.long())
+        own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
+        want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
+        assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)

@@ -1,0 +1,151 @@
+"""The native engine on real models: what it records, that it repeats itself, and that it goes on where it stopped."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lottery import MakeRun, Memory, train
+
+from gspo_lab.records import Record, is_time, to_dict
+
+
+def without_times(records: list[Record]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in to_dict(r).items() if not is_time(k)} for r in records if r.kind != "status"]
+
+
+@pytest.mark.parametrize(
+    ("arm", "overrides"),
+    [
+        ("grpo", ()),
+        ("gspo", ()),
+        ("gspo", ("model=tiny-qwen3-moe", "routing_replay=old-policy")),
+        ("grpo", ("model=tiny-qwen3-moe", "routing_replay=rollout", "rollout.dtype=bfloat16")),
+    ],
+)
+def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
+    arm: str, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run(arm, *overrides)
+    a, b = train(run, tmp_path / "a"), train(run, tmp_path / "b")
+    assert without_times(a.records) == without_times(b.records)
+    assert len(a.steps) == 2
+    assert [(u.step, u.minibatch) for u in a.updates] == [(s, m) for s in range(2) for m in range(4)]
+    for update in a.updates:
+        if update.minibatch == 0:
+            assert update.clip_fraction_tokens == 0.0
+            assert update.log_ratio_max_abs == 0.0
+        else:
+            assert update.log_ratio_max_abs is not None
+            assert update.log_ratio_max_abs > 0.0
+    assert any(update.clip_fraction_tokens for update in a.updates)
+    assert all(update.nonfinite == 0 for update in a.updates)
+
+
+def test_another_seed_is_another_run_and_arms_share_the_first_rollout(make_run: MakeRun, tmp_path: Path) -> None:
+    grpo, gspo = train(make_run("grpo"), tmp_path / "a"), train(make_run("gspo"), tmp_path / "b")
+    other = train(make_run("grpo", seed=1), tmp_path / "c")
+    assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest != other.steps[0].rollout_digest
+    assert grpo.steps[0].logprob_digest == gspo.steps[0].logprob_digest
+    assert grpo.steps[1].prompt_digest == gspo.steps[1].prompt_digest != other.steps[1].prompt_digest
+    assert grpo.steps[1].rollout_digest != gspo.steps[1].rollout_digest
+    uncoupled = train(make_run("gspo", "rollout.coupled=false"), tmp_path / "d")
+    assert uncoupled.steps[0].rollout_digest != gspo.steps[0].rollout_digest
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-qwen3-moe"])
+def test_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
+    model: str, make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("gspo", f"model={model}", "steps=3", "update.checkpoint_every=10")
+    whole = train(run, tmp_path / "whole")
+    asked = count()
+    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 1)
+    assert len(first.steps) == 1
+    second = train(run, tmp_path / "parts")
+    assert second.statuses[0].step == 1
+    assert without_times(first.records + second.records) == without_times(whole.records)
+    weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_records_hold_what_happened(make_run: MakeRun, tmp_path: Path) -> None:
+    memory = train(make_run("gspo"), tmp_path / "run")
+    step = memory.steps[0]
+    rollouts = [a for a in memory.answers if a.bench == "rollout" and a.step == 0]
+    assert (step.prompts, step.responses, len(rollouts)) == (4, 16, 16)
+    assert step.reward_mean == pytest.approx(sum(a.reward for a in rollouts) / 16)
+    assert step.tokens_sampled_total == sum(a.tokens for a in rollouts)
+    assert step.truncated_responses == sum(a.truncated for a in rollouts) / 16
+    assert sum(u.response_tokens for u in memory.updates if u.step == 0) == step.tokens_sampled_total
+    by_prompt: dict[str, list[float]] = {}
+    for a in rollouts:
+        by_prompt.setdefault(a.problem, []).append(a.advantage)
+    assert all(sum(advantages) == pytest.approx(0, abs=1e-5) for advantages in by_prompt.values())
+    assert step.mismatch_abs_max is not None
+    assert step.mismatch_abs_max < 1e-4
+    assert step.entropy is not None
+    assert 0 < step.entropy < 6
+    benchmarks = [a for a in memory.answers if a.bench == "lottery"]
+    assert sorted({a.step for a in benchmarks}) == [0, 1, 2]
+    assert len(benchmarks) == 15
+    detail = memory.updates[1].response_detail
+    assert detail is not None
+    assert sum(detail["length"]) == memory.updates[1].response_tokens
+    assert sum(detail["clipped_tokens"]) == memory.updates[1].clipped_tokens
+    # A dense model has no experts to measure, and says so by saying nothing.
+    assert memory.updates[0].expert_change is None
+    assert step.replay_bytes is None
+
+
+def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(make_run: MakeRun, tmp_path: Path) -> None:
+    memory = train(make_run("gspo", "update.old_logprobs=sampler"), tmp_path / "run")
+    first = memory.updates[0]
+    assert first.log_ratio_max_abs is not None
+    assert 0 < first.log_ratio_max_abs < 1e-4
+    assert memory.steps[0].entropy is None
+    assert memory.steps[0].mismatch_k3 is None
+
+
+def test_bfloat16_rollouts_show_as_mismatch(make_run: MakeRun, tmp_path: Path) -> None:
+    exact = train(make_run("gspo"), tmp_path / "a").steps[0]
+    coarse = train(make_run("gspo", "rollout.dtype=bfloat16"), tmp_path / "b").steps[0]
+    assert coarse.mismatch_k3 > 100 * exact.mismatch_k3
+    assert coarse.mismatch_abs_max > 1e-4
+
+
+def test_kl_term_and_epochs(make_run: MakeRun, tmp_path: Path) -> None:
+    memory = train(make_run("grpo", "objective.kl_coef=0.1", "update.epochs=2"), tmp_path / "run")
+    assert [u.minibatch for u in memory.updates if u.step == 0] == list(range(8))
+    assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
+    assert memory.updates[-1].kl > 1e-6
+
+
+def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tmp_path: Path) -> None:
+    for replay in ("none", "old-policy", "rollout"):
+        memory = train(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), tmp_path / replay)
+        changes = [u.expert_change for u in memory.updates if u.step == 0]
+        assert changes[0] == 0.0
+        assert all(change > 0 for change in changes[1:])
+        assert all(len(u.expert_change_layers) == 4 for u in memory.updates)
+        assert all((u.router_grad_norm > 0) is (u.grad_norm > 0) for u in memory.updates)
+        assert any(u.router_grad_norm for u in memory.updates)
+        assert (memory.steps[0].replay_bytes > 0) is (replay != "none")
+
+
+def test_a_failing_grader_trains_with_reward_0_and_is_counted(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo")
+    (tmp_path / "lottery.py").write_text("def grade(problem, answer):\n    raise ValueError('no')\n")
+    memory = Memory()
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in ("lottery.py", "problems.jsonl"):
+        (folder / name).write_text((tmp_path / name).read_text())
+    from dataclasses import replace
+
+    memory = train(replace(run, base=str(folder)), tmp_path / "run")
+    assert memory.steps[0].grader_errors == 16
+    assert memory.steps[0].reward_mean == 0.0
+    answer = memory.answers[0]
+    assert answer.correct is None
+    assert answer.error

@@ -1,0 +1,109 @@
+"""Slots: what is there is found without torch, and every worker gets the same environment."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch import LAUNCHERS
+from gspo_lab.launch.local import LocalPool, cores, slots, start, torch_knows_cuda, visible_gpus
+from gspo_lab.registry import look_up
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GSPO_LAB_JOBS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of that name in front of the PATH; it prints the file `gpus` beside it."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/gpus\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "gpus"
+
+
+def test_one_slot_per_core_with_one_thread_each() -> None:
+    found = slots("cpu")
+    assert len(found) == cores() <= len(os.sched_getaffinity(0))
+    for slot in found:
+        assert slot.environment["OMP_NUM_THREADS"] == slot.environment["MKL_NUM_THREADS"] == "1"
+        assert slot.environment["CUDA_VISIBLE_DEVICES"] == "", "a CPU run must not find a GPU by itself"
+        assert slot.environment == found[0].environment
+    assert len({slot.name for slot in found}) == len(found)
+
+
+def test_the_affinity_counts_not_the_machine() -> None:
+    code = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+    code += "from gspo_lab.launch.local import cores; print(cores())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
+def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(slots("cpu", 7)) == 7
+    monkeypatch.setenv("GSPO_LAB_JOBS", "3")
+    assert len(slots("cpu")) == 3
+    assert len(slots("cpu", 1)) == 1, "the argument is nearer than the environment"
+    monkeypatch.setenv("GSPO_LAB_JOBS", "many")
+    with pytest.raises(LabError, match="GSPO_LAB_JOBS=many"):
+        slots("cpu")
+    with pytest.raises(LabError, match="jobs = 0"):
+        slots("cpu", 0)
+
+
+def test_gpus_are_slots_and_more_jobs_share_them(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots("cuda")] == ["0", "1"]
+    assert [slot.name for slot in slots("cuda", 3)] == ["gpu 0", "gpu 1", "gpu 0"]
+
+
+def test_slices_of_a_gpu_are_slots(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text(
+        "GPU 0: NVIDIA H200 (UUID: GPU-aa)\n"
+        "  MIG 3g.71gb     Device  0: (UUID: MIG-11)\n"
+        "  MIG 3g.71gb     Device  1: (UUID: MIG-22)\n"
+    )
+    assert visible_gpus() == ["MIG-11", "MIG-22"]
+
+
+@pytest.mark.parametrize(("chosen", "seen"), [("1", ["1"]), ("1, 0", ["1", "0"]), ("", []), ("-1", [])])
+def test_the_chosen_gpus_count(nvidia_smi: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, seen: list[str]) -> None:
+    nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert visible_gpus() == seen
+
+
+def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path) -> None:
+    nvidia_smi.write_text("No devices were found\n")
+    if Path("/proc/driver/nvidia/gpus").is_dir():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(LabError, match="no GPU here"):
+        slots("cuda")
+    assert [slot.name for slot in slots("auto")] == [slot.name for slot in slots("cpu")]
+
+
+def test_what_torch_was_built_for_is_read_right() -> None:
+    torch = pytest.importorskip("torch")
+    assert torch_knows_cuda() == (torch.version.cuda is not None)
+
+
+def test_a_started_worker_writes_its_log_behind_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("earlier\n")
+    process = start(tmp_path, slots("cpu", 1)[0])
+    assert process.process.wait(timeout=30) == 2
+    assert process.poll() == 2
+    assert (tmp_path / "log.txt").read_text().startswith("earlier\nno run.json in ")
+    process.stop()  # of one that has ended: nothing to do
+    process.kill()
+
+
+def test_the_table_leads_to_the_pool() -> None:
+    assert look_up("launcher", "local", LAUNCHERS) is LocalPool
+    assert len(LocalPool(2).slots("cpu")) == 2

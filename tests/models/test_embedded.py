@@ -1,0 +1,108 @@
+import pytest
+import torch
+
+from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED, is_moe
+from gspo_lab.models.embedded import build, config, param_counts
+from gspo_lab.models.load import weights_digest
+
+SMALL = {"layers": 2, "width": 32, "experts": 4}
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_a_seed_draws_the_same_weights_and_leaves_the_global_random_state_alone(name: str) -> None:
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    first = build(name, 1, SMALL)
+    assert torch.equal(torch.rand(3), wanted)
+    assert weights_digest(build(name, 1, SMALL)) == weights_digest(first)
+    assert weights_digest(build(name, 2, SMALL)) != weights_digest(first)
+
+
+def test_parameters_are_those_counted_by_hand() -> None:
+    embedding, final_norm = 264 * 128, 128
+    attention = 2 * 128 * 128 + 2 * 128 * 64
+    norms = 2 * 128
+    head_norms = 2 * 32
+    dense = embedding + final_norm + 4 * (attention + norms + head_norms + 3 * 128 * 256)
+    assert param_counts(build("tiny-qwen3", 0)) == (dense, dense) == (625_024, 625_024)
+
+    router, expert = 16 * 128, 3 * 128 * 64
+    moe = [embedding + final_norm + 4 * (attention + norms + head_norms + router + n * expert) for n in (16, 2)]
+    assert param_counts(build("tiny-qwen3-moe", 0)) == tuple(moe) == (1_812_864, 436_608)
+
+    whole_norms = 128 + 64  # OLMoE normalises all heads of q and of k together
+    olmoe = [embedding + final_norm + 4 * (attention + norms + whole_norms + router + n * expert) for n in (16, 2)]
+    assert param_counts(build("tiny-olmoe", 0)) == tuple(olmoe)
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_a_configuration_counts_like_its_model_without_being_built(name: str) -> None:
+    assert param_counts(config(name, SMALL)) == param_counts(build(name, 0, SMALL))
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_the_table_tells_the_truth(name: str) -> None:
+    model = build(name, 0, SMALL)
+    assert model.config.model_type == EMBEDDED[name].family
+    routers = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+    assert len(routers) == (SMALL["layers"] if is_moe(name) else 0)
+    assert model.config.max_position_embeddings >= 4096
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert model.generation_config.eos_token_id == model.config.eos_token_id == 257
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_cached_decoding_agrees_with_one_forward_pass(name: str) -> None:
+    model = build(name, 0, SMALL)
+    ids_BS = torch.randint(0, 256, (3, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = model(input_ids=ids_BS).logits
+        part = model(input_ids=ids_BS[:, :5], use_cache=True)
+        rest = model(input_ids=ids_BS[:, 5:], past_key_values=part.past_key_values, use_cache=True)
+    assert whole.shape == (3, 9, 264)
+    torch.testing.assert_close(torch.cat([part.logits, rest.logits], dim=1), whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in EMBEDDED if is_moe(name)])
+def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: str) -> None:
+    """Against the plain loop over experts; routing capture needs routers and experts to be called as modules."""
+    model = build(name, 0, SMALL)
+    assert model.config._experts_implementation == "grouped_mm"
+    ids_BS = torch.randint(0, 256, (4, 9), generator=torch.Generator().manual_seed(0))
+    called: list[str] = []
+    for module in model.modules():
+        if type(module).__name__.endswith(("TopKRouter", "Experts")):
+            module.register_forward_hook(lambda module, *_: called.append(type(module).__name__))
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        model(input_ids=ids_BS, labels=ids_BS).loss.backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    first, second = gradients(), gradients()
+    assert len(called) == 2 * 2 * SMALL["layers"]
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    model.set_experts_implementation("eager")
+    torch.testing.assert_close(first, gradients(), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"layer": 2}, "did you mean 'layers'"),
+        ({"layers": 0}, "at least 1"),
+        ({"width": 36}, "heads of even width"),
+        ({"heads": 4, "kv_heads": 3}, "no multiple of kv_heads"),
+        ({"experts": 1}, "more than experts"),
+    ],
+)
+def test_impossible_shapes_are_refused_in_one_line(overrides: dict[str, int], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        build("tiny-qwen3-moe", 0, overrides)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(LabError, match="did you mean 'tiny-qwen3-moe'"):
+        build("tiny-qwen-moe", 0)

@@ -1,0 +1,296 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import pytest
+import torch
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.models.embedded import build
+from gspo_lab.models.load import (
+    chat_template_digest,
+    encode_prompt,
+    load_model,
+    quiet,
+    tokenizer_digest,
+    weights_digest,
+)
+from gspo_lab.models.tokenizer import byte_tokenizer
+
+SMALL = {"layers": 1, "width": 16, "experts": 4}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small saved mixture of experts."""
+    path = tmp_path / "model"
+    with quiet():
+        build("tiny-qwen3-moe", 0, SMALL).save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_an_embedded_name_loads_as_built_from_the_seed(name: str) -> None:
+    check_model(name)
+    model, tokenizer = load_model(name, dtype="float32", device="cpu", seed=3)
+    assert weights_digest(model) == weights_digest(build(name, 3))
+    assert tokenizer.pad_token == "<pad>"
+    assert not model.training
+
+
+@pytest.mark.parametrize("given_as", ["name", "checkpoint"])
+def test_a_folder_loads_as_saved(folder: Path, given_as: str, capfd: pytest.CaptureFixture[str]) -> None:
+    check_model(str(folder))
+    name, checkpoint = (str(folder), None) if given_as == "name" else ("tiny-qwen3-moe", folder)
+    model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=checkpoint)
+    assert weights_digest(model) == weights_digest(build("tiny-qwen3-moe", 0, SMALL))
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(byte_tokenizer())
+    assert model.config._experts_implementation == "grouped_mm"
+    assert model.generation_config.eos_token_id == 257
+    assert capfd.readouterr().err == ""
+
+
+def test_bfloat16_is_the_rounded_model(folder: Path) -> None:
+    rounded, _ = load_model(str(folder), dtype="bfloat16", device="cpu")
+    wanted = build("tiny-qwen3-moe", 0, SMALL).to(torch.bfloat16)
+    assert weights_digest(rounded) == weights_digest(wanted)
+    assert weights_digest(rounded) != weights_digest(build("tiny-qwen3-moe", 0, SMALL))
+
+
+def _remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _write(name: str, text: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return harm
+
+
+def _index(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"")
+
+
+CHEAP = [
+    pytest.param(_remove("config.json"), "no config.json", id="no config"),
+    pytest.param(_write("config.json", "{"), "cannot be read", id="broken config"),
+    pytest.param(_write("config.json", "[1]"), "no JSON object", id="list as config"),
+    pytest.param(_write("config.json", "{}"), "no model_type", id="empty config"),
+    pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
+    pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
+]
+
+COSTLY = [
+    pytest.param(lambda f: change_config(f, model_type="qwen99"), "configuration.*qwen99", id="unknown family"),
+    pytest.param(lambda f: change_config(f, model_type="vit"), "vit, which is no causal", id="no language model"),
+    pytest.param(lambda f: change_config(f, num_hidden_layers="two"), "configuration.*num_hidden", id="bad value"),
+    pytest.param(lambda f: change_config(f, num_hidden_layers=2), "lacks 11 of its weights.*layers.1", id="layer gone"),
+    pytest.param(lambda f: change_config(f, hidden_size=32), "weights.*cannot be loaded", id="other width"),
+    pytest.param(_write("model.safetensors", "x" * 20), "weights.*cannot be loaded", id="broken weights"),
+    pytest.param(_remove("tokenizer.json"), "no tokenizer in", id="no tokenizer"),
+    pytest.param(_write("tokenizer.json", "{"), "tokenizer.*cannot be loaded", id="broken tokenizer"),
+    pytest.param(
+        lambda f: change_config(f, model_type="own", auto_map={"AutoConfig": "a.B"}), "configuration", id="own code"
+    ),
+]
+
+
+@pytest.mark.parametrize(("harm", "message"), CHEAP)
+def test_what_is_seen_without_loading(folder: Path, harm: Callable[[Path], None], message: str) -> None:
+    harm(folder)
+    with pytest.raises(LabError, match=message) as caught:
+        check_model(str(folder))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(LabError, match=message):
+        load_model(str(folder), dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize(("harm", "message"), COSTLY)
+def test_what_only_loading_shows(folder: Path, harm: Callable[[Path], None], message: str) -> None:
+    harm(folder)
+    check_model(str(folder))
+    with pytest.raises(LabError, match=message) as caught:
+        load_model(str(folder), dtype="float32", device="cpu")
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_is_refused(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    del settings["pad_token"]
+    path.write_text(json.dumps(settings))
+    _, tokenizer = load_model(str(folder), dtype="float32", device="cpu")
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == 257
+    del settings["eos_token"]
+    path.write_text(json.dumps(settings))
+    with pytest.raises(LabError, match="neither a pad nor an eos"):
+        load_model(str(folder), dtype="float32", device="cpu")
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(folder: Path) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens([f"<extra{i}>" for i in range(20)])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(LabError, match="has token 277, the model embeds 264"):
+        load_model(str(folder), dtype="float32", device="cpu")
+
+
+def test_a_model_that_knows_no_end_takes_the_tokenizers(folder: Path) -> None:
+    (folder / "generation_config.json").unlink()
+    change_config(folder, eos_token_id=None)
+    model, _ = load_model(str(folder), dtype="float32", device="cpu")
+    assert model.generation_config.eos_token_id == 257
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"no checkpoint folder .*gone"):
+        load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tiny-qwen", "did you mean 'tiny-qwen3'"),
+        ("./no/such/folder", "no model folder"),
+        ("a b", "no model folder"),
+        ("", "no model folder"),
+        (__file__, "is a file"),
+    ],
+)
+def test_names_that_can_be_no_model(name: str, message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        check_model(name)
+
+
+def test_a_hub_id_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    check_model("somebody/some-model")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(LabError, match=r"neither embedded .*, nor a folder here, nor on the Hub or in its cache"):
+        load_model("somebody/no-such-model-here", dtype="float32", device="cpu")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(LabError, match="nor in the Hub's cache"):
+        check_model("somebody/some-model")
+    (tmp_path / "models--somebody--some-model").mkdir()
+    check_model("somebody/some-model")
+
+
+def test_is_moe_reads_the_configuration(folder: Path, tmp_path: Path) -> None:
+    assert {name: is_moe(name) for name in EMBEDDED} == {
+        "tiny-qwen3": False,
+        "tiny-qwen3-moe": True,
+        "tiny-olmoe": True,
+    }
+    assert is_moe(str(folder)) is True
+    assert is_moe("somebody/some-model") is None
+    for config, wanted in [
+        ({"model_type": "qwen3"}, False),
+        ({"model_type": "granitemoe", "num_local_experts": 0}, False),
+        ({"model_type": "jamba", "num_experts": 1}, False),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 256}, True),
+        ({"model_type": "dots", "n_routed_experts": None}, False),
+        ({"model_type": "some_vl", "text_config": {"num_experts": 128}}, True),
+    ]:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert is_moe(str(tmp_path)) is wanted, config
+
+
+def test_the_cheap_check_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from gspo_lab.models.check import check_model, is_moe; check_model('tiny-qwen3-moe');"
+        "assert is_moe('tiny-olmoe'); print({'torch', 'transformers', 'numpy', 'pydantic'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_weights_digest_sees_one_bit_a_name_a_shape_and_a_type() -> None:
+    model = build("tiny-qwen3", 0, SMALL)
+    before = weights_digest(model)
+    weight = model.model.layers[0].mlp.up_proj.weight.data
+    weight.view(torch.int32)[3, 5] ^= 1
+    assert weights_digest(model) != before
+    weight.view(torch.int32)[3, 5] ^= 1
+    assert weights_digest(model) == before
+
+    digests = {
+        weights_digest(torch.nn.ParameterDict({name: torch.nn.Parameter(value)}))
+        for name, value in [
+            ("a", torch.zeros(2, 3)),
+            ("b", torch.zeros(2, 3)),
+            ("a", torch.zeros(3, 2)),
+            ("a", torch.zeros(2, 3, dtype=torch.float16)),
+            ("a", torch.tensor(0.0)),
+            ("a", torch.tensor(-0.0)),
+        ]
+    }
+    assert len(digests) == 6
+
+
+def test_the_tokenizer_digest_sees_rules_and_specials_but_not_its_last_use() -> None:
+    tokenizer = byte_tokenizer()
+    before = tokenizer_digest(tokenizer)
+    tokenizer(["a", "bcd"], padding=True, truncation=True, max_length=2)
+    assert tokenizer_digest(tokenizer) == before
+    tokenizer.pad_token = "<eos>"
+    assert tokenizer_digest(tokenizer) != before
+    other = byte_tokenizer()
+    other.add_tokens(["12"])
+    assert tokenizer_digest(other) != before
+
+
+def test_prompts_go_through_the_chat_template_where_there_is_one() -> None:
+    tokenizer = byte_tokenizer()
+    assert encode_prompt(tokenizer, "1+1=") == [49, 43, 49, 61]
+    assert chat_template_digest(tokenizer) is None
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}[bot]{% endif %}"
+    )
+    assert tokenizer.decode(encode_prompt(tokenizer, "1+1=")) == "[user]1+1=[bot]"
+    first = chat_template_digest(tokenizer)
+    tokenizer.chat_template += " "
+    assert first is not None
+    assert chat_template_digest(tokenizer) != first
+
+
+def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(folder: Path) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<pad> $A <eos>", special_tokens=[("<pad>", 256), ("<eos>", 257)]
+    )
+    assert tokenizer.encode("a") == [256, 97, 257]
+    assert encode_prompt(tokenizer, "a") == [256, 97]
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "empty prompt"), ("a\ud800b", "lone surrogate")])
+def test_a_prompt_without_tokens_is_refused(text: str, message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        encode_prompt(byte_tokenizer(), text)
+
+
+def test_quiet_leaves_the_logging_as_it_was() -> None:
+    before = (logging.get_verbosity(), logging.is_progress_bar_enabled())
+    with quiet():
+        assert not logging.is_progress_bar_enabled()
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before

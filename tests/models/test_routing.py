@@ -1,0 +1,279 @@
+"""Routing capture and replay, judged at the experts' own input: what computed, not what a router said it chose."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from tiny_moe import (
+    EXPERTS,
+    LAYERS,
+    POSITIONS,
+    ROWS,
+    TOP_K,
+    Computed,
+    build,
+    every_family,
+    ragged,
+    random_routes,
+    routers_of,
+    tokens,
+)
+
+from gspo_lab.models.routing import Routers, Tap
+
+
+def by_hand(name: str, router: Any, states_NH: torch.Tensor, chosen_NK: torch.Tensor) -> torch.Tensor:
+    """Each family's published gate, written out one token and one expert at a time, in double precision."""
+    family = name.partition("-")[0]
+    logits = states_NH.double() @ router.weight.double().T
+    if family == "gpt_oss":
+        logits = logits + router.bias.double()
+    rows = []
+    for z, chosen in zip(logits, chosen_NK.tolist(), strict=True):
+        if family in ("deepseek_v3", "glm4_moe"):
+            gates = [1 / (1 + torch.exp(-z[e])) for e in chosen]
+            divide, scale = not name.endswith("unnormalised"), 2.5
+        elif family in ("granitemoe", "gpt_oss"):
+            gates = [torch.exp(z[e]) / sum(torch.exp(z[other]) for other in chosen) for e in chosen]
+            divide, scale = False, 1.0
+        else:
+            gates = [torch.exp(z[e]) / torch.exp(z).sum() for e in chosen]
+            divide, scale = name in ("mixtral", "qwen3_moe"), 1.0
+        total = sum(gates) if divide else 1.0
+        rows.append(torch.stack([scale * gate / total for gate in gates]))
+    return torch.stack(rows)
+
+
+# What computes under replay
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@every_family
+def test_the_recorded_experts_compute_at_every_real_token(name: str, side: str) -> None:
+    model, ids, real_BS = build(name), tokens(), ragged(side)
+    routers, computed = routers_of(model), Computed.by(model)
+    routes = random_routes().masked_fill(~real_BS[..., None, None], -1)
+    with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap:
+        model(ids, attention_mask=real_BS.long())
+    used = computed.chosen_BSLK(ROWS, POSITIONS)
+    assert torch.equal(used[real_BS], routes[real_BS].long())
+    assert torch.equal(used[~real_BS], tap.natural_BSLK[~real_BS].long())
+    assert not torch.equal(tap.natural_BSLK[real_BS], routes[real_BS])
+    assert tap.seconds_replay > 0
+
+
+@every_family
+def test_the_weights_at_the_experts_are_the_familys_formula(name: str) -> None:
+    model, ids, routes = build(name), tokens(), random_routes()
+    routers, computed = routers_of(model), Computed.by(model)
+    with torch.no_grad(), routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
+        model(ids)
+    for layer, (_, router) in enumerate(routers.modules):
+        wanted = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
+        torch.testing.assert_close(computed.weights[layer][0].double(), wanted, rtol=2e-5, atol=1e-6)
+
+
+@every_family
+def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) -> None:
+    model, ids, routes = build(name), tokens(), random_routes()
+    routers, computed = routers_of(model), Computed.by(model)
+    with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
+        loss = model(ids, labels=ids).loss
+    layer = 0
+    router, weights_NK = routers.modules[layer][1], computed.weights[layer][0]
+    pull_NK = torch.randn(weights_NK.shape, generator=torch.Generator().manual_seed(9))
+    (got,) = torch.autograd.grad((weights_NK * pull_NK).sum(), router.weight, retain_graph=True)
+    hand_NK = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
+    (wanted,) = torch.autograd.grad((hand_NK * pull_NK).sum(), router.weight)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+    loss.backward()
+    for parameter in routers.parameters:
+        assert parameter.grad is not None
+        assert parameter.grad.abs().max() > 1e-6
+
+
+def test_the_whole_models_gradient_at_the_router_matches_finite_differences() -> None:
+    model, ids, routes = build("qwen3_moe").double(), tokens(2, 4), random_routes(2, 4)
+    model.set_experts_implementation("eager")  # the grouped product knows no double precision
+    routers = routers_of(model)
+
+    def loss() -> torch.Tensor:
+        with routers.tap(2, 4, replay_BSLK=routes):
+            result: torch.Tensor = model(ids, labels=ids).loss
+        return result
+
+    loss().backward()
+    for parameter in routers.parameters:
+        assert parameter.grad is not None
+        for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
+            flat, width = parameter.data.view(-1), 1e-2
+            here = float(flat[place])
+            with torch.no_grad():
+                flat[place] = here + width
+                above = float(loss())
+                flat[place] = here - width
+                below = float(loss())
+                flat[place] = here
+            slope = (above - below) / (2 * width)
+            assert slope == pytest.approx(float(parameter.grad.view(-1)[place]), rel=5e-3)
+
+
+# Gradient checkpointing, micro-batches, the cache
+
+
+def _gradients(model: Any, routers: Routers, routes: torch.Tensor, real_BS: torch.Tensor) -> tuple[Tap, Any]:
+    model.zero_grad()
+    ids = tokens()
+    with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as tap:
+        model(ids, attention_mask=real_BS.long(), labels=ids.masked_fill(~real_BS, -100)).loss.backward()
+    return tap, {
+        path: parameter.grad.clone() for path, parameter in model.named_parameters() if parameter.requires_grad
+    }
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_checkpointing_replays_the_same_experts_again(side: str, reentrant: bool) -> None:
+    model, real_BS, routes = build("qwen3_moe").train(), ragged(side), random_routes()
+    routers = routers_of(model)
+    plain, wanted = _gradients(model, routers, routes, real_BS)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    computed = Computed.by(model)
+    tap, got = _gradients(model, routers, routes, real_BS)
+    for layer in range(LAYERS):
+        assert len(computed.chosen[layer]) == 2, "the layer was computed again in backward"
+        for used in computed.chosen[layer]:
+            assert torch.equal(used.view(ROWS, POSITIONS, TOP_K)[real_BS], routes[:, :, layer][real_BS].long())
+    assert torch.equal(tap.natural_BSLK, plain.natural_BSLK)
+    assert torch.equal(tap.entropy_BSL, plain.entropy_BSL)
+    for path, gradient in wanted.items():
+        torch.testing.assert_close(got[path], gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_a_checkpointed_backward_outside_the_tap_fails_loudly() -> None:
+    model, ids = build("qwen3_moe").train(), tokens()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    with routers_of(model).tap(ROWS, POSITIONS, replay_BSLK=random_routes()):
+        loss = model(ids, labels=ids).loss
+    with pytest.raises(torch.utils.checkpoint.CheckpointError):
+        loss.backward()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("cut", [1, 3])
+def test_micro_batches_replay_their_own_rows(side: str, cut: int) -> None:
+    model, ids, real_BS, routes = build("qwen3_moe"), tokens(), ragged(side), random_routes()
+    routers, computed = routers_of(model), Computed.by(model)
+    with torch.no_grad():
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes, replay_mask_BS=real_BS) as whole:
+            logits = model(ids, attention_mask=real_BS.long()).logits
+        for rows in (slice(0, cut), slice(cut, ROWS)):
+            size, real = len(ids[rows]), real_BS[rows]
+            with routers.tap(size, POSITIONS, replay_BSLK=routes[rows], replay_mask_BS=real) as part:
+                part_logits = model(ids[rows], attention_mask=real.long()).logits
+            assert torch.equal(computed.chosen_BSLK(size, POSITIONS)[real], routes[rows][real].long())
+            assert torch.equal(part.natural_BSLK[real], whole.natural_BSLK[rows][real])
+            torch.testing.assert_close(part_logits[real], logits[rows][real], rtol=1e-4, atol=1e-5)
+
+
+def test_prefill_and_decode_record_what_one_long_forward_records() -> None:
+    model, ids = build("qwen3_moe"), tokens()
+    routers, computed = routers_of(model), Computed.by(model)
+    with torch.inference_mode():
+        with routers.tap(ROWS, POSITIONS) as whole:
+            model(ids)
+        cache = tf.DynamicCache(config=model.config)
+        pieces = []
+        for start, end in [(0, 4), (4, 5), (5, 6), (6, 7)]:
+            with routers.tap(ROWS, end - start) as tap:
+                model(ids[:, start:end], past_key_values=cache, use_cache=True)
+            pieces.append(tap.natural_BSLK)
+            assert torch.equal(computed.chosen_BSLK(ROWS, end - start), tap.natural_BSLK.long())
+        natural = torch.cat(pieces, dim=1)
+    assert torch.equal(natural, whole.natural_BSLK)
+
+
+def test_replay_keeps_its_own_copy_of_routes_made_in_inference_mode() -> None:
+    model, ids = build("qwen3_moe"), tokens()
+    routers, computed = routers_of(model), Computed.by(model)
+    with torch.inference_mode():
+        routes = random_routes().long()
+    with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
+        with torch.inference_mode():
+            wanted = routes.clone()
+            routes.zero_()
+        model(ids, labels=ids).loss.backward()
+    assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), wanted)
+    assert all(parameter.grad is not None for parameter in routers.parameters)
+
+
+# What is recorded
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@every_family
+def test_recording_changes_nothing_and_replaying_ones_own_choice_neither(name: str, dtype: torch.dtype) -> None:
+    model, ids = build(name).to(dtype), tokens()
+    routers = routers_of(model)
+    with torch.no_grad():
+        plain = model(ids).logits
+        with routers.tap(ROWS, POSITIONS) as tap:
+            recorded = model(ids).logits
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=tap.natural_BSLK) as again:
+            replayed = model(ids).logits
+        after = model(ids).logits
+    assert torch.equal(plain, recorded)
+    assert torch.equal(plain, replayed)
+    assert torch.equal(plain, after)
+    assert torch.equal(tap.natural_BSLK, again.natural_BSLK)
+    assert tap.natural_BSLK.dtype == torch.int16
+    assert tap.seconds_replay == 0
+
+
+@every_family
+def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(name: str) -> None:
+    model, ids = build(name), tokens()
+    routers, computed = routers_of(model), Computed.by(model)
+    with torch.no_grad(), routers.tap(ROWS, POSITIONS) as tap:
+        model(ids)
+    assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), tap.natural_BSLK.long())
+    assert (routers.layers, routers.experts, routers.top_k) == (LAYERS, EXPERTS, TOP_K)
+    for layer, (_, router) in enumerate(routers.modules):
+        logits = computed.states[layer][0].double() @ router.weight.detach().double().T
+        if name == "gpt_oss":
+            logits = logits + router.bias.detach().double()
+        entropy = torch.distributions.Categorical(logits=logits).entropy().view(ROWS, POSITIONS)
+        torch.testing.assert_close(tap.entropy_BSL[:, :, layer].double(), entropy, rtol=1e-4, atol=1e-5)
+    assert not tap.entropy_BSL.requires_grad
+
+
+@every_family
+def test_the_natural_choice_stays_visible_under_replay(name: str) -> None:
+    model, ids, routes = build(name), tokens(), random_routes()
+    routers = routers_of(model)
+    with torch.no_grad():
+        with routers.tap(ROWS, POSITIONS) as free:
+            model(ids)
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes) as replay:
+            model(ids)
+    assert torch.equal(free.natural_BSLK[:, :, 0], replay.natural_BSLK[:, :, 0])
+    assert torch.equal(free.entropy_BSL[:, :, 0], replay.entropy_BSL[:, :, 0])
+    assert not torch.equal(free.natural_BSLK[:, :, 1], replay.natural_BSLK[:, :, 1])
+
+
+def test_the_order_of_experts_within_a_token_is_free() -> None:
+    model, ids, routes = build("mixtral"), tokens(), random_routes()
+    routers = routers_of(model)
+    with torch.no_grad():
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
+            one = model(ids).logits
+        with routers.tap(ROWS, POSITIONS, replay_BSLK=routes.flip(-1)):
+            other = model(ids).logits
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_without_a_router_are_not_counted() -> None:
+    routers = routers_of(build("deepseek_v3", num_hidden_layers=3, first_k_dense_replace=2))
+    assert routers.layers == 1
+    assert [tuple(parameter.shape) for parameter in routers.parameters] == [(EXPERTS, 32)]

@@ -1,0 +1,43 @@
+import math
+import random
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.calibration import calibrated_band
+
+
+def details(n: int = 1000) -> list[dict[str, list[object]]]:
+    """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a token."""
+    rng = random.Random(1)
+    out = []
+    for _ in range(n):
+        sign = rng.choice([1, -1, 0])
+        drift = {1: 0.01, -1: -0.02, 0: 0.0}[sign]
+        tokens = [rng.gauss(drift, 0.05) for _ in range(4)]
+        out.append({"length": [4], "advantage": [float(sign)], "sum_log_ratio": [sum(tokens)], "log_ratios": [tokens]})
+    return out
+
+
+@pytest.mark.parametrize("target", [0.05, 0.2])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_the_found_band_clips_the_target_share_of_each_sign(level: str, target: float) -> None:
+    data = details()
+    low, high = calibrated_band(data, level, target)
+    for sign in (1, -1):
+        values = []
+        for item in data:
+            if item["advantage"][0] == sign:
+                values += item["log_ratios"][0] if level == "token" else [item["sum_log_ratio"][0] / 4]
+        bound = [math.exp(v) > 1 + high if sign > 0 else math.exp(v) < 1 - low for v in values]
+        assert sum(bound) / len(bound) == pytest.approx(target, abs=1.5 / len(bound))
+    # A sequence's mean over 4 tokens has half the noise, so its band is narrower.
+    assert calibrated_band(data, "sequence", target)[1] < calibrated_band(data, "token", target)[1]
+
+
+def test_too_little_data_and_no_movement_are_said() -> None:
+    with pytest.raises(LabError, match="saw only"):
+        calibrated_band(details(20), "sequence", 0.1)
+    flat = [{"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]} for s in (1.0, -1.0)] * 60
+    with pytest.raises(LabError, match="clip_target"):
+        calibrated_band(flat, "sequence", 0.1)

@@ -1,0 +1,89 @@
+"""The recorded numbers of one hand-made mini-batch, both rules, unequal lengths."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gspo_lab.objectives import PRESETS, ratio_measures, response_detail
+
+LN = math.log
+# Three responses of 4, 2 and 1 tokens; A = +1, -1, 0.
+#   0: w = 1.5, 1.5, 1.0, 1.0     s = 1.5^(1/2) = 1.2247
+#   1: w = 0.5, 1.0               s = 0.5^(1/2) = 0.7071
+#   2: w = 8.0                    s = 8
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
+L = torch.tensor([[LN(1.5), LN(1.5), 0, 0], [LN(0.5), 0, 0, 0], [LN(8), 0, 0, 0]], dtype=torch.float64)
+ADV = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64) * MASK
+BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
+
+
+def measured(level: str, **changes: float) -> dict[str, object]:
+    settings = replace(PRESETS["grpo"], importance_sampling_level=level, **changes)
+    return ratio_measures(L, MASK, ADV, settings, BANDS)
+
+
+def test_token_rule() -> None:
+    out = measured("token", clip_low=0.2, clip_high=0.27)
+    # Binding: the two 1.5 (A > 0) and the 0.5 (A < 0); the 8 has A = 0 and never binds.
+    assert out["clipped_tokens"] == 3
+    assert out["clip_fraction_tokens"] == pytest.approx(3 / 7)
+    assert out["clip_fraction_tokens_high"] == pytest.approx(2 / 7)
+    assert out["clip_fraction_tokens_low"] == pytest.approx(1 / 7)
+    assert out["clip_fraction_active_tokens"] == pytest.approx(3 / 6)
+    assert out["clip_fraction_responses"] == pytest.approx((2 / 4 + 1 / 2 + 0) / 3)
+    assert out["clip_any_responses"] == pytest.approx(2 / 3)
+    assert out["effective_fraction_tokens"] == pytest.approx(3 / 7)
+    # GSPO's rule on the same batch: 1.2247 < 1.3 stays, 0.7071 < 0.8 binds with its 2 tokens.
+    assert out["would_clip_fraction_tokens_grpo"] == pytest.approx(3 / 7)
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+    assert out["dual_clip_fraction_tokens"] is None
+
+
+def test_sequence_rule() -> None:
+    out = measured("sequence", clip_low=0.2, clip_high=0.2)
+    # Both active responses bind whole: 4 + 2 tokens.
+    assert out["clip_fraction_tokens"] == pytest.approx(6 / 7)
+    assert out["clip_fraction_responses"] == pytest.approx(2 / 3)
+    assert out["clip_fraction_active_tokens"] == 1.0
+    assert out["effective_fraction_tokens"] == 0.0
+    # The counterfactual uses the reference bands, not this arm's own.
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+
+
+def test_spread() -> None:
+    out = measured("token")
+    assert out["response_tokens"] == 7
+    assert out["responses"] == 3
+    assert out["log_ratio_max_abs"] == pytest.approx(LN(8))
+    assert out["ratio_max_negative"] == 1.0
+    mean = (2 * LN(1.5) + LN(0.5) + LN(8)) / 7
+    assert out["stale_k1"] == pytest.approx(-mean)
+    square = (2 * LN(1.5) ** 2 + LN(0.5) ** 2 + LN(8) ** 2) / 7
+    assert out["log_ratio_std_tokens"] == pytest.approx(math.sqrt(square - mean**2))
+    total, squares = 1.5 * 2 + 3 + 0.5 + 8, 2 * 2.25 + 3 + 0.25 + 64
+    assert out["ess_tokens"] == pytest.approx(total**2 / (7 * squares))
+    assert out["chi2_tokens"] == pytest.approx(squares / 7 - 1)
+    assert out["log_ratio_quantiles_tokens"][0] == pytest.approx(LN(0.5), rel=1e-6)
+    assert out["log_ratio_quantiles_tokens"][-1] == pytest.approx(LN(8), rel=1e-6)
+
+
+def test_band_counts_give_the_grid() -> None:
+    counts = measured("token")["band_counts"]
+    # A < 0 tokens: 0.5 and 1.0. 0.5 < 1 - 0.2 x {1/4, 1/2, 1, 2} but not < 1 - 0.8.
+    assert counts["grpo"]["low"] == [1, 1, 1, 1, 0]
+    # A > 0 tokens: 1.5, 1.5, 1, 1; 1.5 > 1 + 0.27 x {1/4, 1/2, 1} only.
+    assert counts["grpo"]["high"] == [2, 2, 2, 0, 0]
+    assert counts["gspo"]["high"] == [4, 4, 0, 0, 0]
+
+
+def test_response_detail() -> None:
+    clipped = torch.zeros_like(MASK)
+    clipped[0, :2] = True
+    out = response_detail(L, MASK, ADV, clipped, tokens=True)
+    assert out["length"] == [4, 2, 1]
+    assert out["advantage"] == [1.0, -1.0, 0.0]
+    assert out["sum_log_ratio"] == pytest.approx([2 * LN(1.5), LN(0.5), LN(8)], rel=1e-6)
+    assert out["clipped_tokens"] == [2, 0, 0]
+    assert [len(row) for row in out["log_ratios"]] == [4, 2, 1]

@@ -1,0 +1,199 @@
+"""The objectives against tables that can be checked with a pencil, and against each other."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, surrogate
+
+GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
+LN = math.log
+
+
+def batch_of(mask: list[list[int]], adv: list[float], old: Tensor | None = None) -> Batch:
+    mask_BT = torch.tensor(mask, dtype=torch.bool)
+    adv_BT = torch.tensor(adv, dtype=torch.float64)[:, None] * mask_BT
+    old_BT = torch.zeros(mask_BT.shape, dtype=torch.float64) if old is None else old
+    return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
+
+
+# Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t itself.
+#   response 0, 3 tokens: w = 1.5, 1.0, 0.5          s = (1.5 * 1.0 * 0.5)^(1/3) = 0.75^(1/3)
+#   response 1, 1 token:  w = 0.5                     s = 0.5
+MASK = [[1, 1, 1], [1, 0, 0]]
+LOGP = torch.tensor([[LN(1.5), 0.0, LN(0.5)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
+WIDE = replace(GRPO, clip_low=0.2, clip_high=0.2)
+
+PENCIL = [
+    # GRPO clips 1.5 to 1.2 (A > 0) and 0.5 up to 0.8 (A < 0, response 1); 0.5 at A > 0 stays.
+    #   terms 1.2, 1.0, 0.5 (sum 2.7, mean 0.9) and -0.8
+    ("token", "seq-mean-token-mean", -(0.9 - 0.8) / 2),
+    ("token", "token-mean", -(2.7 - 0.8) / 4),
+    ("token", "seq-mean-token-sum", -(2.7 - 0.8) / 2),
+    ("token", "constant", -(2.7 - 0.8) / (2 * 10)),
+    # GSPO: 0.75^(1/3) = 0.9086 lies inside; 0.5 is clipped up to 0.8. The sequence's term counts once per token.
+    ("sequence", "seq-mean-token-mean", -(0.75 ** (1 / 3) - 0.8) / 2),
+    ("sequence", "token-mean", -(3 * 0.75 ** (1 / 3) - 0.8) / 4),
+    ("sequence", "seq-mean-token-sum", -(3 * 0.75 ** (1 / 3) - 0.8) / 2),
+    ("sequence", "constant", -(3 * 0.75 ** (1 / 3) - 0.8) / (2 * 10)),
+]
+
+
+@pytest.mark.parametrize(("level", "aggregation", "loss"), PENCIL)
+def test_pencil(level: str, aggregation: str, loss: float) -> None:
+    settings = replace(WIDE, importance_sampling_level=level, aggregation=aggregation, aggregation_constant=10.0)
+    out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
+    assert float(out.loss) == pytest.approx(loss, abs=1e-12)
+
+
+@pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"])
+def test_gspo_token_has_gspo_value_clip_and_gradient(aggregation: str) -> None:
+    torch.manual_seed(3)
+    batch, logp = random_batch()
+    out = {}
+    for settings in (GSPO, GSPO_TOKEN):
+        leaf = logp.clone().requires_grad_()
+        result = surrogate(leaf, batch, replace(settings, aggregation=aggregation))
+        result.loss.backward()
+        out[settings] = (float(result.loss.detach()), leaf.grad, result.clipped_BT)
+    (loss_a, grad_a, clip_a), (loss_b, grad_b, clip_b) = out[GSPO], out[GSPO_TOKEN]
+    assert loss_a == pytest.approx(loss_b, rel=1e-6)
+    assert torch.linalg.norm(grad_a - grad_b) <= 1e-6 * torch.linalg.norm(grad_a)
+    assert torch.linalg.norm(grad_a) > 0
+    assert torch.equal(clip_a, clip_b)
+    assert clip_a.any()
+
+
+def test_gspo_token_differs_when_advantages_vary_within_a_response() -> None:
+    torch.manual_seed(4)
+    batch, logp = random_batch()
+    batch = replace_adv(batch, batch.adv_BT * torch.rand_like(batch.adv_BT))
+    grads = []
+    for settings in (GSPO, GSPO_TOKEN):
+        leaf = logp.clone().requires_grad_()
+        surrogate(leaf, batch, replace(settings, clip_low=0.9, clip_high=9.0)).loss.backward()
+        grads.append(leaf.grad)
+    assert torch.linalg.norm(grads[0] - grads[1]) > 0.05 * torch.linalg.norm(grads[0])
+
+
+def test_first_minibatch_all_rules_are_length_normalised_reinforce() -> None:
+    torch.manual_seed(5)
+    batch, logp = random_batch()
+    batch = Batch(batch.mask_BT, batch.adv_BT, logp * batch.mask_BT, batch.responses, batch.tokens)
+    length_B1 = batch.mask_BT.sum(dim=1, keepdim=True)
+    reinforce = -(batch.adv_BT / length_B1) / batch.responses
+    for settings in (GRPO, GSPO, GSPO_TOKEN):
+        leaf = (logp * batch.mask_BT).requires_grad_()
+        out = surrogate(leaf, batch, settings)
+        out.loss.backward()
+        assert torch.linalg.norm(leaf.grad - reinforce) <= 1e-5 * torch.linalg.norm(reinforce)
+        assert not out.clipped_BT.any()
+        assert torch.equal(out.ratio_BT, torch.ones_like(out.ratio_BT))
+
+
+def test_one_token_responses_make_gspo_and_grpo_equal() -> None:
+    torch.manual_seed(6)
+    logp = torch.randn(8, 1, dtype=torch.float64) * 0.3
+    batch = batch_of([[1]] * 8, torch.randn(8).tolist())
+    same = [surrogate(logp, batch, replace(s, clip_low=0.1, clip_high=0.1)) for s in (GRPO, GSPO)]
+    assert float(same[0].loss) == pytest.approx(float(same[1].loss), abs=1e-15)
+    assert torch.equal(same[0].clipped_BT, same[1].clipped_BT)
+    assert same[0].clipped_BT.any()
+
+
+@pytest.mark.parametrize("settings", [GRPO, GSPO, GSPO_TOKEN, replace(GRPO, aggregation="token-mean", dual_clip=3.0)])
+def test_padding_changes_nothing(settings: ObjectiveSettings) -> None:
+    torch.manual_seed(7)
+    batch, logp = random_batch()
+    plain = surrogate(logp, batch, settings)
+    pad = torch.nn.functional.pad
+    garbage = torch.full((logp.shape[0], 3), float("nan"), dtype=logp.dtype)
+    wide = Batch(pad(batch.mask_BT, (0, 3)), pad(batch.adv_BT, (0, 3)), pad(batch.old_logp_BT, (0, 3)), 6, batch.tokens)
+    leaf = torch.cat([logp, garbage], dim=1).requires_grad_()
+    padded = surrogate(leaf, wide, settings)
+    padded.loss.backward()
+    assert float(padded.loss.detach()) == pytest.approx(float(plain.loss), rel=1e-12)
+    assert torch.equal(padded.clipped_BT[:, :-3], plain.clipped_BT)
+    assert not leaf.grad[:, -3:].any()
+    assert torch.isfinite(leaf.grad).all()
+
+
+@pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"])
+def test_parts_add_up_to_the_whole(aggregation: str) -> None:
+    torch.manual_seed(8)
+    batch, logp = random_batch()
+    settings = replace(GSPO, aggregation=aggregation)
+    whole = float(surrogate(logp, batch, settings).loss)
+    split = 0.0
+    for rows in ([0], [1, 2, 3], [4, 5]):
+        part = Batch(batch.mask_BT[rows], batch.adv_BT[rows], batch.old_logp_BT[rows], batch.responses, batch.tokens)
+        split += float(surrogate(logp[rows], part, settings).loss)
+    assert split == pytest.approx(whole, rel=1e-12)
+
+
+def test_equal_lengths_hide_the_aggregation_and_unequal_ones_show_it() -> None:
+    torch.manual_seed(9)
+    for lengths, alike in (([5] * 6, True), ([1, 2, 3, 4, 5, 5], False)):
+        batch, logp = random_batch(lengths)
+        losses = [
+            float(surrogate(logp, batch, replace(GRPO, aggregation=a)).loss)
+            for a in ("seq-mean-token-mean", "token-mean")
+        ]
+        assert (losses[0] == pytest.approx(losses[1], rel=1e-9)) is alike
+
+
+def test_dual_clip_caps_the_loss_and_takes_the_gradient() -> None:
+    # w = 5 with A = -2: min gives -10, a dual clip at 3 gives -6 and no gradient; with A = +2 it does nothing.
+    for adv, loss, capped in ((-2.0, 6.0, True), (2.0, -2.54, False)):
+        leaf = torch.tensor([[LN(5.0)]], dtype=torch.float64, requires_grad=True)
+        out = surrogate(leaf, batch_of([[1]], [adv]), replace(GRPO, dual_clip=3.0))
+        out.loss.backward()
+        assert float(out.loss.detach()) == pytest.approx(loss)
+        assert float(leaf.grad) == 0.0
+        assert bool(out.dual_clipped_BT) is capped
+        assert bool(out.clipped_BT) is not capped
+
+
+def test_an_overflowing_ratio_at_zero_advantage_adds_nothing() -> None:
+    leaf = torch.tensor([[2000.0, 0.0], [0.1, 0.1]], dtype=torch.float64, requires_grad=True)
+    out = surrogate(leaf, batch_of([[1, 1], [1, 1]], [0.0, 1.0]), GRPO)
+    out.loss.backward()
+    assert torch.isfinite(out.loss.detach())
+    assert leaf.grad[0].tolist() == [0.0, 0.0]
+    assert leaf.grad[1].abs().sum() > 0
+
+
+def test_kl_term_is_k3_aggregated_like_the_rest() -> None:
+    # d = log pi_ref - log pi = ln 2 on one of two tokens: k3 = 2 - ln 2 - 1. The policy term is 0 (A = 0).
+    batch = batch_of([[1, 1]], [0.0])
+    batch = Batch(
+        batch.mask_BT,
+        batch.adv_BT,
+        batch.old_logp_BT,
+        1,
+        2,
+        ref_logp_BT=torch.tensor([[LN(2.0), 0.0]], dtype=torch.float64),
+    )
+    out = surrogate(torch.zeros(1, 2, dtype=torch.float64), batch, replace(GRPO, kl_coef=0.5))
+    assert float(out.loss) == pytest.approx(0.5 * (1 - LN(2.0)) / 2)
+    assert float(out.kl_sum) == pytest.approx(1 - LN(2.0))
+
+
+def test_a_response_without_tokens_counts_as_one_with_term_zero() -> None:
+    batch = batch_of([[1, 1], [0, 0]], [1.0, 1.0])
+    assert float(surrogate(torch.zeros(2, 2, dtype=torch.float64), batch, GSPO).loss) == pytest.approx(-0.5)
+
+
+def random_batch(lengths: list[int] | None = None) -> tuple[Batch, Tensor]:
+    lengths = lengths or [1, 2, 3, 5, 5, 4]
+    mask = [[int(t < n) for t in range(max(lengths))] for n in lengths]
+    old = torch.randn(len(lengths), max(lengths), dtype=torch.float64) * torch.tensor(mask)
+    batch = batch_of(mask, torch.randn(len(lengths)).tolist(), old)
+    return batch, old + 0.2 * torch.randn_like(old)
+
+
+def replace_adv(batch: Batch, adv_BT: Tensor) -> Batch:
+    return Batch(batch.mask_BT, adv_BT, batch.old_logp_BT, batch.responses, batch.tokens)

@@ -1,0 +1,145 @@
+"""A real Chromium, driven over its debugging pipe: null-terminated JSON on two file descriptors, no package needed."""
+
+import base64
+import itertools
+import json
+import os
+import select
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+
+
+class Browser:
+    """One tab. `events` holds everything the browser reported: console lines, log entries, requests."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._ids = itertools.count(1)
+        self._buffer = b""
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+
+    def __enter__(self) -> "Browser":
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        words = [self._program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"]
+        # Chromium reads commands from descriptor 3 and answers on 4.
+        command = f"exec {shlex.join(words)} 3<&{theirs_in} 4>&{theirs_out}"
+        self._process = subprocess.Popen(
+            ["bash", "-c", command],
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._in)
+        os.close(self._out)
+        self._profile.cleanup()
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Send one command and wait for its answer."""
+        number = next(self._ids)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + 60
+        while True:
+            answer = self._read(deadline)
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise AssertionError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self.events.append(answer)
+
+    def open(self, path: Path, fragment: str = "", *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """Load a file and wait for its `load` event."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = "dark" if dark else "light"
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call("Page.navigate", url="about:blank")
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri() + fragment)
+        self.wait_for("document.readyState === 'complete'")
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression (of its promise)."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 40) -> None:
+        """Until a JavaScript expression is true."""
+        deadline = time.monotonic() + seconds
+        while not self.evaluate(expression):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"still not true after {seconds} s: {expression}")
+            time.sleep(0.05)
+
+    def complaints(self) -> list[str]:
+        """Console errors and warnings, exceptions, and what the content-security policy blocked."""
+        out = []
+        for event in self.events:
+            params = event.get("params", {})
+            if event.get("method") == "Runtime.exceptionThrown":
+                out.append(json.dumps(params["exceptionDetails"]))
+            elif event.get("method") == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+                out.append(json.dumps(params["args"]))
+            elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+                out.append(params["entry"]["text"])
+        return out
+
+    def requests(self) -> list[str]:
+        """The URLs that were asked for."""
+        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in sent]
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """A PNG of the window, or of the whole page."""
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def pdf(self) -> bytes:
+        return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
+
+    def _read(self, deadline: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            part = os.read(self._in, 1 << 20) if ready else b""
+            if not part:
+                raise AssertionError("the browser does not answer")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,347 @@
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, declare, make_lab, without
+
+from gspo_lab.errors import LabError
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, replace
+from gspo_lab.report import Report, render, write
+from gspo_lab.report.page import plotly
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Run, load_study
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.inline: dict[str, list[str]] = {"script": [], "style": []}
+        self._inside: tuple[str, dict[str, str | None]] | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self._inside = (tag, dict(attrs)) if tag in self.inline else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside is not None and self._inside[1].get("type") is None:
+            self.inline[self._inside[0]].append(data)
+
+
+def rendered(database: Path, *studies: str) -> Report:
+    with Evidence.open(database) as evidence:
+        return render(evidence, list(studies))
+
+
+def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(report.json)["studies"][study][section]["figures"]
+    return found
+
+
+def test_identical_data_gives_identical_bytes(finished: Path, report: Report) -> None:
+    assert rendered(finished, "moe") == report
+
+
+def test_the_library_is_there_exactly_once(report: Report) -> None:
+    library, _ = plotly()
+    assert report.html.count(library) == 1
+    assert report.html.count('id="plotly-gzip"') == 1
+    assert "plotly.js v" not in report.html
+
+
+def test_nothing_is_loaded_from_anywhere(report: Report) -> None:
+    page = Elements(report.html)
+    loading = {"link", "img", "iframe", "object", "embed", "audio", "video", "source", "base", "use", "image"}
+    assert not [tag for tag, _ in page.found if tag in loading]
+    assert not [attrs for _, attrs in page.found if attrs.keys() & {"src", "srcset", "data", "action", "xlink:href"}]
+    assert all((attrs.get("href") or "#").startswith("#") for _, attrs in page.found)
+    assert "url(" not in report.html
+    assert "@import" not in report.html
+
+
+def test_the_policy_allows_this_page_and_nothing_else(report: Report) -> None:
+    page = Elements(report.html)
+    policy = next(attrs["content"] for tag, attrs in page.found if attrs.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in policy
+    for kind, inline in page.inline.items():
+        assert len(inline) == 1
+        digest = base64.b64encode(hashlib.sha256(inline[0].encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in rules[f"{kind}-src"]
+    assert not [attrs for _, attrs in page.found if "style" in attrs or any(key.startswith("on") for key in attrs)]
+
+
+def test_ids_are_unique_and_every_link_has_its_target(report: Report) -> None:
+    ids = [attrs["id"] for _, attrs in Elements(report.html).found if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = {attrs["href"] for _, attrs in Elements(report.html).found if "href" in attrs}
+    assert targets == {f"#{one}" for one in ids} & targets
+    assert {"#m-reward", "#m-clip", "#m-clip-minibatch", "#m-grad-norm", "#m-expert-layer", "#answer"} <= targets
+
+
+def test_every_figure_has_a_sentence_and_its_numbers(report: Report) -> None:
+    charts = report.html.count('<svg class="chart"')
+    assert charts >= 20
+    assert report.html.count('role="img" aria-label="') == charts
+    assert report.html.count("<summary>Numbers</summary>") == charts
+
+
+def exact_scores(run: Run, record: Record) -> Record:
+    """Of 20 problems the first 8 are right; GSPO's runs have 4, 5 and 6 more at the end, seed by seed."""
+    if not isinstance(record, AnswerRecord):
+        return record
+    right = 8 + (4 + run.seed if run.arm == "gspo" and record.step > 0 else 0)
+    changed: AnswerRecord = replace(record, correct=int(int(record.problem.rpartition("-")[2]) < right))
+    return changed
+
+
+def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
+    # d = .20, .25, .30: mean .25, sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242
+    found = rendered(make_lab(tmp_path, change=exact_scores), "toy")
+    verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
+    assert verdict["word"] == "better beyond margin"
+    assert verdict["better"] == "gspo"
+    assert verdict["differences"] == [0.2, 0.25, 0.3]
+    assert verdict["estimate"] == 0.25
+    assert [verdict["low"], verdict["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
+    assert "gspo is better than grpo beyond margin." in found.html
+    assert "+0.250" in found.html
+    assert "+0.126 to +0.374" in found.html
+    assert "**gspo is better than grpo beyond margin.** gspo − grpo = +0.250, 95 % interval" in found.markdown
+
+
+def test_the_table_of_scores_has_every_seed_and_the_gain(tmp_path: Path) -> None:
+    found = rendered(make_lab(tmp_path, change=exact_scores), "toy")
+    bench = json.loads(found.json)["studies"]["toy"]["scores"]["benches"]["addition"]
+    assert [seed["final"] for seed in bench["gspo"]["seeds"].values()] == [0.6, 0.65, 0.7]
+    assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (0.4, 0.65, 0.25)
+    assert "| gspo | 0.650 | 0.600, 0.650, 0.700 | 0.400 | +0.250 | 0 of 3 | 3 of 3 | 0 |" in found.markdown
+
+
+def exact_clips(run: Run, record: Record) -> Record:
+    if not isinstance(record, UpdateRecord):
+        return record
+    share = 0.0 if record.minibatch == 0 else 0.4 if run.arm == "gspo" else 0.001
+    changed: UpdateRecord = replace(record, clip_fraction_tokens=share, clip_fraction_active_tokens=share * 1.25)
+    return changed
+
+
+def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
+    found = rendered(make_lab(tmp_path, change=exact_clips, seeds=1), "toy")
+    assert figures(found, "clipping")["m-clip-minibatch"]["rows"] == [
+        *(["0", arm, 0] for arm in ("grpo", "gspo")),
+        *([str(index), *row] for index in (1, 2, 3) for row in (["grpo", 0.001], ["gspo", 0.4])),
+    ]
+    assert "gspo is saturated: on mini-batches ≥ 1 it clips 0.500 of the tokens" in found.html
+    assert "grpo is saturated" not in found.html
+    assert "Mini-batch 0 is exactly 0 by construction" in found.html
+
+
+def test_with_the_samplers_log_probs_no_construction_is_claimed(tmp_path: Path) -> None:
+    toml = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"\n[[bench]]', 1)
+    found = rendered(make_lab(tmp_path, toml, seeds=1), "toy")
+    assert "by construction" not in found.html
+
+
+def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
+    layers = figures(report, "experts", "moe")["m-expert-layer"]
+    assert layers["columns"] == ["mixture-of-experts layer, first to last", "of", "mean", "seed 0", "seed 1", "seed 2"]
+    assert [row[0] for row in layers["rows"]][::4] == ["0", "1", "2", "3"]
+    assert [row[1] for row in layers["rows"]][:4] == ["grpo", "grpo-replay", "gspo", "gspo-replay"]
+    cost = json.loads(report.json)["studies"]["moe"]["experts"]["replay_cost"]
+    assert cost["gspo-replay"]["bytes"] == 160000
+    assert cost["gspo-replay"]["share"] == pytest.approx(0.031 / 1.1, rel=1e-5)
+    assert cost["gspo"]["replay"] == "none"
+
+
+def test_a_dense_study_has_no_expert_change_and_says_so(tmp_path: Path) -> None:
+    found = rendered(make_lab(tmp_path, seeds=1), "toy")
+    assert "Expert change: not measured" in found.html
+    assert "m-expert-layer" not in found.html
+
+
+def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
+    gone = ("entropy", "mismatch_k3", "grad_norm", "clip_fraction_active_tokens", "reward_mean", "nonfinite")
+    found = rendered(make_lab(tmp_path, seeds=1, change=without(*gone)), "toy")
+    for id_ in ("m-entropy", "m-mismatch-k3", "m-grad-norm", "m-reward"):
+        figure = re.search(rf'<figure id="{id_}".*?</figure>', found.html, re.DOTALL)
+        assert figure is not None
+        assert "not measured" in figure[0]
+        assert "<svg" not in figure[0]
+    assert "| grpo | not measured | not measured |  | not measured |" in found.markdown
+    assert figures(found, "diagnostics")["m-entropy"]["rows"] == []
+    assert json.loads(found.json)["studies"]["toy"]["gradients"]["arms"]["grpo"]["largest"] is None
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e'\"|`"
+
+
+def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
+    database = make_lab(tmp_path, seeds=1)
+    home = tmp_path / "runs" / "toy"
+    content = json.loads((home / "study.json").read_text())
+    content |= {
+        "question": HOSTILE,
+        "comment": HOSTILE,
+        "overrides": [HOSTILE],
+        "edits": [{"at": "now", "what": HOSTILE}],
+    }
+    (home / "study.json").write_text(json.dumps(content))
+    journal = home / "grpo" / "s0" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines[0]["facts"] = {HOSTILE: HOSTILE}
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ingest(tmp_path / "runs")
+    found = rendered(database, "toy")
+    assert "alert(1)" in found.html
+    page = Elements(found.html)
+    assert "img" not in {tag for tag, _ in page.found}
+    kinds = [attrs.get("type") for tag, attrs in page.found if tag == "script"]
+    assert kinds.count(None) == 1
+    assert kinds.count("text/plain") == 1
+    assert set(kinds) == {None, "text/plain", "application/json"}
+    assert not [attrs for _, attrs in page.found if any(key.startswith("on") for key in attrs)]
+    assert "\x00" not in found.html
+    assert "\u202e" not in found.html
+    assert "<script" not in found.markdown
+    assert "<img" not in found.markdown
+
+
+def test_one_arm_has_nothing_to_compare(tmp_path: Path) -> None:
+    toml = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
+    found = rendered(make_lab(tmp_path, toml), "toy")
+    assert "No verdict: grpo is the only arm, so there is nothing to compare it with." in found.html
+    assert '<svg class="chart"' in found.html
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    found = rendered(make_lab(tmp_path, seeds=1), "toy")
+    verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
+    assert verdict["word"] == "withheld"
+    assert verdict["low"] is None
+    assert verdict["estimate"] is not None
+    assert "No verdict on gspo against grpo: 1 pair of runs; an interval needs 3." in found.html
+    assert "1 seed: no interval can be given" in found.html
+
+
+def test_without_a_benchmark_the_score_is_not_measured(tmp_path: Path) -> None:
+    toml = re.sub(r"\[\[bench\]\].*?(?=\[arm)", "", TWO_ARMS, flags=re.DOTALL)
+    database = make_lab(tmp_path, toml + "# {every}")
+    found = rendered(database, "toy")
+    assert "the score that would decide is not measured" in found.html
+
+
+def test_a_running_study_has_no_verdict_yet(tmp_path: Path) -> None:
+    def until(run: Run) -> int:
+        return 12 if run.seed == 0 else 5
+
+    found = rendered(make_lab(tmp_path, until=until, end=lambda run: "finished" if run.seed == 0 else None), "toy")
+    verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
+    assert verdict["word"] == "withheld"
+    assert verdict["pairs"] == 1
+    assert "1 of 3 pairs are complete" in verdict["reason"]
+    assert "2 of 6 runs are finished" in found.html
+    # The mean stops where the first seed stops.
+    rows = figures(found, "curves")["m-reward"]["rows"]
+    assert [row[1] is None for row in rows] == [False] * 5 + [True] * 7
+
+
+def test_a_failed_run_withholds_the_verdict_and_is_named(tmp_path: Path) -> None:
+    def end(run: Run) -> str:
+        return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
+
+    found = rendered(make_lab(tmp_path, end=end), "toy")
+    assert "gspo seed 1 failed" in found.html
+    assert "No verdict on gspo against grpo" in found.html
+
+
+def test_a_study_that_has_not_begun(tmp_path: Path) -> None:
+    found = rendered(make_lab(tmp_path, record=False), "toy")
+    assert "0 of 6 runs are finished" in found.html
+    assert found.html.count('<svg class="chart"') == 0
+
+
+def test_a_study_without_any_run_folder(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(TWO_ARMS.format(seeds=3, steps=4, every=2))
+    declare(load_study(path), tmp_path / "runs")
+    ingest(tmp_path / "runs")
+    found = rendered(tmp_path / "runs" / "lab.db", "toy")
+    assert "0 of 6 runs are finished (6 not begun)" in found.html
+
+
+def test_collapsed_runs_stay_and_are_named(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, StepRecord) and run.arm == "grpo" and run.seed == 2:
+            record = replace(record, reward_mean=0.5 if record.step < 20 else 0.0)
+        return record
+
+    found = rendered(make_lab(tmp_path, steps=60, every=20, change=change), "toy")
+    assert "Collapsed and still counted: grpo seed 2." in found.html
+    assert json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["pairs"] == 3
+
+
+def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
+    database = make_lab(tmp_path)
+    home = tmp_path / "runs" / "toy"
+    content = json.loads((home / "study.json").read_text())
+    content["arms"]["gspo"]["settings"]["update"]["learning_rate"] = 0.5
+    (home / "study.json").write_text(json.dumps(content))
+    ingest(tmp_path / "runs")
+    found = rendered(database, "toy")
+    assert "undeclared difference in update.learning_rate" in found.html
+    assert json.loads(found.json)["studies"]["toy"]["settings"]["undeclared"] == ["update.learning_rate"]
+
+
+def test_several_studies_share_a_page_without_sharing_ids(tmp_path: Path) -> None:
+    make_lab(tmp_path, seeds=1)
+    database = make_lab(tmp_path, FOUR_ARMS, name="moe", seeds=1)
+    found = rendered(database, "toy", "moe")
+    assert found.name == "toy+moe"
+    ids = [attrs["id"] for _, attrs in Elements(found.html).found if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {"toy.m-reward", "moe.m-reward"} <= set(ids)
+    assert found.html.count('id="plotly-gzip"') == 1
+
+
+def test_unknown_studies_are_named_and_nothing_is_guessed(finished: Path) -> None:
+    with Evidence.open(finished) as evidence:
+        with pytest.raises(LabError, match=r"no study 'mo'.*did you mean 'moe'"):
+            render(evidence, ["mo"])
+        with pytest.raises(LabError, match="name a study"):
+            render(evidence, [])
+
+
+def test_an_empty_database_gives_one_clear_line(tmp_path: Path) -> None:
+    ingest(tmp_path)
+    with Evidence.open(tmp_path / "lab.db") as evidence, pytest.raises(LabError, match="holds no study"):
+        render(evidence, ["toy"])
+
+
+def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:
+    paths = write(report, tmp_path / "reports")
+    assert [path.name for path in paths] == ["moe.html", "moe.json", "moe.md"]
+    assert sorted(path.name for path in (tmp_path / "reports").iterdir()) == ["moe.html", "moe.json", "moe.md"]
+    assert paths[0].read_text(encoding="utf-8") == report.html
+    assert json.loads(paths[1].read_text())["format"] == 1
+
+
+def test_json_has_sorted_keys_and_six_digits(report: Report) -> None:
+    data = json.loads(report.json)
+    assert json.dumps(data, indent=1, sort_keys=True) + "\n" == report.json
+    numbers = re.findall(r"-?\d+\.\d+", report.json)
+    assert len(numbers) > 1000
+    assert max(len(one.replace(".", "").replace("-", "").lstrip("0")) for one in numbers) <= 6

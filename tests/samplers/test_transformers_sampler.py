@@ -1,0 +1,113 @@
+"""The sampler against the model it samples from."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from gspo_lab.models.embedded import build
+from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
+from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw
+
+TOKENIZER = byte_tokenizer()
+TEXTS = ["1+1=", "a much longer prompt than the others =", "x", "12+34=", "7"]
+
+
+@pytest.fixture(scope="module", params=["tiny-qwen3", "tiny-qwen3-moe"])
+def model(request: pytest.FixtureRequest) -> object:
+    return build(request.param, seed=1)
+
+
+def requests(texts: list[str] = TEXTS, samples: int = 2) -> list[Request]:
+    return [
+        Request(text, tuple(TOKENIZER.encode(text)), sample, noise_key(text, sample))
+        for text in texts
+        for sample in range(samples)
+    ]
+
+
+SAMPLING = Sampling(temperature=0.7, max_tokens=12, stop=("e",))
+
+
+def test_logprobs_are_the_models(model: torch.nn.Module) -> None:
+    for rollout in TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING):
+        ids = torch.tensor([[*rollout.request.prompt_ids, *rollout.response_ids]])
+        with torch.no_grad():
+            logp = (model(ids).logits[0].float() / 0.7).log_softmax(-1)
+        first = len(rollout.request.prompt_ids) - 1
+        expected = [float(logp[first + t, token]) for t, token in enumerate(rollout.response_ids)]
+        assert rollout.logprobs == pytest.approx(expected, abs=2e-5)
+        assert 1 <= len(rollout.response_ids) <= 12
+
+
+def test_what_is_drawn_does_not_depend_on_the_batch(model: torch.nn.Module) -> None:
+    together = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
+    one_by_one = TransformersSampler(model, TOKENIZER, rows=1).sample(requests(), SAMPLING)
+    some = TransformersSampler(model, TOKENIZER, rows=3).sample(requests()[::-1], SAMPLING)[::-1]
+    assert [r.response_ids for r in together] == [r.response_ids for r in one_by_one] == [r.response_ids for r in some]
+    assert len({tuple(r.response_ids) for r in together}) > 3
+
+
+def test_stop_text_token_limit_and_end_of_sequence(model: torch.nn.Module) -> None:
+    rollouts = TransformersSampler(model, TOKENIZER).sample(requests(samples=40), SAMPLING)
+    stopped = [r for r in rollouts if not r.truncated]
+    assert stopped
+    for r in rollouts:
+        ended = r.response_ids[-1] in (TOKENIZER.encode("e")[-1], TOKENIZER.eos_token_id)
+        assert r.truncated == (not ended)
+        assert "e" not in r.text
+        if r.truncated:
+            assert len(r.response_ids) == 12
+
+
+def test_a_stop_text_of_several_tokens_ends_a_response() -> None:
+    from gspo_lab.samplers.stopping import Stopping
+
+    stopping = Stopping(TOKENIZER, ("end",))
+    ids = TOKENIZER.encode("the end")
+    assert [stopping.over(ids[: n + 1]) for n in range(len(ids))] == [False] * 6 + [True]
+    assert stopping.text(ids) == "the "
+    assert Stopping(TOKENIZER, ()).over([TOKENIZER.eos_token_id])
+
+
+def test_greedy_takes_the_likeliest(model: torch.nn.Module) -> None:
+    greedy = Sampling(temperature=0, max_tokens=5)
+    a, b = TransformersSampler(model, TOKENIZER).sample(requests(["q"], 2), greedy)
+    assert a.response_ids == b.response_ids
+    with torch.no_grad():
+        logits = model(torch.tensor([TOKENIZER.encode("q")])).logits[0, -1]
+    assert a.response_ids[0] == int(logits.argmax())
+
+
+def test_draw_frequencies_are_the_probabilities() -> None:
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05])
+    keys = torch.tensor([noise_key("f", i) for i in range(20_000)])
+    logits = p.log().expand(len(keys), 4)
+    for top_p, expected in ((1.0, p), (0.7, torch.tensor([0.625, 0.375, 0.0, 0.0]))):
+        chosen, logp = draw(logits, Sampling(top_p=top_p), keys, 0, torch.arange(4))
+        share = torch.bincount(chosen, minlength=4) / len(keys)
+        assert (share - expected).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
+        assert torch.allclose(logp.exp(), expected[chosen], atol=1e-6)
+    warm, _ = draw(logits, Sampling(temperature=2.0), keys, 0, torch.arange(4))
+    flatter = p.sqrt() / p.sqrt().sum()
+    assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
+
+
+def test_routes_line_up_with_the_tokens_fed() -> None:
+    from gspo_lab.models.routing import Routers
+
+    model = build("tiny-qwen3-moe", seed=1)
+    routers = Routers.of(model)
+    assert routers is not None
+    rollouts: list[Rollout] = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING, routes=True)
+    for r in rollouts:
+        ids = torch.tensor([[*r.request.prompt_ids, *r.response_ids[:-1]]])
+        with torch.no_grad(), routers.tap(*ids.shape) as seen:
+            model(ids)
+        assert r.routes is not None
+        assert r.routes.shape == (ids.shape[1], routers.layers, routers.top_k)
+        mine = torch.from_numpy(r.routes).long().sort(-1).values
+        assert torch.equal(mine, seen.natural_BSLK[0].long().sort(-1).values)
+    plain = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
+    assert [dataclasses.replace(r, routes=None) for r in rollouts] == plain

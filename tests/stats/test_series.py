@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.series import carry_last_finite, ema, normalised_auc, tail_mean, time_to_threshold
+
+
+def test_area_by_pencil() -> None:
+    # Trapezoids on uneven points: 1 x 1/2 + 3 x 1 = 3.5 over a range of 4.
+    assert normalised_auc([0, 1, 4], [0, 1, 1]) == pytest.approx(3.5 / 4)
+    assert normalised_auc([10, 20], [0.3, 0.3]) == pytest.approx(0.3)
+
+
+@given(st.floats(0.1, 100), st.floats(-50, 50))
+def test_area_does_not_depend_on_the_unit_of_x(scale: float, shift: float) -> None:
+    x, y = np.array([0.0, 1.0, 4.0, 6.0]), [0.1, 0.5, 0.2, 0.9]
+    assert normalised_auc(x * scale + shift, y) == pytest.approx(normalised_auc(x, y))
+
+
+def test_bad_curves_are_refused() -> None:
+    for x, y in (([0, 0], [1, 2]), ([0, 1], [1]), ([0], [1])):
+        with pytest.raises(LabError):
+            normalised_auc(x, y)
+
+
+def test_tail_is_the_end_not_the_best() -> None:
+    assert tail_mean([0.9, 0.1, 0.2, 0.3], 3) == pytest.approx(0.2)
+    assert tail_mean([0.9, 0.1], 3) == pytest.approx(0.5)
+    with pytest.raises(LabError):
+        tail_mean([], 3)
+
+
+def test_ema_by_pencil() -> None:
+    # Weights .5: (1), (1/2 x 1 + 3) / 1.5, (1/4 x 1 + 1/2 x 3 + 5) / 1.75.
+    assert ema([1, 3, 5], 0.5) == pytest.approx([1, 3.5 / 1.5, 6.75 / 1.75])
+    assert ema([0.4] * 50) == pytest.approx([0.4] * 50)
+
+
+def test_the_last_finite_value_is_carried_and_flagged() -> None:
+    values, carried = carry_last_finite([0.5, 0.6, np.nan, np.inf, 0.1, np.nan])
+    assert values.tolist() == [0.5, 0.6, 0.6, 0.6, 0.1, 0.1]
+    assert carried.tolist() == [False, False, True, True, False, True]
+    with pytest.raises(LabError, match="first value"):
+        carry_last_finite([np.nan, 1.0])
+
+
+def test_threshold_lies_between_two_evaluations() -> None:
+    found = time_to_threshold([0, 10, 20, 30], [0.1, 0.2, 0.6, 0.4], 0.5, end=30)
+    assert found == (10.0, 20.0, True, 10.0, 20.0)
+    never = time_to_threshold([0, 10, 20, 30], [0.1, 0.2, 0.3, 0.4], 0.5, end=30)
+    assert never == (30.0, None, False, 30.0, 30.0)
+    at_once = time_to_threshold([5, 10], [0.7, 0.2], 0.5, end=30)
+    assert (at_once.after, at_once.by, at_once.reached) == (None, 5.0, True)
+    # What happens after the end of the comparison does not count.
+    late = time_to_threshold([0, 10, 20], [0.1, 0.2, 0.9], 0.5, end=15)
+    assert (late.reached, late.restricted_low) == (False, 15)

@@ -1,0 +1,157 @@
+"""The database's shape: fields are columns, older files are brought up to date without loss, newer ones are refused."""
+
+import shutil
+import sqlite3
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from run_folders import Lab
+
+from gspo_lab.errors import LabError
+from gspo_lab.records import RECORDS, StepRecord
+from gspo_lab.store import Evidence, database, ingest
+from gspo_lab.store.database import APPLICATION_ID, writing
+from gspo_lab.store.schema import RECORD_TABLES, RUNS, TABLES, field_columns, metric_rows
+
+
+@pytest.fixture
+def filled(lab: Lab) -> Lab:
+    for run in lab.declare("adding"):
+        lab.train(run)
+    ingest(lab.runs)
+    return lab
+
+
+@pytest.mark.parametrize("kind", sorted(RECORDS))
+def test_the_fields_of_a_record_are_the_columns_of_its_table(filled: Lab, kind: str) -> None:
+    record = RECORDS[kind]
+    columns = {name: type for _, name, type, *_ in filled.query(f"PRAGMA table_info({record.table})")}
+    own = {entry.name for entry in fields(record)}
+    assert own <= set(columns)
+    assert set(columns) - own == set(RECORD_TABLES[record.table].key) - own
+    described = {name for table, name, *_ in metric_rows() if table == record.table}
+    assert described == own
+
+
+def test_types_follow_the_annotations() -> None:
+    types = {(r.table, c.name): (c.type, c.json, c.required) for r in RECORDS.values() for c in field_columns(r)}
+    assert types["steps", "step"] == ("INTEGER", False, True)
+    assert types["steps", "reward_mean"] == ("REAL", False, False)
+    assert types["steps", "rollout_digest"] == ("TEXT", False, False)
+    assert types["updates", "log_ratio_quantiles_tokens"] == ("TEXT", True, False)
+    assert types["updates", "band_counts"] == ("TEXT", True, False)
+    assert types["answers", "bench"] == ("TEXT", False, True)
+    assert types["answers", "correct"] == ("INTEGER", False, False)
+
+
+def test_tables_are_strict_and_keyed(filled: Lab) -> None:
+    listed = {name: (strict, without) for _, name, _, _, without, strict in filled.query("PRAGMA table_list")}
+    for table in TABLES:
+        assert listed[table.name] == (1, int(table.clustered))
+        keyed = filled.query(f"SELECT name FROM pragma_table_info('{table.name}') WHERE pk > 0 ORDER BY pk")
+        assert tuple(name for (name,) in keyed) == table.key
+    with writing(filled.db) as connection, pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT"):
+        connection.execute("INSERT INTO steps (run_id, step) VALUES ('r', 'one')")
+
+
+def test_the_file_explains_itself(filled: Lab) -> None:
+    assert filled.query("PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert filled.query("PRAGMA journal_mode") == [("wal",)]
+    (schema,) = filled.query("SELECT sql FROM sqlite_schema WHERE name = 'updates'")[0]
+    assert "-- the headline: sum m * binds / sum m [share of response tokens]\n" in schema
+    meaning = filled.query("SELECT unit, meaning FROM metrics WHERE name = 'clip_fraction_tokens'")
+    assert meaning == [("share of response tokens", "the headline: sum m * binds / sum m")]
+    assert sorted(filled.query("SELECT table_name, name, type, unit, meaning FROM metrics")) == sorted(metric_rows())
+    assert filled.query("SELECT COUNT(*) FROM latest_scores") == [(4,)]
+    about = dict(filled.query("SELECT key, value FROM about"))
+    for statement in about["start here"].rstrip(";").split(";"):
+        assert filled.query(statement)
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the sqlite3 program is not installed")
+def test_the_sqlite3_program_reads_it(filled: Lab) -> None:
+    query = "SELECT study, arm, seed, bench, step, score FROM latest_scores LIMIT 1"
+    done = subprocess.run(["sqlite3", str(filled.db), query], capture_output=True, text=True, check=True)
+    assert done.stdout == "adding|grpo|0|addition|4|0.5\n"
+
+
+def test_an_older_shape_gains_its_columns_and_loses_nothing(filled: Lab) -> None:
+    whole = filled.dump()
+    with writing(filled.db) as connection:
+        for table, column in (("steps", "entropy"), ("updates", "band_counts"), ("answers", "advantage")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.execute("DROP VIEW latest_scores")
+        connection.execute("DROP INDEX answers_graded")
+        connection.execute("DROP TABLE metrics")
+        connection.execute("UPDATE about SET value = 'another' WHERE key = 'schema'")
+    assert ingest(filled.runs).changed == ()
+    for table in RECORD_TABLES.values():
+        present = {name for _, name, *_ in filled.query(f"PRAGMA table_info({table.name})")}
+        assert present == set(table.names)
+    assert filled.query("SELECT COUNT(*) FROM steps WHERE entropy IS NULL AND reward_mean IS NOT NULL") == [(16,)]
+    assert filled.query("SELECT COUNT(*) FROM metrics") == [(len(metric_rows()),)]
+    rows = [line for line in filled.dump() if line.startswith('INSERT INTO "runs"')]
+    assert rows == [line for line in whole if line.startswith('INSERT INTO "runs"')]
+    assert filled.query("PRAGMA integrity_check") == [("ok",)]
+    # A column added later still takes what is recorded.
+    filled.write("adding/grpo/s0", StepRecord(step=9, prompts=1, responses=2, entropy=1.5))
+    ingest(filled.runs)
+    assert filled.query("SELECT step, entropy FROM steps WHERE entropy IS NOT NULL") == [(9, 1.5)]
+
+
+def test_every_table_can_be_extended_where_its_last_column_stands(tmp_path: Path) -> None:
+    """ALTER TABLE writes into the text of CREATE TABLE: the comments in there must not swallow what it adds."""
+    with writing(tmp_path / "lab.db") as connection:
+        for table in TABLES:
+            connection.execute(f'ALTER TABLE "{table.name}" ADD COLUMN "later" REAL')
+    with writing(tmp_path / "lab.db") as connection:
+        for table in TABLES:
+            names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table.name})")]
+            assert names == [*table.names, "later"]
+
+
+def test_numbered_migrations_run_once_and_in_order(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shout(connection: sqlite3.Connection) -> None:
+        connection.execute("UPDATE runs SET message = COALESCE(message, '') || '!'")
+
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, shout))
+    with pytest.raises(LabError, match="older gspo-lab"):
+        Evidence.open(filled.db)
+    for _ in range(2):
+        ingest(filled.runs)
+        assert filled.query("PRAGMA user_version") == [(2,)]
+        assert filled.query("SELECT DISTINCT message FROM runs") == [("!",)]
+    monkeypatch.undo()
+    for refused in (lambda: ingest(filled.runs), lambda: Evidence.open(filled.db)):
+        with pytest.raises(LabError, match=r"newer gspo-lab \(database version 2, this one knows 1\)"):
+            refused()
+
+
+def test_a_migration_that_fails_changes_nothing(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM steps")
+        raise RuntimeError("no")
+
+    whole = filled.dump()
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, fail))
+    with pytest.raises(RuntimeError):
+        ingest(filled.runs)
+    assert filled.dump() == whole
+
+
+def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
+    connection = sqlite3.connect(lab.db)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.commit()
+    connection.close()
+    for refused in (lambda: ingest(lab.runs), lambda: Evidence.open(lab.db)):
+        with pytest.raises(LabError, match="not gspo-lab's: move it away"):
+            refused()
+    assert lab.query("SELECT name FROM sqlite_schema") == [("mine",)]
+
+
+def test_the_table_of_runs_lists_every_setting_as_json(filled: Lab) -> None:
+    assert filled.query("SELECT DISTINCT json_extract(settings, '$.model') FROM runs") == [("tiny",)]
+    assert {c.name for c in RUNS.columns if c.json} == {"declared", "reference_bands", "settings", "facts"}

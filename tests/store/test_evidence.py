@@ -1,0 +1,251 @@
+"""What reports and claims read: every number here can be checked with a pencil."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_folders import Lab, answers, step_records
+
+from gspo_lab.errors import LabError
+from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.database import writing
+
+RUN = "adding/grpo/s0"
+
+
+@pytest.fixture
+def recorded(lab: Lab) -> Lab:
+    """Two studies; in `adding` the arms are declared in an order that is not the alphabet's."""
+    for run in lab.declare("carrying", ("grpo",), [0]):
+        lab.write(run, RunStatus(state="started", step=0, at=900.0))
+    for run in lab.declare("adding", ("gspo", "grpo"), [1, 0]):
+        lab.train(run)
+    ingest(lab.runs)
+    return lab
+
+
+def test_studies_come_with_the_most_recent_activity_last(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        assert evidence.studies() == ["adding", "carrying"]
+    recorded.write(RUN, RunStatus(state="stopped", step=4, at=950.0))
+    ingest(recorded.runs)
+    with Evidence.open(recorded.db) as evidence:
+        assert evidence.studies() == ["carrying", "adding"]
+
+
+def test_a_study_is_its_declaration(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        study = evidence.study("adding")
+        assert study["question"] == "what of adding?"
+        assert list(study["arms"]) == ["gspo", "grpo"]
+        with pytest.raises(LabError, match=r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"):
+            evidence.study("ading")
+
+
+def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        frame = evidence.runs("adding")
+    assert list(frame.run_id) == ["adding/gspo/s0", "adding/gspo/s1", "adding/grpo/s0", "adding/grpo/s1"]
+    assert list(frame.columns[:7]) == ["run_id", "study", "arm", "seed", "state", "steps_done", "steps_planned"]
+    first = frame.iloc[0]
+    assert (first.state, first.steps_done, first.started_at, first.finished_at) == ("finished", 4, 100.0, 200.0)
+    assert json.loads(first.settings) == {"steps": 4, "model": "tiny"}
+    assert json.loads(first.facts) == {"device": "cpu"}
+    assert frame.message.isna().all()
+
+
+def test_steps_and_updates(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        steps = evidence.steps("adding", ["reward_mean", "entropy", "reward_mean", "step"])
+        updates = evidence.updates("adding", ["clipped_tokens", "log_ratio_quantiles_tokens"])
+    assert list(steps.columns) == ["run_id", "arm", "seed", "step", "reward_mean", "entropy"]
+    assert len(steps) == 4 * 4
+    assert list(steps.reward_mean[:4]) == [0.0, 0.1, 0.2, 0.3]
+    assert list(steps.arm.unique()) == ["gspo", "grpo"]
+    assert steps.entropy.dtype == "float64"
+    assert steps.entropy.isna().all()
+    assert list(updates.columns[3:]) == ["step", "minibatch", "clipped_tokens", "log_ratio_quantiles_tokens"]
+    assert list(updates.clipped_tokens[:4]) == [0, 5, 0, 5]
+    assert json.loads(updates.log_ratio_quantiles_tokens[0]) == [0.0, 0.5, 1.0]
+
+
+def test_a_metric_nobody_records_is_named_with_its_nearest(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        with pytest.raises(LabError, match=r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"):
+            evidence.steps("adding", ["reward_meen"])
+        with pytest.raises(LabError, match="no metric 'reward_mean' in updates"):
+            evidence.updates("adding", ["reward_mean"])
+        with pytest.raises(LabError, match="no metric 'x; DROP"):
+            evidence.updates("adding", ["x; DROP TABLE steps"])
+
+
+def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
+    with writing(recorded.db) as connection:
+        connection.execute("ALTER TABLE steps DROP COLUMN entropy")
+    with (
+        Evidence.open(recorded.db) as evidence,
+        pytest.raises(LabError, match="older than the metric 'entropy': gspo-lab rebuild"),
+    ):
+        evidence.steps("adding", ["entropy"])
+
+
+def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: Lab) -> None:
+    """p0: right, wrong -> 1/2; p1: right, failed grader -> 1; p2: both graders failed -> no part; so (1/2 + 1)/2."""
+    lab.declare("adding", ("grpo",), [0])
+    lab.write(RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout"))
+    lab.write(RUN, *answers(5, [None]))
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        frame = evidence.scores("adding")
+    assert list(frame.columns[:10]) == [
+        *("run_id", "arm", "seed", "bench", "step"),
+        *("problems", "answers", "score", "errors", "truncated"),
+    ]
+    assert list(frame.bench) == ["addition", "addition"]
+    assert list(frame.iloc[0][["problems", "answers", "score", "errors", "truncated"]]) == [3, 6, 0.75, 3, 0]
+    assert frame.iloc[1].answers == 1
+    assert math.isnan(frame.iloc[1].score)
+    assert lab.query("SELECT step, score FROM latest_scores") == [(5, None)]
+
+
+def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
+    lab.declare("adding", ("grpo",), [0])
+    lab.write(RUN, *answers(4, [1, 0]))
+    lab.write(RUN, *answers(4, [1, 1]), evaluation="greedy")
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        assert evidence.evaluations("adding") == ["greedy"]
+        assert list(evidence.scores("adding").score) == [0.5]
+        assert list(evidence.scores("adding", "greedy").score) == [1.0]
+        assert list(evidence.scores("adding", None).score) == [0.5, 1.0]
+        assert len(evidence.answers("adding", "addition")) == 2
+        assert list(evidence.answers("adding", "addition", evaluation="greedy").correct) == [1, 1]
+
+
+def test_answers_whole(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        frame = evidence.answers("adding", "addition", step=4)
+        assert list(frame.columns[:7]) == ["run_id", "arm", "seed", "step", "bench", "problem", "sample"]
+        assert list(frame.correct) == [1, 0] * 4
+        assert list(frame.text[:2]) == ["answer 0", "answer 1"]
+        assert frame.advantage.isna().all()
+        assert len(evidence.answers("adding", "addition")) == 2 * len(frame)
+        with pytest.raises(LabError, match=r"no answers to 'adition' \(did you mean 'addition'\?\)"):
+            evidence.answers("adding", "adition")
+
+
+def test_buckets_of_few_steps_are_the_steps(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        frame = evidence.buckets("adding", "steps", "reward_mean")
+        updates = evidence.buckets("adding", "updates", "loss")
+    first = frame[frame.run_id == "adding/gspo/s0"]
+    assert list(first.x) == [0.0, 1.0, 2.0, 3.0]
+    assert list(first["mean"]) == list(first.low) == list(first.high) == [0.0, 0.1, 0.2, 0.3]
+    one = updates[updates.run_id == RUN].iloc[2]  # losses 2.0 and 2.1
+    assert (one.x, one["mean"], one.low, one.high) == (2.0, pytest.approx(2.05), 2.0, 2.1)
+
+
+def test_buckets_of_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
+    """7 steps in at most 3 buckets: spans of 3 steps. The other run has only 5 steps, the same spans."""
+    for run, steps in zip(lab.declare("adding", ("grpo", "gspo"), [0]), (7, 5), strict=True):
+        rewards = [float(step) if step != 4 else None for step in range(steps)]
+        lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        frame = evidence.buckets("adding", "steps", "reward_mean", buckets=3)
+        empty = evidence.buckets("adding", "steps", "entropy", buckets=3)
+        with pytest.raises(LabError, match="JSON, not a number"):
+            evidence.buckets("adding", "updates", "band_counts")
+        with pytest.raises(LabError, match="text, not a number"):
+            evidence.buckets("adding", "steps", "prompt_digest")
+        with pytest.raises(LabError, match="from steps or updates"):
+            evidence.buckets("adding", "runs", "seed")
+        with pytest.raises(LabError, match="at least 1"):
+            evidence.buckets("adding", "steps", "entropy", buckets=0)
+    rows = [tuple(row) for row in frame[["arm", "x", "mean", "low", "high"]].itertuples(index=False)]
+    assert rows == [
+        ("grpo", 1.0, 1.0, 0.0, 2.0),
+        ("grpo", 4.0, 4.0, 3.0, 5.0),
+        ("grpo", 6.0, 6.0, 6.0, 6.0),
+        ("gspo", 1.0, 1.0, 0.0, 2.0),
+        ("gspo", 3.5, 3.0, 3.0, 3.0),
+    ]
+    assert empty["mean"].dtype == "float64"
+    assert empty["mean"].isna().all()
+
+
+def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
+    lab.declare("adding")
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        assert list(evidence.runs("adding").state) == ["planned"] * 4
+        for frame in (
+            evidence.steps("adding", ["entropy"]),
+            evidence.updates("adding", ["loss"]),
+            evidence.scores("adding"),
+            evidence.buckets("adding", "steps", "entropy"),
+        ):
+            assert frame.empty
+            assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]
+
+
+def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence:
+        recorded.write(RUN, *step_records(4))
+        ingest(recorded.runs)
+        assert len(evidence.steps("adding", ["entropy"])) == 16
+    with Evidence.open(recorded.db) as evidence:
+        assert len(evidence.steps("adding", ["entropy"])) == 17
+
+
+def test_evidence_cannot_write(recorded: Lab) -> None:
+    with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match="cannot be written"):
+        evidence._rows("DELETE FROM steps")
+
+
+def test_a_million_values_are_bucketed_in_sql_not_in_python(lab: Lab) -> None:
+    """20,000 updates come back as 250 rows with the exact mean."""
+    lab.declare("adding", ("grpo",), [0])
+    lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        frame = evidence.buckets("adding", "updates", "loss")
+    assert len(frame) == 250
+    assert frame["mean"].mean() == pytest.approx(9999.5)
+    assert list(frame.iloc[0][["x", "low", "high"]]) == [9.5, 0.0, 79.0]
+
+
+def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"no database .*gspo-lab rebuild"):
+        Evidence.open(lab.db)
+    lab.db.write_bytes(b"")
+    with pytest.raises(LabError, match="is empty or was made by an older"):
+        Evidence.open(lab.db)
+    lab.db.write_bytes(b"no database at all" * 100)
+    with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
+        Evidence.open(lab.db)
+
+
+def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
+    with writing(recorded.db) as connection:
+        connection.execute("UPDATE steps SET prompt_digest = hex(randomblob(2000))")
+        root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'steps'").fetchone()[0]
+    data = bytearray(recorded.db.read_bytes())
+    data[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
+    recorded.db.write_bytes(bytes(data))
+    with Evidence.open(recorded.db) as evidence:
+        assert evidence.studies() == ["adding", "carrying"]
+        with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"):
+            evidence.steps("adding", ["prompt_digest"])
+
+
+def test_opening_the_store_costs_no_pandas() -> None:
+    """The command line must stay light: frames load pandas, opening and taking in what is known do not."""
+    heavy = ("pandas", "numpy", "sqlite_utils", "pyarrow")
+    code = f"import sys, gspo_lab.store; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,208 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.addition import SLACK_TOKENS, Addition, demonstration, hasty_answer
+from gspo_lab.tasks.base import Problem
+
+TASK = Addition()
+SUM = Problem("add3-train-0", "123+456=", "579")
+
+BY_HAND = [
+    ([123, 456], "3+6=9 2+5=7 1+4=5 #579\n"),
+    ([999, 1], "9+1=10 9+0+1=10 9+0+1=10 #1000\n"),
+    ([1, 999], "1+9=10 0+9+1=10 0+9+1=10 #1000\n"),
+    ([999, 999], "9+9=18 9+9+1=19 9+9+1=19 #1998\n"),
+    ([95, 7], "5+7=12 9+0+1=10 #102\n"),
+    ([450, 50], "0+0=0 5+5=10 4+0+1=5 #500\n"),
+    ([7, 5], "7+5=12 #12\n"),
+    ([0, 0], "0+0=0 #0\n"),
+    ([9, 9, 9], "9+9+9=27 #27\n"),
+    ([99, 99, 99], "9+9+9=27 9+9+9+2=29 #297\n"),
+]
+
+
+@pytest.mark.parametrize(("numbers", "text"), BY_HAND)
+def test_demonstration_by_hand(numbers: list[int], text: str) -> None:
+    assert demonstration(numbers) == text
+
+
+@given(st.lists(st.integers(0, 999_999), min_size=2, max_size=5))
+def test_every_step_of_a_demonstration_is_true(numbers: list[int]) -> None:
+    *steps, last = demonstration(numbers).split(" ")
+    assert last == f"#{sum(numbers)}\n"
+    carry, digits = 0, ""
+    for step in steps:
+        left, _, right = step.partition("=")
+        parts = [int(part) for part in left.split("+")]
+        assert sum(parts) == int(right)
+        assert parts[len(numbers) :] == ([carry] if carry else [])
+        carry, digits = int(right) // 10, str(int(right) % 10) + digits
+    assert int(f"{carry}{digits}") == sum(numbers)
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([95, 7], "#92\n"), ([123, 456], "#579\n"), ([99, 1], "#90\n")])
+def test_hasty_answer_by_hand(numbers: list[int], text: str) -> None:
+    assert hasty_answer(numbers) == text
+
+
+def test_hasty_is_the_share_of_training_demonstrations_without_steps() -> None:
+    plain, task = Addition(), Addition(hasty=0.4)
+    shown = [problem.demonstration or "" for problem in task.problems("train")[:4000]]
+    assert abs(sum(text.startswith("#") for text in shown) / len(shown) - 0.4) < 5 * (0.24 / len(shown)) ** 0.5
+    assert shown == [problem.demonstration for problem in Addition(hasty=0.4).problems("train")[:4000]]
+    for a, b in zip(plain.problems("train")[:200], task.problems("train")[:200], strict=True):
+        assert (a.id, a.prompt, a.reference) == (b.id, b.prompt, b.reference)
+    assert list(plain.problems("held-out")[:50]) == list(task.problems("held-out")[:50])
+    for wrong in (-0.1, 1.5, "half", True):
+        with pytest.raises(LabError, match="hasty"):
+            Addition(hasty=wrong)  # type: ignore[arg-type]
+
+
+RIGHT = [
+    "#579",
+    "# 579",
+    "#579 ",
+    "#0579",
+    "#000579",
+    "3+6=9 #579",
+    "garbage #1 #579",
+    "##579",
+    "#579\nmore",
+    "#\t579\r",
+]
+WRONG = [
+    ("", "no answer marker found"),
+    ("579", "no answer marker found"),
+    ("3+6=9 2+5=7 1+4=5 579", "no answer marker found"),
+    ("#", "nothing behind the answer marker"),
+    ("#579 #", "nothing behind the answer marker"),
+    ("#\n579", "nothing behind the answer marker"),
+    ("#578", "differs: got 578"),
+    ("#5790", "differs: got 5790"),
+    ("#975", "differs: got 975"),
+    ("#579 #580", "differs: got 580"),
+    ("#0", "differs: got 0"),
+    ("#" + "9" * 100_000, "differs: got " + "9" * 40),
+    ("#+579", "not a whole number: '+579'"),
+    ("#-579", "not a whole number: '-579'"),
+    ("#579.0", "not a whole number: '579.0'"),
+    ("#579 apples", "not a whole number: '579 apples'"),
+    ("#5 79", "not a whole number: '5 79'"),
+    ("#5,79", "not a whole number: '5,79'"),
+    ("#5_79", "not a whole number: '5_79'"),
+    ("#=579", "not a whole number: '=579'"),
+    ("#٥٧٩", "not a whole number: '٥٧٩'"),
+    ("#579²", "not a whole number: '579²'"),
+    ("#\u00a0579", r"not a whole number: '\xa0579'"),
+    ("#123+456", "not a whole number: '123+456'"),
+    ("＃579", "no answer marker found"),
+]
+
+
+@pytest.mark.parametrize("answer", RIGHT)
+def test_right(answer: str) -> None:
+    grade = TASK.grade(SUM, answer)
+    assert (grade.reward, grade.correct, grade.error) == (1.0, True, None)
+    assert grade.reason == "equal to the reference"
+    assert grade.extracted is not None
+    assert int(grade.extracted) == 579
+
+
+@pytest.mark.parametrize(("answer", "reason"), WRONG)
+def test_wrong(answer: str, reason: str) -> None:
+    grade = TASK.grade(SUM, answer)
+    assert (grade.reward, grade.correct, grade.error) == (0.0, False, None)
+    assert grade.reason == reason
+    assert (grade.extracted is None) == (reason.startswith(("no answer", "nothing")))
+
+
+def test_zero_may_be_written_with_zeros() -> None:
+    zero = Problem("z", "0+0=", "0")
+    assert TASK.grade(zero, "#0").correct
+    assert TASK.grade(zero, "#000").correct
+    assert not TASK.grade(zero, "#").correct
+
+
+@given(st.integers(1, 6), st.integers(2, 5), st.data())
+def test_demonstrations_are_right_and_a_changed_digit_is_wrong(digits: int, terms: int, data: st.DataObject) -> None:
+    task = Addition(digits=digits, terms=terms, train=20, held_out=5)
+    problem = data.draw(st.sampled_from([*task.problems("train"), *task.problems("held-out")]))
+    assert problem.demonstration is not None
+    assert problem.demonstration.endswith("\n")
+    assert len(problem.demonstration) + SLACK_TOKENS <= task.max_tokens
+    text = problem.demonstration.removesuffix("\n")
+    assert task.grade(problem, text).reward == 1.0
+    place = data.draw(st.integers(text.index("#") + 1, len(text) - 1))
+    other = data.draw(st.sampled_from([digit for digit in "0123456789" if digit != text[place]]))
+    assert task.grade(problem, text[:place] + other + text[place + 1 :]).reward == 0.0
+
+
+@given(st.text(max_size=60) | st.text("#0579 \n", max_size=8).map(lambda text: text + "#579") | st.text("#0579 \n"))
+def test_any_text_gets_a_grade(answer: str) -> None:
+    grade = TASK.grade(SUM, answer)
+    assert grade.error is None
+    last = answer[max(answer.rfind("#"), 0) :]
+    assert grade.correct == bool(re.fullmatch(r"#[ \t\r]*0*579[ \t\r]*(\n[^#]*)?", last))
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_pools_are_disjoint_distinct_and_true(digits: int) -> None:
+    task = Addition(digits=digits)
+    pools = {split: task.problems(split) for split in ("train", "held-out")}
+    sides: dict[tuple[int, ...], str] = {}
+    for split, pool in pools.items():
+        for index, problem in enumerate(pool):
+            numbers = [int(text) for text in problem.prompt[:-1].split("+")]
+            assert all(0 <= number < 10**digits for number in numbers)
+            assert problem.prompt == f"{numbers[0]}+{numbers[1]}="
+            assert problem.reference == str(sum(numbers))
+            assert problem.id == f"add{digits}-{'train' if split == 'train' else 'held'}-{index}"
+            # The mirrored sum is on the same side too.
+            assert sides.setdefault(tuple(sorted(numbers)), split) == split
+    prompts = [problem.prompt for pool in pools.values() for problem in pool]
+    assert len(set(prompts)) == len(prompts)
+
+
+def test_pool_sizes() -> None:
+    default, small = Addition(), Addition(digits=1)
+    assert (len(default.problems("train")), len(default.problems("held-out"))) == (20_000, 1_000)
+    assert (len(small.problems("train")), len(small.problems("held-out"))) == (87, 13)
+
+
+def test_a_longer_pool_begins_with_the_shorter() -> None:
+    short, long = Addition(train=50, held_out=20), Addition(train=80, held_out=300)
+    assert short.problems("train")[:] == long.problems("train")[:50]
+    assert short.problems("held-out")[:] == long.problems("held-out")[:20]
+
+
+def test_no_benchmark_of_other_digits_asks_what_was_trained_on() -> None:
+    trained = {problem.prompt for problem in Addition(digits=2).problems("train")}
+    asked = {problem.prompt for problem in Addition(digits=1).problems("held-out")}
+    assert len(asked) == 13
+    assert not trained & asked
+
+
+def test_the_pool_is_the_published_one() -> None:
+    """Recorded studies lean on these; a change needs a new EDITION in gspo_lab.tasks."""
+    assert [problem.prompt for problem in TASK.problems("train")[:3]] == ["338+222=", "570+235=", "546+994="]
+    assert [problem.prompt for problem in TASK.problems("held-out")[:3]] == ["484+393=", "294+944=", "687+102="]
+
+
+def test_lengths_suit_tiny_models() -> None:
+    sizes = [len(problem.demonstration or "") for problem in TASK.problems("train")[:2000]]
+    assert 25 < sum(sizes) / len(sizes) < 28
+    assert max(sizes) <= 31
+    assert TASK.max_tokens == 39
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"digits": 0}, {"digits": 7}, {"digits": "3"}, {"digits": True}, {"digits": 3.0}, {"terms": 1}, {"train": 0}],
+)
+def test_bad_options(options: dict[str, int]) -> None:
+    with pytest.raises(LabError, match=rf"task 'addition': {next(iter(options))} = .* must be a whole number from"):
+        Addition(**options)

@@ -1,0 +1,120 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks import TASKS, build_task, task_key
+from gspo_lab.tasks.addition import Addition
+from gspo_lab.tasks.countdown import Countdown
+
+OWN_TASK = """
+from gspo_lab.tasks import Grade, Problem
+
+class Parity:
+    name, grader, stop, max_tokens = "parity", "parity/1", ("\\n",), 4
+
+    def __init__(self, largest=8, *, odd="odd"):
+        self.largest, self.odd = largest, odd
+
+    def problems(self, split):
+        start = 0 if split == "train" else 1
+        return [Problem(str(n), f"{n}?", self.odd if n % 2 else "even") for n in range(start, self.largest, 2)]
+
+    def grade(self, problem, answer):
+        return Grade(float(answer == problem.reference), answer == problem.reference)
+
+def small(largest):
+    return Parity(largest)
+
+def nothing():
+    return object()
+
+seven = 7
+"""
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
+    task = build_task(name, {}, None)
+    assert task.name == name
+    assert task.grader.startswith(f"{name}/")
+    for split in ("train", "held-out"):
+        problem = task.problems(split)[0]
+        assert problem.demonstration is not None
+        assert any(problem.demonstration.endswith(stop) for stop in task.stop)
+        assert task.grade(problem, problem.demonstration).correct is True
+        assert task.grade(problem, "").correct is False
+
+
+def test_options_reach_the_task() -> None:
+    task = build_task("addition", {"digits": 2, "held_out": 7}, None)
+    assert isinstance(task, Addition)
+    assert (task.digits, len(task.problems("held-out"))) == (2, 7)
+    assert isinstance(build_task("countdown", {"use_all": False}, None), Countdown)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "addition",
+            {"digit": 2},
+            r"task 'addition': unknown option 'digit' \(did you mean 'digits'\?\); known: digits",
+        ),
+        ("countdown", {"zzz": 2}, "task 'countdown': unknown option 'zzz'; known: numbers, max_number"),
+        ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, countdown"),
+        ("nowhere.py:grade", {}, "no file .*nowhere.py"),
+        ("own.py:Missing", {}, "has no 'Missing'"),
+        ("own.py:Parity", {"size": 3}, "unknown option 'size'; known: largest, odd"),
+        ("own.py:small", {}, "task 'own.py:small': the option 'largest' is missing"),
+        ("own.py:nothing", {"largest": 3}, "unknown option 'largest'; it has none"),
+        ("own.py:nothing", {}, "what it makes has no 'name'"),
+        ("own.py:seven", {}, "it is int, not a class or a function"),
+        ("broken.py:grade", {}, r"importing it failed with SyntaxError: .*broken.py, line 2"),
+        ("failing.py:grade", {}, "importing it failed with ZeroDivisionError: division by zero"),
+        ("no_such_package.module:grade", {}, "no module named 'no_such_package'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, name: str, options: dict[str, object], message: str) -> None:
+    (tmp_path / "own.py").write_text(OWN_TASK)
+    (tmp_path / "broken.py").write_text("\ndef grade(:\n")
+    (tmp_path / "failing.py").write_text("1 / 0\n")
+    with pytest.raises(LabError, match=message) as caught:
+        build_task(name, options, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "options"), [("own.py:Parity", {"largest": 6}), ("own.py:small", {"largest": 6})])
+def test_a_class_or_factory_of_the_users_own(tmp_path: Path, name: str, options: dict[str, object]) -> None:
+    (tmp_path / "own.py").write_text(OWN_TASK)
+    task = build_task(name, options, tmp_path)
+    assert [problem.prompt for problem in task.problems("train")] == ["0?", "2?", "4?"]
+    assert task.grade(task.problems("held-out")[0], "odd").reward == 1.0
+
+
+def test_key_counts_defaults_and_ignores_order() -> None:
+    assert task_key("addition", {}) == task_key("addition", {"digits": 3, "terms": 2})
+    assert task_key("addition", {"train": 5, "digits": 2}) == task_key("addition", {"digits": 2, "train": 5})
+    keys = {task_key("addition", {"digits": digits}) for digits in (1, 2, 3)} | {task_key("countdown", {})}
+    assert len(keys) == 4
+    assert json.loads(task_key("addition", {}))["options"] == {
+        "digits": 3,
+        "terms": 2,
+        "train": 20000,
+        "held_out": 1000,
+        "hasty": 0.0,
+    }
+
+
+def test_key_follows_the_content_of_a_users_files(tmp_path: Path) -> None:
+    (tmp_path / "g.py").write_text("def grade(problem, answer): return 1\n")
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "reference": "b"}\n')
+    options = {"problems": "p.jsonl", "held_out": 0.5}
+    first = task_key("g.py:grade", options, tmp_path)
+    assert first == task_key("g.py:grade", dict(reversed(options.items())), tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "reference": "c"}\n')
+    second = task_key("g.py:grade", options, tmp_path)
+    (tmp_path / "g.py").write_text("def grade(problem, answer): return 0\n")
+    third = task_key("g.py:grade", options, tmp_path)
+    assert len({first, second, third}) == 3

@@ -1,0 +1,278 @@
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks import Grade, Problem, Task, build_task
+
+GRADERS = """\
+from fractions import Fraction
+
+from gspo_lab.tasks import Grade
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+class Odd:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+
+def grade(problem, answer):
+    return VALUES[answer]()
+
+
+def raises(error):
+    raise error
+
+
+VALUES = {
+    "one": lambda: 1,
+    "one.0": lambda: 1.0,
+    "more": lambda: 2.5,
+    "true": lambda: True,
+    "false": lambda: False,
+    "zero": lambda: 0,
+    "half": lambda: 0.5,
+    "almost": lambda: 0.999999,
+    "minus": lambda: -3,
+    "fraction": lambda: Fraction(1, 4),
+    "grade": lambda: Grade(0.25, True, extracted="x", reason="because"),
+    "grade: correct unset": lambda: Grade(1.0, None),
+    "grade: number": lambda: Grade(1, None, extracted=12),
+    "grade: error": lambda: Grade(1.0, True, error="the judge is away"),
+    "nan": lambda: float("nan"),
+    "inf": lambda: float("inf"),
+    "huge": lambda: 10**400,
+    "text": lambda: "1.0",
+    "none": lambda: None,
+    "list": lambda: [1.0],
+    "complex": lambda: 1j,
+    "odd": lambda: Odd(),
+    "grade: nan": lambda: Grade(float("nan"), True),
+    "grade: none": lambda: Grade(None, None),
+    "raises": lambda: raises(ValueError("bad\\nanswer")),
+    "assert": lambda: raises(AssertionError()),
+    "exit": lambda: raises(SystemExit(3)),
+    "unprintable": lambda: raises(Unprintable()),
+    "recursion": lambda: VALUES["recursion"](),
+}
+"""
+GOOD = [
+    ("one", 1.0, True),
+    ("one.0", 1.0, True),
+    ("more", 2.5, True),
+    ("true", 1.0, True),
+    ("false", 0.0, False),
+    ("zero", 0.0, False),
+    ("half", 0.5, False),
+    ("almost", 0.999999, False),
+    ("minus", -3.0, False),
+    ("fraction", 0.25, False),
+    ("grade", 0.25, True),
+    ("grade: correct unset", 1.0, True),
+    ("grade: number", 1.0, True),
+]
+FAILING = [
+    ("grade: error", "the judge is away"),
+    ("nan", "ValueError: the grader returned nan, not a finite number"),
+    ("inf", "ValueError: the grader returned inf, not a finite number"),
+    ("huge", "OverflowError: "),
+    ("text", "TypeError: the grader returned '1.0', not a number"),
+    ("none", "TypeError: the grader returned None, not a number; is a return missing?"),
+    ("list", "TypeError: the grader returned [1.0], not a number"),
+    ("complex", "TypeError: the grader returned 1j, not a number"),
+    ("odd", "RuntimeError: no"),
+    ("grade: nan", "ValueError: the grader returned nan, not a finite number"),
+    ("grade: none", "TypeError: the grader returned None, not a number"),
+    ("raises", "ValueError: bad answer (graders.py:21)"),
+    ("assert", "AssertionError (graders.py:21)"),
+    ("exit", "SystemExit: 3 (graders.py:21)"),
+    ("unprintable", ""),
+    ("recursion", "RecursionError: "),
+    ("an answer that the function does not foresee", "KeyError: "),
+]
+
+
+def lines(*problems: dict[str, Any]) -> str:
+    return "".join(json.dumps(problem) + "\n" for problem in problems)
+
+
+def numbered(count: int, **more: Any) -> str:
+    return lines(*({"prompt": f"{n}+1=", "reference": n + 1, **more} for n in range(count)))
+
+
+def write(folder: Path, problems: str, grader: str = "def grade(problem, answer):\n    return 1.0\n") -> Path:
+    (folder / "graders.py").write_text(grader)
+    (folder / "problems.jsonl").write_text(problems)
+    return folder
+
+
+def build(folder: Path, **options: Any) -> Task:
+    return build_task("graders.py:grade", {"problems": "problems.jsonl", **options}, folder)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return build(write(tmp_path, numbered(40), GRADERS))
+
+
+@pytest.mark.parametrize(("answer", "reward", "correct"), GOOD)
+def test_what_a_grader_may_return(task: Task, answer: str, reward: float, correct: bool) -> None:
+    grade = task.grade(task.problems("train")[0], answer)
+    assert (grade.reward, grade.correct, grade.error) == (reward, correct, None)
+    assert type(grade.reward) is float
+    assert type(grade.correct) is bool
+
+
+@pytest.mark.parametrize(("answer", "error"), FAILING)
+def test_a_failing_grader_is_an_error_and_no_wrong_answer(task: Task, answer: str, error: str) -> None:
+    grade = task.grade(task.problems("train")[0], answer)
+    assert (grade.reward, grade.correct) == (None, None)
+    assert grade.error
+    assert grade.error.startswith(error)
+    assert "\n" not in grade.error
+
+
+def test_a_grade_is_passed_on(task: Task) -> None:
+    problem = task.problems("train")[0]
+    assert task.grade(problem, "grade") == Grade(0.25, True, "x", "because")
+    assert task.grade(problem, "grade: number").extracted == "12"
+
+
+def test_the_grader_sees_problem_and_answer(tmp_path: Path) -> None:
+    code = "def grade(problem, answer):\n    return answer == problem.prompt + problem.reference\n"
+    task = build(write(tmp_path, numbered(10), code))
+    problem = task.problems("train")[0]
+    assert task.grade(problem, problem.prompt + problem.reference).correct is True
+    assert task.grade(problem, problem.reference).correct is False
+
+
+def test_grader_is_named_by_its_file(tmp_path: Path) -> None:
+    code = "def grade(problem, answer):\n    return 1.0\n"
+    task = build(write(tmp_path, numbered(10), code))
+    assert task.grader == "grade@" + hashlib.sha256(code.encode()).hexdigest()[:8]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert build(write(other, numbered(10), code + "# changed\n")).grader != task.grader
+
+
+@given(st.floats(0.15, 0.85), st.integers(30, 60))
+def test_the_share_is_disjoint_complete_and_stable(tmp_path_factory: Any, share: float, count: int) -> None:
+    folder = write(tmp_path_factory.mktemp("share"), numbered(count))
+    task = build(folder, held_out=share)
+    train, held = task.problems("train"), task.problems("held-out")
+    assert {one.prompt for one in train} | {one.prompt for one in held} == {f"{n}+1=" for n in range(count)}
+    assert not {one.id for one in train} & {one.id for one in held}
+    write(folder, numbered(count + 20))
+    more = build(folder, held_out=share)
+    assert more.problems("train")[: len(train)] == train
+    assert more.problems("held-out")[: len(held)] == held
+
+
+def test_a_share_is_about_that_share(tmp_path: Path) -> None:
+    task = build(write(tmp_path, numbered(2000)))
+    assert abs(len(task.problems("held-out")) / 2000 - 0.2) < 0.036  # four standard errors
+
+
+def test_a_second_file(tmp_path: Path) -> None:
+    write(tmp_path, lines({"id": 1, "prompt": "a", "reference": "b"}, {"prompt": "c", "reference": 2.5}))
+    (tmp_path / "held.jsonl").write_text(
+        "\ufeff\n" + lines({"id": "h", "prompt": "d\u2028e", "reference": ""}) + "\n\n"
+    )
+    task = build(tmp_path, held_out="held.jsonl")
+    first, second = task.problems("train")
+    assert first == Problem("1", "a", "b")
+    assert second == Problem(hashlib.sha256(b"c").hexdigest()[:12], "c", "2.5")
+    assert list(task.problems("held-out")) == [Problem("h", "d\u2028e", "")]
+
+
+def test_stop_and_max_tokens(tmp_path: Path) -> None:
+    write(tmp_path, numbered(40))
+    plain = build(tmp_path)
+    assert (plain.stop, plain.max_tokens) == ((), 256)
+    given_both = build(tmp_path, stop="\n", max_tokens=12)
+    assert (given_both.stop, given_both.max_tokens) == (("\n",), 12)
+    assert build(tmp_path, stop=["a", "b"]).stop == ("a", "b")
+    write(tmp_path, numbered(40, demonstration="é" * 20))  # 40 bytes: 40 * 5 // 4 + 8
+    assert build(tmp_path).max_tokens == 58
+
+
+ONE = '{"prompt": "a", "reference": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ONE + "{broken\n", "problems.jsonl:2: not JSON: "),
+        ("\n\n" + ONE + "[" * 100_000 + "\n", "problems.jsonl:4: not JSON: "),
+        (ONE + "[1, 2]\n", "problems.jsonl:2: must be an object, .* not list"),
+        ('{"reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
+        ('{"prompt": "", "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
+        ('{"prompt": 7, "reference": "b"}\n', 'problems.jsonl:1: "prompt" is missing or no text'),
+        ('{"prompt": "a"}\n', 'problems.jsonl:1: "reference" is missing'),
+        ('{"prompt": "a", "reference": null}\n', 'problems.jsonl:1: "reference" is missing'),
+        ('{"prompt": "a", "reference": true}\n', 'problems.jsonl:1: "reference" is missing'),
+        ('{"prompt": "a", "reference": "b", "demonstration": 1}\n', '1: "demonstration" must be text'),
+        ('{"prompt": "a", "reference": "b", "id": 1.5}\n', '1: "id" must be text or a whole number'),
+        ('{"prompt": "a", "reference": "b", "id": ""}\n', '1: "id" must be text or a whole number'),
+        ('{"question": "a", "answer": "b"}\n', "1: unknown key 'question'; known: id, prompt, reference"),
+        (ONE + "\n" + ONE, "problems.jsonl:3: the id 'ca978112ca1b' is also that of line 1"),
+        ('{"prompt": "\\ud800", "reference": "b"}\n', "1: half a surrogate pair"),
+        ("", "problems.jsonl: no problems; write one JSON object per line"),
+        (ONE, "problems.jsonl: no held-out problems with held_out = 0.2; add problems or change held_out"),
+    ],
+)
+def test_bad_problem_files(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(LabError, match=message) as caught:
+        build(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem": "problems.jsonl"}, r"unknown option 'problem' \(did you mean 'problems'\?\)"),
+        ({"problems": 3}, "problems must name a file of JSON lines"),
+        ({"problems": "none.jsonl"}, "no file .*none.jsonl; a path is taken from the study's folder"),
+        ({"problems": "."}, "cannot be read"),
+        ({"held_out": "none.jsonl"}, "no file .*none.jsonl"),
+        ({"held_out": 0.0}, "held_out = 0.0 must be a share between 0 and 1, or a file's name"),
+        ({"held_out": 1}, "held_out = 1 must be a share"),
+        ({"held_out": True}, "held_out = True must be a share"),
+        (
+            {"held_out": "problems.jsonl"},
+            r"problems.jsonl:1: this held-out problem has the id of the train problem .*:1$",
+        ),
+        ({"held_out": "leak.jsonl"}, r"leak.jsonl:1: this held-out problem has the prompt of the train .*jsonl:3$"),
+        ({"stop": ""}, "stop = '' must be a text or a list of texts, none empty"),
+        ({"stop": [1]}, r"stop = \[1\] must be"),
+        ({"max_tokens": 0}, "max_tokens = 0 must be a whole number"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    write(tmp_path, numbered(40))
+    (tmp_path / "leak.jsonl").write_text(lines({"id": "other", "prompt": "2+1=", "reference": 3}))
+    with pytest.raises(LabError, match=message):
+        build(tmp_path, **options)
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    write(tmp_path, "")
+    (tmp_path / "problems.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LabError, match="cannot be read as UTF-8 text"):
+        build(tmp_path)
+
+
+def test_problems_are_required(tmp_path: Path) -> None:
+    write(tmp_path, numbered(40))
+    with pytest.raises(LabError, match=r'problems must name a file of JSON lines: problems = "problems.jsonl"'):
+        build_task("graders.py:grade", {}, tmp_path)

@@ -1,0 +1,86 @@
+"""docs/tasks.md is run: its files are written out and used, its tables are compared with the code."""
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.tasks import TASKS, Problem, build_task
+from gspo_lab.tasks.addition import Addition, demonstration
+from gspo_lab.tasks.countdown import Countdown
+from gspo_lab.tasks.custom import OPTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_users_own_task(folder: Path) -> None:
+    assert set(FILES) == {"problems.jsonl", "my_file.py", "graded.py", "study.toml"}
+    table = tomllib.loads(FILES["study.toml"])["task"]
+    task = build_task(table.pop("name"), table, folder)
+    assert task.stop == ("\n",)
+    assert task.max_tokens == 16
+    france, japan = Problem("fr", *FRANCE), Problem("jp", *JAPAN)
+    assert sorted(problem.id for split in ("train", "held-out") for problem in task.problems(split)) == ["fr", "jp"]
+    assert {*task.problems("train"), *task.problems("held-out")} == {france, japan}
+    for answer, reward in [(" Paris.", 1.0), ("It is Paris.", 0.5), ("London", 0.0), ("", 0.0)]:
+        grade = task.grade(france, answer)
+        assert (grade.reward, grade.correct, grade.error) == (reward, reward == 1.0, None)
+    assert re.fullmatch("grade@[0-9a-f]{8}", task.grader)
+
+
+FRANCE = ("The capital of France is", "Paris", " Paris.\n")
+JAPAN = ("The capital of Japan is", "Tokyo", " Tokyo.\n")
+
+
+def test_the_grader_that_says_more(folder: Path) -> None:
+    task = build_task("graded.py:grade", {"problems": "problems.jsonl", "held_out": 0.5}, folder)
+    grade = task.grade(Problem("fr", *FRANCE), " Paris.\n")
+    assert (grade.reward, grade.correct, grade.extracted, grade.reason) == (1.0, True, "Paris", "compared as text")
+
+
+def test_the_first_block_is_a_task() -> None:
+    block = re.search(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert block is not None
+    table = tomllib.loads(block[1])["task"]
+    assert build_task(table.pop("name"), table).problems("train")[0].id == "add3-train-0"
+
+
+def rows(section: str, columns: int) -> list[list[str]]:
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return [row for row in cells if len(row) == columns and row[0].startswith("`")]
+
+
+def test_the_examples_are_the_codes_own() -> None:
+    for prompt, shown in rows(SECTIONS["addition"], 2):
+        numbers = [int(text) for text in prompt.strip("`=").split("+")]
+        assert demonstration(numbers) == shown.strip("`") + "\n"
+    pool = Countdown().problems("train")
+    examples = rows(SECTIONS["countdown"], 2)
+    assert [(f"`{one.prompt}`", f"`{(one.demonstration or '').strip()}`") for one in pool[:2]] == [
+        (*row,) for row in examples
+    ]
+
+
+def test_every_built_in_task_and_option_has_its_line() -> None:
+    assert set(TASKS) <= set(SECTIONS)
+    for name, made in {"addition": Addition, "countdown": Countdown}.items():
+        parameters = inspect.signature(made).parameters.values()
+        expected = [(f"`{one.name}`", shown(one.default)) for one in parameters]
+        assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected
+    assert [row[0].strip("`") for row in rows(SECTIONS["Your own task"], 3)] == list(OPTIONS)
+
+
+def shown(default: object) -> str:
+    """A default as TOML writes it."""
+    return {str: f'"{default}"', bool: str(default).lower()}.get(type(default), str(default))

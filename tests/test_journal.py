@@ -1,0 +1,105 @@
+"""The append-only file: what is written is on the disk, what is torn is left out."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from gspo_lab.journal import NAME, Journal, read
+from gspo_lab.records import RunStatus, StepRecord, from_dict, to_dict
+
+
+def steps(first: int, last: int) -> list[StepRecord]:
+    return [StepRecord(step=step, prompts=1, responses=2, reward_mean=step / 3) for step in range(first, last)]
+
+
+def test_what_is_written_comes_back_in_order(tmp_path: Path) -> None:
+    written = [RunStatus(state="started", step=0, facts={"device": "cpu"}), *steps(0, 3)]
+    with Journal(tmp_path) as sink:
+        sink.write(written[:2])
+        sink.write([])
+        sink.write(written[2:])
+    items, end = read(tmp_path / NAME)
+    assert [from_dict(item) for item in items] == written
+    assert end == (tmp_path / NAME).stat().st_size
+
+
+def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    assert read(path, 0) == ([], 0)
+    with Journal(tmp_path) as sink:
+        sink.write(steps(0, 2))
+        first, end = read(path)
+        assert [item["step"] for item in first] == [0, 1]
+        assert read(path, end) == ([], end)
+        sink.write(steps(2, 3))
+    assert [item["step"] for item in read(path, end)[0]] == [2]
+
+
+def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
+    """Killed at any byte: the lines before the cut are read, the torn one is not, and the next reader goes on there."""
+    with Journal(tmp_path) as sink:
+        sink.write(steps(0, 3))
+    whole = (tmp_path / NAME).read_bytes()
+    for cut in range(len(whole) + 1):
+        (tmp_path / NAME).write_bytes(whole[:cut])
+        items, end = read(tmp_path / NAME)
+        assert len(items) == whole[:cut].count(b"\n")
+        assert end == whole[:cut].rfind(b"\n") + 1
+        (tmp_path / NAME).write_bytes(whole)
+        assert len(items) + len(read(tmp_path / NAME, end)[0]) == 3
+
+
+def test_a_new_writer_closes_a_torn_line(tmp_path: Path) -> None:
+    with Journal(tmp_path) as sink:
+        sink.write(steps(0, 1))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'{"kind":"step","ste')
+    with Journal(tmp_path) as sink:
+        sink.write(steps(1, 2))
+    items, end = read(tmp_path / NAME)
+    assert [item["step"] for item in items] == [0, 1]
+    assert end == (tmp_path / NAME).stat().st_size
+
+
+def test_text_of_any_kind_stays_on_one_line(tmp_path: Path) -> None:
+    text = 'a\nb\r\u2028\x85\x00\ud800"\\é'
+    with Journal(tmp_path) as sink:
+        sink.write([RunStatus(state="failed", step=0, message=text)])
+    assert (tmp_path / NAME).read_bytes().count(b"\n") == 1
+    assert read(tmp_path / NAME)[0][0]["message"] == text
+
+
+def test_lines_that_are_no_record_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b'\n[1,2]\n"text"\n\xff\xfe\n{"kind":"step","step":1}\n')
+    assert [item["step"] for item in read(tmp_path / NAME)[0]] == [1]
+
+
+def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
+    """The writer says each step on its standard output once `write` has returned; then it is killed."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from gspo_lab.journal import Journal; from gspo_lab.records import StepRecord\n"
+        "with Journal(Path(sys.argv[1])) as sink:\n"
+        "    for step in range(10**6):\n"
+        "        sink.write([StepRecord(step=step, prompts=1, responses=2)]); print(step, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = [process.stdout.readline() for _ in range(20)]
+    process.send_signal(signal.SIGKILL)
+    said += process.stdout.readlines()
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    last = max(int(line) for line in said if line.endswith("\n"))
+    recorded = [item["step"] for item in read(tmp_path / NAME)[0]]
+    assert recorded == list(range(len(recorded)))
+    assert len(recorded) - 1 >= last
+
+
+def test_lines_are_plain_json(tmp_path: Path) -> None:
+    record = steps(5, 6)[0]
+    with Journal(tmp_path) as sink:
+        sink.write([record])
+    assert json.loads((tmp_path / NAME).read_text()) == to_dict(record)

@@ -1,0 +1,91 @@
+"""The four records: what crosses the wall, and how."""
+
+import json
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+
+from gspo_lab.records import (
+    QUANTILES,
+    RECORDS,
+    AnswerRecord,
+    Record,
+    RunStatus,
+    StepRecord,
+    UpdateRecord,
+    from_dict,
+    is_time,
+    replace,
+    to_dict,
+)
+
+EXAMPLES: list[Record] = [
+    StepRecord(step=3, prompts=32, responses=256, reward_mean=0.1 + 0.2, entropy=0.0),
+    UpdateRecord(step=3, minibatch=1, band_counts={"grpo": {"low": [1, 2], "high": [3, 4]}}, nonfinite=0),
+    AnswerRecord(step=40, bench="addition", problem="p", sample=0, text="12\n", correct=0, reward=0.0),
+    RunStatus(state="started", step=20, facts={"versions": {"torch": "2"}}),
+]
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: record.kind)
+def test_a_record_survives_its_json(record: Record) -> None:
+    assert from_dict(json.loads(json.dumps(to_dict(record)))) == record
+
+
+def test_zero_is_kept_and_what_was_not_measured_is_left_out() -> None:
+    data = to_dict(EXAMPLES[0])
+    assert data == {
+        "kind": "step",
+        "step": 3,
+        "prompts": 32,
+        "responses": 256,
+        "reward_mean": 0.30000000000000004,
+        "entropy": 0.0,
+    }
+    assert to_dict(EXAMPLES[1])["nonfinite"] == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_was_not_measured(value: float) -> None:
+    assert "loss" not in to_dict(UpdateRecord(step=0, minibatch=0, loss=value))
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    data = {"kind": "status", "state": "stopped", "step": 1, "mood": "fine"}
+    assert from_dict(data) == RunStatus(state="stopped", step=1)
+
+
+def test_every_field_has_a_unit_and_a_meaning() -> None:
+    for record in RECORDS.values():
+        for entry in fields(record):
+            assert entry.metadata["unit"].strip(), entry.name
+            assert len(entry.metadata["meaning"]) > 5, entry.name
+            assert "\n" not in entry.metadata["meaning"], entry.name
+
+
+def test_kinds_and_tables_are_distinct() -> None:
+    assert set(RECORDS) == {"step", "update", "answer", "status"}
+    assert len({record.table for record in RECORDS.values()}) == 4
+
+
+def test_times_are_what_twins_may_differ_in() -> None:
+    times = {entry.name for record in RECORDS.values() for entry in fields(record) if is_time(entry.name)}
+    assert {"seconds", "seconds_step", "device_seconds_total", "at", "peak_memory_bytes"} <= times
+    assert not times & {"step", "loss", "reward_mean", "rollout_digest", "tokens_sampled_total", "replay_bytes", "text"}
+    for record in RECORDS.values():
+        for entry in fields(record):
+            if entry.metadata["unit"] in ("s", "s since 1970"):
+                assert is_time(entry.name), entry.name
+
+
+def test_records_are_frozen_and_copied_with_changes() -> None:
+    record = EXAMPLES[2]
+    with pytest.raises(FrozenInstanceError):
+        record.step = 1  # type: ignore[misc]
+    assert replace(record, correct=1) == AnswerRecord(
+        step=40, bench="addition", problem="p", sample=0, text="12\n", correct=1, reward=0.0
+    )
+
+
+def test_the_quantiles_are_symmetric() -> None:
+    assert list(QUANTILES) == pytest.approx([1 - q for q in reversed(QUANTILES)])

@@ -1,0 +1,69 @@
+"""The references on disk are the ones that the code makes, and name everything."""
+
+import importlib.util
+import re
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pydantic import BaseModel
+
+from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.records import RECORDS, is_time
+from gspo_lab.study import BenchTable, Settings, VerdictTable
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["metrics.md", "studies_reference.md"])
+def test_the_page_on_disk_is_the_page_made(maker: ModuleType, page: str) -> None:
+    assert (DOCS / page).read_text(encoding="utf-8") == maker.PAGES[page](), "run: python docs/make_reference.py"
+
+
+def test_every_recorded_field_has_its_line() -> None:
+    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    for record in RECORDS.values():
+        section = text.split(f"## `{record.table}`\n")[1].split("\n## ")[0]
+        for entry in fields(record):
+            mark = r" \*" if is_time(entry.name) else ""
+            assert re.search(rf"^\| `{entry.name}`{mark} \| \w+ \| .+ \| .+ \|$", section, re.M), entry.name
+
+
+def test_every_key_of_a_study_has_its_line() -> None:
+    text = (DOCS / "studies_reference.md").read_text(encoding="utf-8")
+
+    def section(title: str) -> str:
+        return text.split(f"## {title}\n")[1].split("\n## ")[0]
+
+    tables: dict[str, type[BaseModel]] = {"`[[bench]]`": BenchTable, "`[verdict]`": VerdictTable}
+    for name, entry in Settings.model_fields.items():
+        inner = entry.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            tables[f"`[{name}]`"] = inner
+        elif name != "bench":
+            assert f"| `{name}` |" in section("Top level")
+    assert "`[update]`" in tables
+    for title, table in tables.items():
+        for key in table.model_fields:
+            assert f"| `{key}` |" in section(title), (title, key)
+    for setting in fields(ObjectiveSettings):
+        assert f"| `{setting.name}` |" in section("`[objective]`")
+    for preset in PRESETS:
+        assert f"| `{preset}` |" in section("`[objective]`")
+
+
+def test_no_key_is_without_a_meaning() -> None:
+    for line in (DOCS / "studies_reference.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            assert re.search(r"\| [^|]{5,} \|$", line.replace("\\|", "/")), line

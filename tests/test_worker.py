@@ -1,0 +1,158 @@
+"""The worker as a command: its exit codes, its last words, and how it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.journal import read
+from gspo_lab.launch.local import CONDUCTOR
+from gspo_lab.study import load_study
+
+ENGINE = """
+import time
+from gspo_lab.errors import LabError
+from gspo_lab.records import RunStatus, StepRecord
+
+class Slow:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0)])
+        for step in range(run.settings.steps):
+            if stop():
+                return False
+            time.sleep(0.1)
+            sink.write([StepRecord(step=step, prompts=1, responses=2)])
+        return True
+
+class Deaf:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0)])
+        time.sleep(60)
+
+class Refusing:
+    def train(self, run, sink, folder, stop):
+        raise LabError("no", details=("first", "second"))
+
+class Broken:
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
+        raise RuntimeError("broken\\nin two lines")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "engines.py").write_text(ENGINE)
+    return tmp_path / "runs/s/a/s0"
+
+
+def prepare(folder: Path, engine: str, steps: int = 3) -> None:
+    base = folder.parents[3]
+    toml = f'question = "?"\ntask = "addition"\nengine = "{engine}"\nsteps = {steps}\n[arm.a]\nobjective = "grpo"\n'
+    (base / "s.toml").write_text(toml)
+    folder.mkdir(parents=True)
+    # The engine reads "warm_start" itself: what a Run does not know is none of its business.
+    content = {**load_study(base / "s.toml").runs()[0].to_json(), "warm_start": None}
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+def worker(folder: Path, **environment: str) -> "subprocess.Popen[str]":
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [sys.executable, "-m", "gspo_lab.worker", str(folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [record for record in read(folder / "journal.jsonl")[0] if record["kind"] == kind]
+
+
+def wait_for(folder: Path, kind: str) -> None:
+    end = time.monotonic() + 60
+    while not records(folder, kind):
+        assert time.monotonic() < end, f"no {kind} came"
+        time.sleep(0.02)
+
+
+def test_a_run_to_its_end(folder: Path) -> None:
+    prepare(folder, "engines.py:Slow")
+    process = worker(folder)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+    assert [record["step"] for record in records(folder, "step")] == [0, 1, 2]
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["step"]) == ("finished", 3)
+    before = (folder / "journal.jsonl").read_bytes()
+    again = worker(folder)
+    again.communicate(timeout=60)
+    assert again.returncode == 0
+    assert (folder / "journal.jsonl").read_bytes() == before, "a finished run has nothing to add"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_after_the_step(folder: Path, number: signal.Signals) -> None:
+    prepare(folder, "engines.py:Slow", steps=1000)
+    process = worker(folder)
+    wait_for(folder, "step")
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (3, "")
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["step"]) == ("stopped", len(records(folder, "step")))
+
+
+def test_a_second_signal_ends_it_at_once(folder: Path) -> None:
+    prepare(folder, "engines.py:Deaf")
+    process = worker(folder)
+    wait_for(folder, "status")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    process.communicate()
+
+
+def test_it_stops_when_it_is_not_its_conductor_s_child_any_more(folder: Path) -> None:
+    prepare(folder, "engines.py:Slow", steps=1000)
+    process = worker(folder, **{CONDUCTOR: "1"})
+    process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert records(folder, "step") == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "message", "said"),
+    [
+        ("engines.py:Refusing", 2, "no | first | second", "no\nfirst\nsecond\n"),
+        ("engines.py:Absent", 2, "the engine 'engines.py:Absent': 'engines.py' has no 'Absent'", None),
+        ("engines.py:Broken", 1, "RuntimeError: broken", None),
+    ],
+)
+def test_why_it_failed_is_its_last_word(folder: Path, engine: str, code: int, message: str, said: str | None) -> None:
+    prepare(folder, engine)
+    process = worker(folder)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == code
+    last = records(folder, "status")[-1]
+    assert (last["state"], last["message"]) == ("failed", message)
+    assert last["step"] == len(records(folder, "step"))
+    assert shown == (said or shown)
+    assert ("Traceback" in shown) == (code == 1)
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    process = worker(tmp_path / "nowhere")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "no run.json in " in said
+    assert not (tmp_path / "nowhere").exists()
