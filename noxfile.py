@@ -1,4 +1,4 @@
-"""Sessions: `nox` runs tests, lint and types; `nox -s slow` the tests that take minutes; `nox -s study` the main job."""
+"""Sessions: `nox` runs tests, lint and types; `nox -s slow` the tests that take minutes; `nox -s study` a study."""
 
 import nox
 

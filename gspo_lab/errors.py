@@ -1,8 +1,8 @@
-"""What the user can fix: one line that says what is wrong, where, and what to do. The command line exits with 2."""
+"""What the user can fix: one line that says what is wrong, where, and what to do. The exit code is then 2."""
 
 
 class LabError(Exception):
-    """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions and keep their traceback.
+    """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions, with a traceback.
 
     The message is one line: what, where, what to do. Several mistakes found at once go in `details`, one line each.
     """

@@ -2,7 +2,7 @@
 
 An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
 column of its table under the same name, and its unit and meaning (below, once) become `docs/metrics.md`, the table
-`metrics` of the database and the captions of the report. None means "not measured" and is NULL everywhere; it is never 0.
+`metrics` of the database and the captions of the report. None means "not measured" and is NULL everywhere, never 0.
 
 Symbols (arXiv 2507.18071): l_t = log pi_theta(y_t) - log pi_old(y_t), w_t = exp(l_t), s = exp(mean_t l_t) of a
 response, r = the ratio an arm really uses (w_t, or s spread over its tokens), A = advantage, m = response mask,
@@ -163,13 +163,13 @@ class UpdateRecord:
     router_grad_norm: float | None = metric("-", "L2 norm of the router weights' gradient before clipping; MoE only")
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
         "tokens",
-        "per rule (grpo, gspo) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's reference "
-        "range x 1/4, 1/2, 1, 2, 4 (JSON)",
+        "per rule (grpo, gspo) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's "
+        "reference range x 1/4, 1/2, 1, 2, 4 (JSON)",
     )
     response_detail: dict[str, list[Any]] | None = metric(
         "-",
-        "per response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, clipped tokens "
-        "(JSON); every record.detail_every steps; with record.token_detail also every l_t of each response",
+        "per response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, clipped "
+        "tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of each response",
     )
     seconds: float | None = metric("s", "this update: forward, backward and optimizer")
 

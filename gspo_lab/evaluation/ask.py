@@ -1,4 +1,4 @@
-"""Ask a benchmark of a sampler: held-out problems in, whole graded answers out. Scores are computed from the answers."""
+"""Ask a benchmark of a sampler: held-out problems in, whole graded answers out. Scores are computed from these."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

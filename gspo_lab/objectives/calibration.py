@@ -36,8 +36,8 @@ def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: 
 def _quantile(values: list[float], level: float, sign: str) -> float:
     if len(values) < LEAST:
         raise LabError(
-            f"clip = 'calibrated': the pilot saw only {len(values)} values with a {sign} advantage, {LEAST} are needed; "
-            "use more prompts per step or a warm start that is neither always right nor always wrong"
+            f"clip = 'calibrated': the pilot saw {len(values)} values with a {sign} advantage, {LEAST} are needed; use "
+            "more prompts per step or a warm start that is neither always right nor always wrong"
         )
     ordered = sorted(values)
     found = ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]

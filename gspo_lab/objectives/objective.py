@@ -34,8 +34,9 @@ class Batch:
 class Surrogate:
     """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
 
-    `log_ratio_BT` is l_t, `ratio_BT` the ratio used (1 where A = 0), `clipped_BT` where the clip binds, `dual_clipped_BT` where the
-    dual clip does, `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL term).
+    `log_ratio_BT` is l_t, `ratio_BT` the ratio used (1 where A = 0), `clipped_BT` where the clip binds,
+    `dual_clipped_BT` where the dual clip does, `kl_sum` the sum of the k3 estimates of this part's tokens (None without
+    a KL term).
     """
 
     loss: "Tensor"

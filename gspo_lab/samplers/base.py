@@ -26,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw: `temperature` 0 is greedy; `stop` texts end a response and are part of its tokens, not of its text."""
+    """How to draw: `temperature` 0 is greedy; `stop` texts end a response: part of its tokens, not of its text."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -16,7 +16,7 @@ RATIO_KEYS = (
     "objective.clip_target",
     "objective.dual_clip",
 )
-"""Settings that act through the importance ratio only: without a second update from one rollout batch they do nothing."""
+"""Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
 
 def broken_rules(arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable) -> list[str]:
@@ -63,7 +63,7 @@ def _between(arms: Mapping[str, Arm]) -> list[str]:
         elif not [key for key in different if not _idle(key, arms[a].settings, arms[b].settings, resolved[b][key])]:
             out.append(
                 f"arm.{a} and arm.{b} differ only in {', '.join(different)}, which does nothing with "
-                "update.minibatches = 1 and epochs = 1: every ratio is 1 and the two are identical; use minibatches >= 2"
+                "update.minibatches = 1 and epochs = 1: every ratio is 1, the two are identical; use minibatches >= 2"
             )
     return out
 

@@ -19,7 +19,10 @@ name = "lottery.py:grade"
 problems = "problems.jsonl"
 held_out = 0.25
 max_tokens = 10
-stop = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"]
+stop = [
+  "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
+  "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"
+]
 [rollout]
 prompts_per_step = 4
 group_size = 4

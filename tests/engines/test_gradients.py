@@ -12,16 +12,16 @@ TEXTS = ["?", "a much longer question than the others", "??", "short one"]
 
 
 def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
-    """Eight responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
+    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
     requests = [
-        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key(text, sample))
+        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample))
         for text in TEXTS
-        for sample in range(2)
+        for sample in range(4)
     ]
     rollouts = parts_.sampler.sample(requests, parts_.sampling, routes=routes)
     assert len({len(r.response_ids) for r in rollouts}) > 2
     out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
-    adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5])
+    adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5] * 2)
     out.adv_NT = adv[:, None] * out.mask_NT
     if routes:
         routers = parts_.policy.routers
@@ -63,7 +63,7 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
         setting = set_up(run, None)
         experience = experience_of(setting, routes="rollout" in str(overrides))
-        rows = torch.arange(8)
+        rows = torch.arange(16)
         setting.policy.remember(experience, rows)
         drift(setting)
         whole = gradient(setting, experience, fresh=False)
@@ -87,7 +87,7 @@ def test_later_minibatches_tell_the_rules_apart(make_run: MakeRun) -> None:
     for arm in ("grpo", "gspo"):
         setting = set_up(make_run(arm), None)
         experience = experience_of(setting)
-        setting.policy.remember(experience, torch.arange(8))
+        setting.policy.remember(experience, torch.arange(16))
         drift(setting)
         gradients.append(gradient(setting, experience, fresh=False))
     assert relative(gradients[1], gradients[0]) > 1e-3
@@ -104,7 +104,7 @@ def test_gradient_checkpointing_changes_nothing_with_replayed_routes(make_run: M
         )
         setting = set_up(run, None)
         experience = experience_of(setting)
-        setting.policy.remember(experience, torch.arange(8))
+        setting.policy.remember(experience, torch.arange(16))
         drift(setting, 0.1)
         gradients.append(gradient(setting, experience, fresh=False, tokens=100))
     assert relative(gradients[1], gradients[0]) < 1e-6
@@ -115,7 +115,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
     for replay in ("old-policy", "rollout"):
         setting = set_up(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), None)
         experience = experience_of(setting, routes=replay == "rollout")
-        setting.policy.remember(experience, torch.arange(8))
+        setting.policy.remember(experience, torch.arange(16))
         recorded = experience.natural_NSLK if replay == "old-policy" else experience.rollout_routes_NSLK
         assert recorded is not None
         drift(setting, 0.1)
@@ -125,7 +125,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
                 lambda _, arguments, catch=catch: catch.append(arguments[1].clone())
             )
         gradient(setting, experience, fresh=False, tokens=100)
-        split = list(parts(experience, torch.arange(8), 100))
+        split = list(parts(experience, torch.arange(16), 100))
         assert len(split) > 1
         for index, part in enumerate(split):
             rows, positions = part.input_BS.shape

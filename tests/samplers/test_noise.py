@@ -1,7 +1,7 @@
 import torch
 
-from gspo_lab.samplers.noise import exponentials
 from gspo_lab.samplers.base import noise_key
+from gspo_lab.samplers.noise import exponentials
 
 KEYS = torch.tensor([noise_key(0, "rollout", 3, p, s) for p in range(40) for s in range(10)])
 V = torch.arange(200)

@@ -238,7 +238,7 @@ class Loop:
         )
 
     def _old_policy_fields(self, rollouts: Sequence[Rollout], experience: Experience) -> dict[str, Any]:
-        """Entropy and mismatch, over the rows on which the trainer evaluated the old policy; nothing where it did not."""
+        """Entropy and mismatch; nothing where the trainer never evaluated the old policy."""
         if not self._needs_old_policy:
             return {}
         mask_NT = experience.mask_NT
@@ -293,7 +293,7 @@ class Loop:
         return kept
 
     def _evaluate(self, done: int) -> None:
-        """Ask the benchmarks that are due after `done` steps: all at the start and the end, else every `every` steps."""
+        """Ask the benchmarks that are due after `done` steps; all are at the start and at the end."""
         for bench in self.settings.bench:
             if done in (0, self.settings.steps) or done % bench.every == 0:
                 task = self.parts.bench_tasks[bench.name]
