@@ -83,7 +83,7 @@ class StepRecord:
     seconds_replay: float | None = metric(
         "s", "inside the routers' replay: swapping the experts and computing their weights again; MoE only"
     )
-    seconds_record: float | None = metric("s", "making and writing records of the step before this one")
+    seconds_record: float | None = metric("s", "measuring, making and writing the records of the step before this one")
     seconds_step: float | None = metric("s", "the whole step, evaluation and checkpoint left out")
     device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
     peak_memory_bytes: int | None = metric("bytes", "peak device memory in this step; not measured on a CPU")

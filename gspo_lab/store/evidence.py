@@ -3,7 +3,7 @@
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,11 @@ class Evidence:
     def close(self) -> None:
         self._connection.close()
 
+    @property
+    def runs_folder(self) -> Path:
+        """The folder that holds the database, and the studies' folders beside it."""
+        return self._path.parent
+
     def studies(self) -> list[str]:
         """The studies' names, the one with the most recent activity last."""
         query = """
@@ -86,13 +91,24 @@ class Evidence:
         )
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
-    def steps(self, study: str, metrics: Sequence[str]) -> "DataFrame":
-        """run_id, arm, seed, step and the metrics of each rollout batch."""
-        return self._records(study, "steps", ["step"], metrics)
+    def starts(self, study: str) -> "DataFrame":
+        """run_id, arm, seed, step and facts (JSON text) of every worker that took a run up, in the order of starting."""
+        self.study(study)
+        query = (
+            "SELECT run_id, arm, seed, step, facts FROM chosen JOIN statuses USING (run_id) "
+            f"WHERE state = 'started' AND evaluation = '' ORDER BY {IN_ORDER}, position"
+        )
+        return self._frame(query, study)
 
-    def updates(self, study: str, metrics: Sequence[str]) -> "DataFrame":
-        """run_id, arm, seed, step, minibatch and the metrics of each optimizer update."""
-        return self._records(study, "updates", ["step", "minibatch"], metrics)
+    def steps(self, study: str, metrics: Sequence[str], *, run: str | None = None) -> "DataFrame":
+        """run_id, arm, seed, step and the metrics of each rollout batch, of one run or of all."""
+        return self._records(study, "steps", ["step"], metrics, {"run_id": run})
+
+    def updates(
+        self, study: str, metrics: Sequence[str], *, run: str | None = None, minibatch: int | None = None
+    ) -> "DataFrame":
+        """run_id, arm, seed, step, minibatch and the metrics of each optimizer update, of one run or mini-batch or all."""
+        return self._records(study, "updates", ["step", "minibatch"], metrics, {"run_id": run, "minibatch": minibatch})
 
     def scores(self, study: str, evaluation: str | None = "") -> "DataFrame":
         """run_id, arm, seed, bench, step, problems, answers, score, errors, truncated, evaluation.
@@ -143,6 +159,11 @@ class Evidence:
         )
         return _with_numbers(frame, [name for name in columns if ANSWERS.column(name).type != "TEXT"])
 
+    def asked(self, run: str) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
+        """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, in the order of asking."""
+        names = "bench, step, problem, sample, prompt, reference, grader, text"
+        return self._rows(f"SELECT {names} FROM answers WHERE run_id = ? AND evaluation = '' ORDER BY rowid", (run,))
+
     def buckets(self, study: str, table: str, metric: str, buckets: int = 250) -> "DataFrame":
         """run_id, arm, seed, x, mean, low, high of one number over at most `buckets` spans of steps, made in SQL.
 
@@ -171,14 +192,20 @@ class Evidence:
         )
         return _with_numbers(frame, ("x", "mean", "low", "high"))
 
-    def _records(self, study: str, table: str, key: list[str], metrics: Sequence[str]) -> "DataFrame":
+    def _records(
+        self, study: str, table: str, key: list[str], metrics: Sequence[str], only: Mapping[str, Any]
+    ) -> "DataFrame":
+        """Rows of a record table; of `only` the entries that are not None pick rows."""
         self.study(study)
         wanted = [name for name in dict.fromkeys(metrics) if name not in key]
         self._check(table, wanted)
+        picked = {name: value for name, value in only.items() if value is not None}
+        where = f"WHERE {' AND '.join(f'{name} = ?' for name in picked)} " if picked else ""
         frame = self._frame(
-            f"SELECT run_id, arm, seed, {_quoted([*key, *wanted])} FROM chosen JOIN {table} USING (run_id) "
+            f"SELECT run_id, arm, seed, {_quoted([*key, *wanted])} FROM chosen JOIN {table} USING (run_id) {where}"
             f"ORDER BY {IN_ORDER}, {', '.join(key)}",
             study,
+            *picked.values(),
         )
         return _with_numbers(frame, [name for name in wanted if RECORD_TABLES[table].column(name).type != "TEXT"])
 

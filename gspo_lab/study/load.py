@@ -1,5 +1,6 @@
 """From a TOML file (and `--set`, `--seeds`, `--steps`, `--arms`) to a `Study`; every mistake reported at once."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -12,11 +13,12 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
 from gspo_lab.study.rules import broken_rules
-from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings, Table, VerdictTable
+from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, Settings, Table, VerdictTable
 from gspo_lab.study.study import Arm, Study
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
 BASE_KEYS = tuple(Settings.model_fields)
+NAMED = "names are made of letters, digits, '-', '_' and '.', and begin with a letter or digit"
 
 
 def load_study(
@@ -45,18 +47,17 @@ def load_study(
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
     if arms is not None:
-        for wanted in arms:
-            if wanted not in tables:
-                problems.append(
-                    f"--arms: no arm '{wanted}'{nearest(wanted, tables)}; this study has {', '.join(tables)}"
-                )
+        problems += _unknown_arms(arms, tables)
         study_arms = {key: value for key, value in study_arms.items() if key in arms}
+    name = path.stem if name is None else name
+    if not re.fullmatch(NAME, name):
+        problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
-        problems += broken_rules(study_arms, declared_seeds, verdict)
+        problems += broken_rules(study_arms, verdict, tables)
     if problems:
         raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))
     return Study(
-        name=name or path.stem,
+        name=name,
         path=path,
         question=question.strip(),
         arms=study_arms,
@@ -79,22 +80,60 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
+    """`update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (by the entry's name)."""
+    key, _, text = override.partition("=")
+    try:
+        parts = _path(tomllib.loads(f"{key} = 0"))
+    except tomllib.TOMLDecodeError:
+        parts = []
+    if not parts or "=" not in override:
         raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is text: --set model=tiny-olmoe
-    table = raw
+    arms = raw.get("arm")
+    if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
+        known = f"{nearest(parts[1], arms)}; this study has {', '.join(arms)}"
+        raise LabError(f"--set {override}: no arm '{parts[1]}'{known}")
+    table: Any = raw
     for part in parts[:-1]:
-        if parts[0] == "task" and isinstance(table.get(part), str):
-            table[part] = {"name": table[part]}
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise LabError(f"--set {override}: '{part}' is no table in this study")
+        table = _entered(table, part, override)
+    if not isinstance(table, dict):
+        raise LabError(f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value")
     table[parts[-1]] = value
+
+
+def _path(nested: Any) -> list[str]:
+    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`: TOML's own reading of a dotted key."""
+    out = []
+    while isinstance(nested, dict):
+        ((key, nested),) = nested.items()
+        out.append(key)
+    return out
+
+
+def _entered(table: Any, part: str, override: str) -> Any:
+    """The table (or list of named tables) called `part` inside `table`; made where there is none."""
+    if isinstance(table, list):
+        named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
+        if part not in named:
+            known = [name for name in named if isinstance(name, str)]
+            raise LabError(f"--set {override}: no '{part}'{nearest(part, known)} there; it has {', '.join(known)}")
+        return named[part]
+    if part == "task" and isinstance(table.get(part), str):
+        table[part] = _task(table[part])
+    inner = table.setdefault(part, {})
+    if not isinstance(inner, dict | list):
+        raise LabError(f"--set {override}: '{part}' is no table in this study")
+    return inner
+
+
+def _unknown_arms(wanted: Sequence[str], tables: Mapping[str, Any]) -> list[str]:
+    if not wanted:
+        return ["--arms: names no arm"]
+    has = f"this study has {', '.join(tables)}"
+    return [f"--arms: no arm '{name}'{nearest(name, tables)}; {has}" for name in wanted if name not in tables]
 
 
 def _split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -134,12 +173,10 @@ def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: lis
     if not isinstance(shared, dict):
         problems.append("objective: must be a table; an arm names its preset with objective = '...'")
         shared = {}
-    for key in shared:
-        if key != "preset" and key not in OBJECTIVE_KEYS:
-            problems.append(f"objective.{key}: unknown key{nearest(key, OBJECTIVE_KEYS)}")
     # The shared part alone first, so that its mistakes are told once and not once per arm.
-    _validated(Settings, {**base, "objective": _objective(shared, {}, "objective", problems)}, "", problems)
-    told = tuple(problems)
+    before = len(problems)
+    _validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
+    told = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
     for name, table in tables.items():
         own: list[str] = []
@@ -154,8 +191,8 @@ def _arm(
     name: str, table: dict[str, Any], base: dict[str, Any], shared: dict[str, Any], problems: list[str]
 ) -> Arm | None:
     where = f"arm.{name}"
-    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        problems.append(f"{where}: an arm's name is made of letters, digits, '-', '_' and '.'")
+    if not re.fullmatch(NAME, name):
+        problems.append(f"{where}: {NAMED}")
         return None
     if not table:
         problems.append(f"{where}: this table changes nothing; say what the arm does, e.g. objective = 'gspo'")
@@ -172,8 +209,10 @@ def _arm(
         elif key in BASE_KEYS or key in STUDY_KEYS:
             problems.append(f"{where}.{key}: arms cannot differ in '{key}'; it belongs to the whole study")
         else:
-            problems.append(f"{where}.{key}: unknown key{nearest(key, known)}")
-    merged["objective"] = _objective(shared, own, where, problems)
+            hint = nearest(key, known) if key != "preset" else " (an arm names its preset with objective = '...')"
+            problems.append(f"{where}.{key}: unknown key{hint}")
+    # A preset that only the shared part names was told of there.
+    merged["objective"] = _objective(shared, own, f"{where}.objective", problems if "preset" in own else [])
     settings = _validated(Settings, merged, where, problems)
     if settings is None:
         return None
@@ -189,11 +228,13 @@ def _arm(
 
 
 def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, problems: list[str]) -> dict[str, Any]:
+    """Every key of the objective: the preset's values, over them what `shared` says, over that what `own` says."""
     preset = own.get("preset", shared.get("preset", "grpo"))
-    if preset not in PRESETS:
-        problems.append(
-            f"{where}: unknown objective '{preset}'{nearest(str(preset), PRESETS)}; known: {', '.join(PRESETS)}"
-        )
+    if not isinstance(preset, str):
+        problems.append(f"{where}: must be a preset's name, one of {', '.join(PRESETS)}; an arm's own keys stand flat")
+        preset = "grpo"
+    elif preset not in PRESETS:
+        problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
     return {
         "preset": preset,
@@ -222,9 +263,8 @@ def _validated(model: type[Table], data: Any, where: str, problems: list[str]) -
     except ValidationError as error:
         for item in error.errors():
             parts = [str(part) for part in item["loc"]]
-            if where.startswith("arm.") and parts[0] == "objective":
-                parts = parts[1:]  # an arm writes the objective's keys flat
-            path = ".".join([where, *parts] if where else parts)
+            flat = where.startswith("arm.") and parts[0] == "objective"  # an arm writes the objective's keys flat
+            path = ".".join(filter(None, [where, *parts[flat:]]))
             if item["type"] == "extra_forbidden":
                 problems.append(f"{path}: unknown key{nearest(parts[-1], _keys(parts[:-1], model))}")
             elif item["type"] == "missing":

@@ -1,9 +1,9 @@
 """What no single key can say: settings that only together make no sense, each as one line with the way out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import combinations
-from typing import Any
 
+from gspo_lab.registry import nearest
 from gspo_lab.study.schema import Settings, VerdictTable
 from gspo_lab.study.study import Arm, flat
 
@@ -19,20 +19,45 @@ RATIO_KEYS = (
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
 
-def broken_rules(arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable) -> list[str]:
-    """One line per broken rule of a study whose single values are all valid."""
-    out: list[str] = []
-    for arm in arms.values():
-        out += [f"arm.{arm.name}: {line}" for line in _within(arm.settings) if f"{line}" not in " ".join(out)]
-    out += _between(arms)
+ROLLOUT = "rollout"
+"""The benchmark name under which training answers are recorded."""
+
+
+def broken_rules(arms: Mapping[str, Arm], verdict: VerdictTable, declared: Collection[str]) -> list[str]:
+    """One line per broken rule of a study whose single values are all valid.
+
+    `arms` are those to be run, `declared` the names of all that the file has: the baseline may be among the latter.
+    """
+    out = _inside(arms) + _between(arms)
     names = [bench.name for bench in next(iter(arms.values())).settings.bench] if arms else []
     for name in sorted({name for name in names if names.count(name) > 1}):
         out.append(f"bench: two benchmarks are named '{name}'")
+    if ROLLOUT in names:
+        out.append(f"bench: '{ROLLOUT}' is what training answers are recorded under; give the benchmark another name")
     if verdict.primary is not None and verdict.primary not in names:
-        out.append(f"verdict.primary: no benchmark '{verdict.primary}'; this study has {', '.join(names) or 'none'}")
-    if verdict.baseline is not None and verdict.baseline not in arms:
-        out.append(f"verdict.baseline: no arm '{verdict.baseline}'; this study has {', '.join(arms)}")
+        out.append(
+            f"verdict.primary: no benchmark '{verdict.primary}'{nearest(verdict.primary, names)}; this study has "
+            f"{', '.join(names) or 'none'}"
+        )
+    if verdict.baseline is not None and verdict.baseline not in declared:
+        out.append(
+            f"verdict.baseline: no arm '{verdict.baseline}'{nearest(verdict.baseline, declared)}; this study has "
+            f"{', '.join(declared)}"
+        )
     return out
+
+
+def _inside(arms: Mapping[str, Arm]) -> list[str]:
+    """What is wrong within single arms; what is wrong in all of them is told once, as the study's."""
+    found: dict[str, list[str]] = {}
+    for arm in arms.values():
+        for line in _within(arm.settings):
+            found.setdefault(line, []).append(arm.name)
+    return [
+        told
+        for line, names in found.items()
+        for told in ([line] if len(names) == len(arms) else [f"arm.{name}: {line}" for name in names])
+    ]
 
 
 def _within(settings: Settings) -> list[str]:
@@ -50,6 +75,11 @@ def _within(settings: Settings) -> list[str]:
         )
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
         out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
+    if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
+        out.append(
+            "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
+            "ratios 1 and leaves nothing to calibrate"
+        )
     return out
 
 
@@ -57,21 +87,28 @@ def _between(arms: Mapping[str, Arm]) -> list[str]:
     out = []
     resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in arms.items()}
     for a, b in combinations(arms, 2):
-        different = [key for key in resolved[a] if resolved[a][key] != resolved[b].get(key)]
-        if not [key for key in different if key != "objective.preset"]:
+        # A preset's name alone changes nothing; its values stand beside it.
+        keys = [key for key in resolved[a] if key != "objective.preset"]
+        different = [key for key in keys if resolved[a][key] != resolved[b].get(key)]
+        why = {key: _idle(key, arms[a].settings, arms[b].settings) for key in different}
+        if not different:
             out.append(f"arm.{b}: changes nothing that arm.{a} does not have too; the two would be the same run twice")
-        elif not [key for key in different if not _idle(key, arms[a].settings, arms[b].settings, resolved[b][key])]:
-            out.append(
-                f"arm.{a} and arm.{b} differ only in {', '.join(different)}, which does nothing with "
-                "update.minibatches = 1 and epochs = 1: every ratio is 1, the two are identical; use minibatches >= 2"
-            )
+        elif all(why.values()):
+            reasons = "; ".join(dict.fromkeys(reason for reason in why.values() if reason))
+            out.append(f"arm.{a} and arm.{b} differ only in {', '.join(different)}, and would be identical: {reasons}")
     return out
 
 
-def _idle(key: str, a: Settings, b: Settings, _value: Any) -> bool:
-    """Whether a difference in `key` cannot make two arms differ: one on-policy update, so all ratios are 1."""
-    one = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
-    if not one:
-        return False
-    old_policy_only = {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
-    return key in RATIO_KEYS or (key == "routing_replay" and old_policy_only)
+def _idle(key: str, a: Settings, b: Settings) -> str | None:
+    """Why a difference in `key` cannot make two arms differ; None where it can."""
+    both = (a.objective, b.objective)
+    if key == "objective.clip_target" and all(one.clip == "fixed" for one in both):
+        return "clip_target does nothing with clip = 'fixed'"
+    if key == "objective.aggregation_constant" and all(one.aggregation != "constant" for one in both):
+        return "aggregation_constant does nothing without aggregation = 'constant'"
+    # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
+    once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
+    replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
+    if once and (key in RATIO_KEYS or replays_itself):
+        return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
+    return None

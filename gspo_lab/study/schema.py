@@ -6,7 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Level
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""What may be a folder's name: those that begin with another character are kept for the lab's own."""
+
+Name = Annotated[str, Field(pattern=NAME)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Dtype = Literal["float32", "bfloat16"]
 Replay = Literal["none", "old-policy", "rollout"]
@@ -15,7 +18,7 @@ Replay = Literal["none", "old-policy", "rollout"]
 class Table(BaseModel):
     """A TOML table: unknown keys are errors, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TaskTable(BaseModel):

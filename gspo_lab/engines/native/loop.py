@@ -117,14 +117,16 @@ class Loop:
 
         detail = settings.record.detail_every
         records: list[Record] = []
+        seconds_record = 0.0
         for index in range(settings.update.minibatches * settings.update.epochs):
             fresh = index == 0 and self._first_is_fresh
             minibatch = Minibatch(step, index, minibatches[index % len(minibatches)], fresh)
-            record, seconds = parts.updater.update(
+            updated = parts.updater.update(
                 experience, minibatch, detail=step % detail == 0, token_detail=settings.record.token_detail
             )
-            records.append(record)
-            seconds_replay += seconds
+            records.append(updated.record)
+            seconds_replay += updated.seconds_replay
+            seconds_record += updated.seconds_record
         parts.refresh_sampler()
         clock.lap("update")
 
@@ -132,7 +134,7 @@ class Loop:
         records.append(self._step_record(step, rollouts, grades, reward_PG, experience, clock, seconds_replay))
         records += self._training_answers(step, asked, rollouts, grades, adv_N.tolist())
         self.sink.write(records)
-        self.totals.seconds_record = clock.since_lap()
+        self.totals.seconds_record = seconds_record + clock.since_lap()
 
     def _sample(self, step: int, problems: Sequence[Problem]) -> list[Rollout]:
         requests = [

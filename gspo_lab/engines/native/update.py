@@ -30,6 +30,15 @@ class Minibatch:
     """The current policy is still the old one, and nobody has evaluated it on these rows: this forward pass does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """An update's record, and the seconds in it that routing replay and the measuring for the record took."""
+
+    record: UpdateRecord
+    seconds_replay: float
+    seconds_record: float
+
+
 class Updater:
     """The optimizer, its learning rate and the objective of one run."""
 
@@ -61,10 +70,8 @@ class Updater:
             self._parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, foreach=True
         )
 
-    def update(
-        self, experience: Experience, minibatch: Minibatch, *, detail: bool, token_detail: bool
-    ) -> tuple[UpdateRecord, float]:
-        """Train on one mini-batch. Returns its record and the seconds that routing replay took."""
+    def update(self, experience: Experience, minibatch: Minibatch, *, detail: bool, token_detail: bool) -> Updated:
+        """Train on one mini-batch and measure it."""
         started = time.perf_counter()
         rows = minibatch.rows
         mask_MT = experience.mask_NT[rows]
@@ -129,7 +136,7 @@ class Updater:
             seconds=seconds,
             **fields,
         )
-        return record, seconds_replay
+        return Updated(record, seconds_replay, time.perf_counter() - started - seconds)
 
     def _batch(self, experience: Experience, part: Part, mask_MT: Tensor) -> Batch:
         rows, length = part.rows, part.length
