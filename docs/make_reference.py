@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
-from gspo_lab.study.schema import ARM_KEYS, BenchTable, ObjectiveTable, Settings, VerdictTable
+from gspo_lab.study.schema import ARM_KEYS, BenchTable, ClaimTable, ObjectiveTable, Settings, VerdictTable
 
 HERE = Path(__file__).parent
 
@@ -132,7 +132,8 @@ def studies_markdown() -> str:
         else:
             top.append(_row(name, entry))
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
-    parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, _model_section("[verdict]", VerdictTable)]
+    last = (_model_section("[verdict]", VerdictTable), _model_section("[[claim]]", ClaimTable))
+    parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, *last]
     return "\n".join(parts)
 
 
@@ -187,6 +188,8 @@ def _type(annotation: Any) -> str:
         return "one of " + ", ".join(_value(arg) for arg in args)
     if origin in (Union, types.UnionType):
         return " or ".join(_type(arg) for arg in args if arg is not types.NoneType)
+    if origin is dict:
+        return f"table of {_type(args[1])}"
     if origin is list:
         return f"list of {_type(args[0])}"
     if _table_of(annotation) is not None:

@@ -15,11 +15,13 @@ def check(
     arms: Arms = None,
     json: Json = False,
 ) -> None:
-    """Validate a study without running it, and show what its arms resolve to. Exit code 2 with every mistake named."""
+    """Validate a study, its tasks and its models without running it, and show what its arms resolve to."""
     from gspo_lab.cli.output import print_json
+    from gspo_lab.conduct.prepare import check as check_models_and_tasks
     from gspo_lab.study import flat, load_study
 
     study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
+    check_models_and_tasks(study)
     if json:
         print_json(study.resolved())
         return

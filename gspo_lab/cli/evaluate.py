@@ -1,8 +1,10 @@
+import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 from gspo_lab.errors import LabError
 
 EXAMPLES = (
@@ -27,35 +29,35 @@ def evaluate(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from gspo_lab.cli.output import print_json, print_table
-    from gspo_lab.evaluation.checkpoints import checkpoints, evaluate_checkpoint, evaluation_name
+    from gspo_lab.registry import nearest
     from gspo_lab.store import ingest
     from gspo_lab.study import BenchTable, Run
     from gspo_lab.study.schema import TaskTable
     from gspo_lab.tasks import build_task
 
     with evidence_of(runs) as evidence:
-        studies = evidence.studies()
-        wanted = run.partition("/")[0] if run else study or (studies[-1] if studies else None)
-        if wanted is None:
-            raise LabError(f"{runs} holds no study yet: gspo-lab run studies/quickstart.toml")
-        frame = evidence.runs(wanted)
-    ids = [run_id for run_id in frame["run_id"] if run in (None, run_id)]
+        wanted = study_named(evidence, run.partition("/")[0] if run else study, runs)
+        known = list(evidence.runs(wanted)["run_id"])
+    ids = [run_id for run_id in known if run in (None, run_id)]
     if not ids:
-        raise LabError(f"no run '{run}'; {wanted} has {', '.join(frame['run_id'])}")
+        what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
+        raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
+    from gspo_lab.evaluation.checkpoints import checkpoints, evaluate_checkpoint, evaluation_name
+
     every = [point for run_id in ids for point in checkpoints(runs / run_id)]
     first: Run = every[0].run
     # The study's own task keeps its options; another task is asked as it comes.
     own = first.settings.task.name == bench
+    asked = first.settings.task if own else TaskTable(name=bench)
+    problems = len(build_task(asked.name, asked.options, Path(first.base)).problems("held-out")[:limit])
     table = BenchTable(
-        name=bench,
+        name=re.sub(r"[^A-Za-z0-9._-]+", "-", bench),  # a task of one's own is called "file.py:grade"
         task=None if own else TaskTable(name=bench),
         problems=limit,
         samples=samples,
         temperature=temperature,
         max_tokens=max_tokens,
     )
-    asked = first.settings.task if own else TaskTable(name=bench)
-    problems = len(build_task(asked.name, asked.options).problems("held-out")[:limit])
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         line = bar.add_task(f"{bench} of {wanted}", total=problems * samples * len(every))

@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Runs
+from gspo_lab.cli.options import RUNS, Runs, evidence_of, study_named
 
 EXAMPLES = "Examples:  gspo-lab export quickstart   |   gspo-lab export moe_stability --format parquet --to data/"
 
@@ -18,5 +18,7 @@ def export(
     from gspo_lab.store import DATABASE
     from gspo_lab.store import export as export_tables
 
+    with evidence_of(runs) as evidence:
+        study_named(evidence, study, runs)
     for path in export_tables(runs / DATABASE, study, to, format):
         typer.echo(str(path))

@@ -29,14 +29,40 @@ Name = Annotated[str | None, typer.Option(help="Store the study under this name 
 RUNS = Path("runs")
 
 
-def evidence_of(runs: Path) -> "Evidence":
-    """The database under `runs`, brought up to date with its run folders; LabError where there is none to bring."""
-    from gspo_lab.store import DATABASE, Evidence, ingest
+NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
+
+
+def bring_up_to_date(runs: Path) -> Path | None:
+    """The database under `runs`, with all that the run folders hold; None, and nothing written, where no study is."""
+    from gspo_lab.store import DATABASE, ingest
 
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
+    database = runs / DATABASE
+    if not database.exists() and not any(runs.glob("*/study.json")):
+        return None
     ingest(runs)
-    return Evidence.open(runs / DATABASE)
+    return database
+
+
+def evidence_of(runs: Path) -> "Evidence":
+    """The evidence under `runs`; LabError where no study was run."""
+    from gspo_lab.store import Evidence
+
+    database = bring_up_to_date(runs)
+    if database is None:
+        raise LabError(f"{runs} {NO_STUDY}")
+    return Evidence.open(database)
+
+
+def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
+    """The study `name`, or the latest if none is named; LabError where there is none."""
+    studies = evidence.studies()
+    if name is None and not studies:
+        raise LabError(f"{runs} {NO_STUDY}")
+    wanted = studies[-1] if name is None else name
+    evidence.study(wanted)
+    return wanted
 
 
 def seed_list(text: str | None) -> list[int] | None:

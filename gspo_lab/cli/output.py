@@ -14,7 +14,7 @@ def print_json(data: Any) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | None = None) -> None:
-    """A table of rows with equal keys; numbers to the right, None as a dash."""
+    """A table of the rows, a column for every key that any of them has; numbers to the right, None as a dash."""
     if not rows:
         typer.echo(empty)
         return
@@ -22,10 +22,11 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for key, value in rows[0].items():
-        table.add_column(key, justify="right" if isinstance(value, int | float) else "left", overflow="fold")
+    for key in dict.fromkeys(key for row in rows for key in row):
+        numbers = any(isinstance(row.get(key), int | float) for row in rows)
+        table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
+        table.add_row(*(_cell(row.get(str(column.header))) for column in table.columns))
     Console().print(table)
 
 

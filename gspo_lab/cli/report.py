@@ -3,7 +3,7 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 
 EXAMPLES = "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/"
 
@@ -21,7 +21,8 @@ def report(
     from gspo_lab.report import render, write
 
     with evidence_of(runs) as evidence:
-        rendered = render(evidence, studies or evidence.studies()[-1:])
+        named: list[str | None] = [*studies] if studies else [None]
+        rendered = render(evidence, [study_named(evidence, name, runs) for name in named])
         page = write(rendered, to)[0]
     typer.echo(rendered.json if json else str(page), nl=not json)
     if open_page:

@@ -30,11 +30,13 @@ def run(
 
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
+    from gspo_lab.conduct.prepare import check
     from gspo_lab.study import load_study
 
     study = load_study(
         study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
     )
+    check(study)  # before the first folder is made
     if dry_run:
         planned = plan(study, runs, jobs=jobs)
         if json:

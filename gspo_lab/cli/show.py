@@ -2,7 +2,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 
 EXAMPLES = "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json"
 
@@ -17,33 +17,40 @@ def show(
     from gspo_lab.errors import LabError
     from gspo_lab.registry import nearest
 
+    named, _, rest = (name or "").partition("/")
     with evidence_of(runs) as evidence:
-        studies = evidence.studies()
-        if not studies:
-            raise LabError(f"{runs} holds no study yet: gspo-lab run studies/quickstart.toml")
-        study, _, rest = (name or studies[-1]).partition("/")
+        study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study)
-        if rest:
-            found = [row for row in rows if row["run_id"] == name]
-            if not found:
-                known = [str(row["run_id"]) for row in rows]
-                raise LabError(f"no run '{name}'{nearest(str(name), known)}; {study} has {', '.join(known)}")
-            rows = found
+    if rest:
+        known = [str(row["run_id"]) for row in rows]
+        rows = [row for row in rows if row["run_id"] == name]
+        if not rows:
+            raise LabError(f"no run '{name}'{nearest(str(name), known)}; {study} has {', '.join(known) or 'none'}")
     if json:
         print_json(rows)
     elif rest:
         for key, value in rows[0].items():
-            typer.echo(f"{key}: {value}")
+            typer.echo(f"{key}: {'–' if value is None else value}")
     else:
-        wide = ("settings", "facts")
-        print_table([{k: v for k, v in row.items() if k not in wide} for row in rows], empty="no runs")
+        print_table([_line(row) for row in rows], empty=f"{study} has no runs")
+
+
+def _line(row: dict[str, Any]) -> dict[str, Any]:
+    step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
+    line = {"run": row["run_id"], "state": row["state"], "step": step, "reward": row["reward"], **row["scores"]}
+    return line | ({"message": row["message"]} if row["message"] else {})
+
+
+def _known(value: int | None) -> str:
+    return "–" if value is None else str(value)
 
 
 def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
     """One row per run: where it stands, its last step's reward and the scores of its last evaluation."""
     import json
 
-    frame = evidence.runs(study)
+    frame = evidence.runs(study).astype(object)
+    frame = frame.where(frame.notna(), None)
     last = evidence.steps(study, ["reward_mean"]).groupby("run_id").tail(1).set_index("run_id")["reward_mean"]
     scores = evidence.scores(study).sort_values("step").groupby(["run_id", "bench"]).tail(1)
     out = []
@@ -54,10 +61,11 @@ def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
             {
                 "run_id": run_id,
                 "state": row["state"],
-                "step": f"{row['steps_done']}/{row['steps_planned']}",
+                "steps_done": None if row["steps_done"] is None else int(row["steps_done"]),
+                "steps_planned": None if row["steps_planned"] is None else int(row["steps_planned"]),
                 "reward": float(last[run_id]) if run_id in last.index else None,
-                **{bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
-                "message": row["message"] or "",
+                "scores": {bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
+                "message": row["message"],
                 "settings": json.loads(row["settings"] or "null"),
                 "facts": json.loads(row["facts"] or "null"),
             }

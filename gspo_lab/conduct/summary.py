@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from gspo_lab.conduct.crew import Ending
+from gspo_lab.matching import certificate
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
@@ -88,6 +89,8 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
     failures = tuple(ending.line for ending in endings if ending.state != "finished")
     with Evidence.open(database) as evidence:
         arms = arm_results(evidence, study)
+        matched = certificate(evidence, study.name) if study.name in evidence.studies() else None
+    withheld = matched.against(baseline_arm(study)) if matched is not None else {}
     complete = all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state == "failed"}
     if interrupted:
@@ -96,13 +99,18 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
         code = REFUSED if failed == {REFUSED} else 1
     else:
         code = 0 if complete else 1
-    return Outcome(study.name, primary_bench(study), arms, failures, summary(arms, study), code)
+    return Outcome(study.name, primary_bench(study), arms, failures, summary(arms, study, withheld), code)
 
 
 def primary_bench(study: Study) -> str | None:
     """The benchmark whose score decides: the verdict's, or else the first."""
     benches = next(iter(study.arms.values())).settings.bench
     return study.verdict.primary or (benches[0].name if benches else None)
+
+
+def baseline_arm(study: Study) -> str:
+    """The arm that others are compared with: the verdict's, or else the first."""
+    return study.verdict.baseline or next(iter(study.arms))
 
 
 def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
@@ -153,7 +161,7 @@ def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequ
     primary = primary_bench(study)
     if primary is None:
         return "no benchmark, so no score to compare"
-    baseline = study.verdict.baseline or next(iter(study.arms))
+    baseline = baseline_arm(study)
     base = next((arm for arm in arms if arm.arm == baseline), None)
     if base is None or len(arms) < 2:
         return f"{primary}: " + ", ".join(f"{arm.arm} {_shown(arm.score, '.3f')}" for arm in arms)

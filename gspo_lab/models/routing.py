@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
+import numpy as np
 import torch
 
 from gspo_lab.errors import LabError
@@ -249,9 +250,13 @@ def expert_change(
     if old_BSLK.shape != new_BSLK.shape:
         raise LabError(f"cannot compare the routes {list(old_BSLK.shape)} with {list(new_BSLK.shape)}: shapes differ")
     mask_BS = _some_token(mask_BS, old_BSLK)
-    shared_NL = _shared_NL(old_BSLK[mask_BS], new_BSLK[mask_BS])
+    # In numpy: a handful of small operations at every update, each of which costs torch several times as much.
+    old_NLK, new_NLK = old_BSLK[mask_BS].cpu().numpy(), new_BSLK[mask_BS].cpu().numpy()
     top_k = old_BSLK.shape[-1]
-    return 1 - shared_NL.float().mean(0) / top_k, (shared_NL < top_k).any(-1).float().mean()
+    pairs = ((i, j) for i in range(top_k) for j in range(top_k))
+    shared_NL = sum((old_NLK[..., i] == new_NLK[..., j]).astype(np.int64) for i, j in pairs)
+    per_layer_L = 1 - shared_NL.mean(axis=0) / top_k
+    return torch.from_numpy(per_layer_L).float(), torch.tensor((shared_NL < top_k).any(axis=-1).mean()).float()
 
 
 def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> float:
@@ -260,15 +265,14 @@ def load_cv(natural_BSLK: torch.Tensor, mask_BS: torch.Tensor, experts: int) -> 
     0 is a perfect balance; sqrt(E / K - 1) is every token on the same K experts. LabError where the mask marks no
     token or a masked token names an expert that does not exist.
     """
-    natural_NLK = natural_BSLK[_some_token(mask_BS, natural_BSLK)].long()
-    low, high = (int(bound) for bound in torch.aminmax(natural_NLK))
+    natural_NLK = natural_BSLK[_some_token(mask_BS, natural_BSLK)].cpu().numpy().astype(np.int64)
+    low, high = int(natural_NLK.min()), int(natural_NLK.max())
     if low < 0 or high >= experts:
         raise LabError(f"the routes name expert {low if low < 0 else high}; the model has experts 0 to {experts - 1}")
     layers = natural_NLK.shape[1]
-    offset_L1 = experts * torch.arange(layers, device=natural_NLK.device)[:, None]
-    tokens_LE = torch.bincount((natural_NLK + offset_L1).flatten(), minlength=layers * experts).view(layers, experts)
-    tokens_LE = tokens_LE.double()
-    return float((tokens_LE.std(-1, correction=0) / tokens_LE.mean(-1)).mean())
+    numbered_NLK = natural_NLK + experts * np.arange(layers)[:, None]
+    tokens_LE = np.bincount(numbered_NLK.ravel(), minlength=layers * experts).reshape(layers, experts)
+    return float((tokens_LE.std(axis=-1) / tokens_LE.mean(axis=-1)).mean())
 
 
 def _some_token(mask_BS: torch.Tensor, routes_BSLK: torch.Tensor) -> torch.Tensor:

@@ -113,9 +113,13 @@ def response_detail(
 
 def _band_counts(low_N: "Floats", high_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:
     # The two sides bind apart from each other, so 5 + 5 counts give every cell of the 5 x 5 grid of ranges.
+    import numpy as np
+
+    below = np.array([1 - scale * band[0] for scale in BAND_SCALES], dtype=low_N.dtype)
+    above = np.array([1 + scale * band[1] for scale in BAND_SCALES], dtype=high_N.dtype)
     return {
-        "low": [int((low_N < 1 - scale * band[0]).sum()) for scale in BAND_SCALES],
-        "high": [int((high_N > 1 + scale * band[1]).sum()) for scale in BAND_SCALES],
+        "low": np.searchsorted(np.sort(low_N), below, side="left").tolist(),
+        "high": (len(high_N) - np.searchsorted(np.sort(high_N), above, side="right")).tolist(),
     }
 
 

@@ -92,7 +92,7 @@ class Evidence:
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
     def starts(self, study: str) -> "DataFrame":
-        """run_id, arm, seed, step and facts (JSON text) of every worker that took a run up, in the order of starting."""
+        """run_id, arm, seed, step and facts (JSON text) of each worker that took a run up, in their order."""
         self.study(study)
         query = (
             "SELECT run_id, arm, seed, step, facts FROM chosen JOIN statuses USING (run_id) "
@@ -100,14 +100,16 @@ class Evidence:
         )
         return self._frame(query, study)
 
-    def steps(self, study: str, metrics: Sequence[str], *, run: str | None = None) -> "DataFrame":
-        """run_id, arm, seed, step and the metrics of each rollout batch, of one run or of all."""
-        return self._records(study, "steps", ["step"], metrics, {"run_id": run})
+    def steps(
+        self, study: str, metrics: Sequence[str], *, run: str | None = None, step: int | None = None
+    ) -> "DataFrame":
+        """run_id, arm, seed, step and the metrics of each rollout batch, of one run or step or of all."""
+        return self._records(study, "steps", ["step"], metrics, {"run_id": run, "step": step})
 
     def updates(
         self, study: str, metrics: Sequence[str], *, run: str | None = None, minibatch: int | None = None
     ) -> "DataFrame":
-        """run_id, arm, seed, step, minibatch and the metrics of each optimizer update, of one run or mini-batch or all."""
+        """run_id, arm, seed, step, minibatch and the metrics of each update, of one run or mini-batch or of all."""
         return self._records(study, "updates", ["step", "minibatch"], metrics, {"run_id": run, "minibatch": minibatch})
 
     def scores(self, study: str, evaluation: str | None = "") -> "DataFrame":
@@ -160,7 +162,7 @@ class Evidence:
         return _with_numbers(frame, [name for name in columns if ANSWERS.column(name).type != "TEXT"])
 
     def asked(self, run: str) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
-        """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, in the order of asking."""
+        """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, as they were asked."""
         names = "bench, step, problem, sample, prompt, reference, grader, text"
         return self._rows(f"SELECT {names} FROM answers WHERE run_id = ? AND evaluation = '' ORDER BY rowid", (run,))
 

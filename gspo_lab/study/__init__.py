@@ -1,7 +1,18 @@
 """The study room: from a TOML file to resolved runs. Imports no torch, numpy or pandas."""
 
 from gspo_lab.study.load import load_study
-from gspo_lab.study.schema import BenchTable, Settings, VerdictTable
+from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
 from gspo_lab.study.study import Arm, Run, Study, digest, flat
 
-__all__ = ["Arm", "BenchTable", "Run", "Settings", "Study", "VerdictTable", "digest", "flat", "load_study"]
+__all__ = [
+    "Arm",
+    "BenchTable",
+    "ClaimTable",
+    "Run",
+    "Settings",
+    "Study",
+    "VerdictTable",
+    "digest",
+    "flat",
+    "load_study",
+]

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
+from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.rules import broken_rules
-from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, Settings, Table, VerdictTable
+from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
 from gspo_lab.study.study import Arm, Study
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
@@ -43,6 +44,7 @@ def load_study(
     study_arms = _arms(base, tables, problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
+    claims = _claims(raw.get("claim", []), problems)
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
@@ -54,6 +56,7 @@ def load_study(
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
         problems += broken_rules(study_arms, verdict, tables)
+        problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])
     if problems:
         raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))
     return Study(
@@ -64,6 +67,7 @@ def load_study(
         seeds=declared_seeds,
         verdict=verdict,
         overrides=tuple(overrides),
+        claims=claims,
         comment=_opening_comment(path),
     )
 
@@ -80,7 +84,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
-    """`update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (by the entry's name)."""
+    """`update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an entry's name)."""
     key, _, text = override.partition("=")
     try:
         parts = _path(tomllib.loads(f"{key} = 0"))
@@ -255,6 +259,14 @@ def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
     if len(set(out)) != len(out):
         problems.append(f"seeds: {list(out)} holds a seed twice; a seed counts once")
     return out
+
+
+def _claims(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        problems.append("claim: a list of tables, each headed [[claim]]")
+        return ()
+    found = [_validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
+    return tuple(claim for claim in found if claim is not None)
 
 
 def _validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:

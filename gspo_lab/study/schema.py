@@ -13,6 +13,15 @@ Name = Annotated[str, Field(pattern=NAME)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Dtype = Literal["float32", "bfloat16"]
 Replay = Literal["none", "old-policy", "rollout"]
+Statistic = Literal[
+    "mean over updates",
+    "mean over updates with minibatch >= 1",
+    "mean over steps",
+    "mean over the last fifth",
+    "area under the curve",
+    "largest",
+    "mean over the last evaluations",
+]
 
 
 class Table(BaseModel):
@@ -142,6 +151,29 @@ class VerdictTable(Table):
     baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
 
 
+class ClaimTable(Table):
+    """A statement that the evidence shall support or contradict: built-in by its name, or written in place.
+
+    In place: `metric` and `statistic` make one number of each run, `comparison` relates two arms seed by seed (`of` to
+    `against`), and one of `above`, `below` and `inside` says where the result is expected.
+    """
+
+    name: Name = Field(description="a built-in claim (`gspo-lab claims` lists them), or a new name for one in place")
+    arms: dict[str, str] | None = Field(
+        None, description='role = arm, e.g. `{grpo = "a"}`, in place `of` and `against`; unset: found by their settings'
+    )
+    metric: str | None = Field(None, description="in place: a metric of steps or updates, or a benchmark's name")
+    statistic: Statistic | None = Field(None, description="in place: what becomes of the metric in one run")
+    comparison: Literal["difference", "ratio"] | None = Field(
+        None, description="in place: `of` - `against`, or `of` / `against`"
+    )
+    above: float | None = Field(None, description="in place: expected above this")
+    below: float | None = Field(None, description="in place: expected below this")
+    inside: list[float] | None = Field(
+        None, min_length=2, max_length=2, description="in place: expected between these two"
+    )
+
+
 class Settings(Table):
     """Everything that determines one run, but its seed."""
 
@@ -164,5 +196,5 @@ class Settings(Table):
 ARM_KEYS = ("model", "routing_replay", "rollout", "update")
 """What an arm may vary beside the objective's own keys."""
 
-STUDY_KEYS = ("question", "seeds", "verdict", "arm")
+STUDY_KEYS = ("question", "seeds", "verdict", "claim", "arm")
 """Top-level keys that belong to the study and to no single run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.objectives.presets import PRESETS, RULES
-from gspo_lab.study.schema import Settings, VerdictTable
+from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ class Study:
     seeds: tuple[int, ...]
     verdict: VerdictTable
     overrides: tuple[str, ...] = ()
+    claims: tuple[ClaimTable, ...] = ()
     comment: str = field(default="", compare=False)
 
     def runs(self) -> list[Run]:
@@ -99,6 +100,7 @@ class Study:
                 name: {"declared": list(arm.declared), "settings": arm.settings.model_dump(mode="json")}
                 for name, arm in self.arms.items()
             },
+            **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
         }
 
 

@@ -41,7 +41,7 @@ def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int 
     parts_.policy.microbatch_tokens = tokens
     updater._max_grad_norm = float("inf")
     minibatch = Minibatch(0, 0, torch.arange(len(experience.mask_NT)), fresh)
-    updater.update(experience, minibatch, detail=False, token_detail=False)
+    updater.update(experience, minibatch)
     model.load_state_dict(before)
     return caught["grad"]
 

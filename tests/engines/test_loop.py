@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lottery import MakeRun, Memory, train
+from safetensors.torch import load_file
 
 from gspo_lab.records import Record, is_time, to_dict
 
@@ -149,3 +150,12 @@ def test_a_failing_grader_trains_with_reward_0_and_is_counted(make_run: MakeRun,
     answer = memory.answers[0]
     assert answer.correct is None
     assert answer.error
+
+
+def test_bfloat16_training_moves_float32_weights(make_run: MakeRun, tmp_path: Path) -> None:
+    memory = train(make_run("gspo", "update.dtype=bfloat16"), tmp_path / "run")
+    assert all(update.nonfinite == 0 for update in memory.updates)
+    # The sampler stays in float32, so the trainer's coarser arithmetic shows as mismatch.
+    assert memory.steps[0].mismatch_abs_max > 1e-4
+    weights = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
+    assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}

@@ -125,7 +125,7 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
     facts = {"packages": {"torch": "2.13.0"}, "device": "a small CPU", "threads": 1, "parameters": 600000}
     records: list[Record] = [RunStatus(state="started", step=0, at=1000.0 + run.seed, facts=facts)]
     every = run.settings.bench[0].every if run.settings.bench else steps
-    records += evaluations(run, 0, 0.3 + shared, rng)
+    records += evaluations(run, 0, 0.3 + shared, np.random.default_rng(run.seed))  # matched arms start alike
     for step in range(steps):
         level = ceiling - (ceiling - 0.3) * math.exp(-3 * step / run.settings.steps)
         for minibatch in range(run.settings.update.minibatches):

@@ -10,6 +10,7 @@ import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, declare, make_lab, without
 
 from gspo_lab.errors import LabError
+from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, replace
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.page import plotly
@@ -294,15 +295,49 @@ def test_collapsed_runs_stay_and_are_named(tmp_path: Path) -> None:
     assert json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["pairs"] == 3
 
 
+def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
+    found = json.loads(report.json)["studies"]["moe"]["certificate"]
+    assert (found["ok"], len(found["pairs"]), found["reasons"]) == (True, 18, {})
+    assert found["states"]["benchmark items"] == {"equal": 18}
+    assert "Matched (18 pairs of runs, 22 checks" in report.html
+    assert '<section id="certificate">' in report.html
+
+
 def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
-    database = make_lab(tmp_path)
+    database = make_lab(tmp_path, change=exact_scores)
+    path = tmp_path / "runs" / "toy" / "gspo" / "s1" / "run.json"
+    specification = json.loads(path.read_text())
+    specification["settings"]["update"]["learning_rate"] = 0.5
+    path.write_text(json.dumps(specification))
+    ingest(tmp_path / "runs")
+    found = rendered(database, "toy")
+    data = json.loads(found.json)["studies"]["toy"]
+    assert data["answer"]["comparisons"]["gspo"]["word"] == "withheld"
+    assert "undeclared difference in settings: update.learning_rate (seed 1)" in found.html
+    assert "Matching: NOT matched" in found.markdown
+    assert data["certificate"]["reasons"] == {
+        "gspo": [
+            "undeclared difference in settings: update.learning_rate (seed 1)",
+            "undeclared difference in declaration: gspo: update.learning_rate (seed 1)",
+        ]
+    }
+    with Evidence.open(database) as evidence:
+        accept_mismatch(evidence, "toy", "the rate <b>was</b> mistyped")
+    again = rendered(database, "toy")
+    assert json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "better beyond margin"
+    assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
+
+
+def test_a_changed_declaration_withholds_the_verdict(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, change=exact_scores)
     home = tmp_path / "runs" / "toy"
     content = json.loads((home / "study.json").read_text())
     content["arms"]["gspo"]["settings"]["update"]["learning_rate"] = 0.5
     (home / "study.json").write_text(json.dumps(content))
     ingest(tmp_path / "runs")
     found = rendered(database, "toy")
-    assert "undeclared difference in update.learning_rate" in found.html
+    assert "undeclared difference in lock: study.json" in found.html
+    assert json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "withheld"
     assert json.loads(found.json)["studies"]["toy"]["settings"]["undeclared"] == ["update.learning_rate"]
 
 

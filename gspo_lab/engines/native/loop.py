@@ -115,26 +115,23 @@ class Loop:
             experience.ref_logp_NT = parts.reference.reference(experience)
         clock.lap("old_logprobs")
 
-        detail = settings.record.detail_every
-        records: list[Record] = []
-        seconds_record = 0.0
+        updates = []
         for index in range(settings.update.minibatches * settings.update.epochs):
-            fresh = index == 0 and self._first_is_fresh
+            fresh = index == 0 and self._needs_old_policy
             minibatch = Minibatch(step, index, minibatches[index % len(minibatches)], fresh)
-            updated = parts.updater.update(
-                experience, minibatch, detail=step % detail == 0, token_detail=settings.record.token_detail
-            )
-            records.append(updated.record)
-            seconds_replay += updated.seconds_replay
-            seconds_record += updated.seconds_record
+            updates.append(parts.updater.update(experience, minibatch))
         parts.refresh_sampler()
         clock.lap("update")
 
+        detail, tokens = step % settings.record.detail_every == 0, settings.record.token_detail
+        measure = parts.updater.measure
+        records: list[Record] = [measure(experience, one, detail=detail, token_detail=tokens) for one in updates]
+        seconds_replay += sum(one.seconds_replay for one in updates)
         self._count(rollouts, problems, clock)
         records.append(self._step_record(step, rollouts, grades, reward_PG, experience, clock, seconds_replay))
         records += self._training_answers(step, asked, rollouts, grades, adv_N.tolist())
         self.sink.write(records)
-        self.totals.seconds_record = seconds_record + clock.since_lap()
+        self.totals.seconds_record = clock.since_lap()
 
     def _sample(self, step: int, problems: Sequence[Problem]) -> list[Rollout]:
         requests = [
@@ -161,11 +158,6 @@ class Loop:
             assert routers is not None
             experience.rollout_routes_NSLK = pack_routes(rollouts, experience, routers.layers, routers.top_k)
         return experience
-
-    @property
-    def _first_is_fresh(self) -> bool:
-        """Whether mini-batch 0's own forward pass is the old policy's."""
-        return self._needs_old_policy
 
     @property
     def _needs_old_policy(self) -> bool:

@@ -1,7 +1,7 @@
 """The policy being trained: log-probs of responses, and what its routers chose. Shapes as in experience.py."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,10 @@ class Evaluated:
     natural_BSLK: Tensor | None
     router_entropy_BSL: Tensor | None
     seconds_replay: float
+
+    def without_graph(self) -> "Evaluated":
+        """The same without what the backward pass needs, to be kept."""
+        return replace(self, logp_BT=self.logp_BT.detach())
 
 
 class Policy:
@@ -100,14 +104,9 @@ def store(experience: Experience, part: Part, seen: Evaluated) -> None:
     experience.old_logp_NT[part.rows, : part.length] = seen.logp_BT.detach()
     if seen.entropy_BT is not None:
         experience.entropy_NT[part.rows, : part.length] = seen.entropy_BT
-    if seen.natural_BSLK is not None:
-        keep_routes(experience, part, seen.natural_BSLK)
-
-
-def keep_routes(experience: Experience, part: Part, natural_BSLK: Tensor) -> None:
-    """Write a part's routes into the batch's `natural_NSLK`."""
+    if seen.natural_BSLK is None:
+        return
     if experience.natural_NSLK is None:
-        shape = (*experience.input_mask_NS.shape, *natural_BSLK.shape[2:])
-        experience.natural_NSLK = natural_BSLK.new_zeros(shape)
-    of_part(experience.natural_NSLK, part)  # shape check: raises where the part does not fit
-    experience.natural_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]] = natural_BSLK
+        shape = (*experience.input_mask_NS.shape, *seen.natural_BSLK.shape[2:])
+        experience.natural_NSLK = seen.natural_BSLK.new_zeros(shape)
+    experience.natural_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]] = seen.natural_BSLK

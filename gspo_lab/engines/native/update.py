@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Part, of_part, parts
-from gspo_lab.engines.native.policy import Evaluated, Policy, keep_routes
+from gspo_lab.engines.native.policy import Evaluated, Policy, store
 from gspo_lab.models.routing import expert_change, load_cv
-from gspo_lab.objectives import Batch, ObjectiveSettings, ratio_measures, response_detail, surrogate
+from gspo_lab.objectives import Batch, ObjectiveSettings, Surrogate, ratio_measures, response_detail, surrogate
 from gspo_lab.records import UpdateRecord
 
 
@@ -32,11 +32,23 @@ class Minibatch:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """An update's record, and the seconds in it that routing replay and the measuring for the record took."""
+    """What an update did, kept until it is measured: l_t, what was clipped of the M rows, and the routes."""
 
-    record: UpdateRecord
-    seconds_replay: float
-    seconds_record: float
+    minibatch: Minibatch
+    log_ratio_MT: Tensor
+    clipped_MT: Tensor
+    evaluated: list[tuple[Part, Evaluated]]
+    loss: float
+    kl_sum: float
+    grad_norm: float
+    router_grad_norm: float | None
+    learning_rate: float
+    finite: bool
+    seconds: float
+
+    @property
+    def seconds_replay(self) -> float:
+        return sum(seen.seconds_replay for _, seen in self.evaluated)
 
 
 class Updater:
@@ -70,22 +82,21 @@ class Updater:
             self._parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, foreach=True
         )
 
-    def update(self, experience: Experience, minibatch: Minibatch, *, detail: bool, token_detail: bool) -> Updated:
-        """Train on one mini-batch and measure it."""
+    def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
+        """Train on one mini-batch."""
         started = time.perf_counter()
         rows = minibatch.rows
         mask_MT = experience.mask_NT[rows]
         log_ratio_MT = torch.zeros_like(experience.adv_NT[rows])
         clipped_MT = torch.zeros_like(mask_MT)
-        natural: list[tuple[Part, Evaluated]] = []
+        evaluated: list[tuple[Part, Evaluated]] = []
         loss = kl_sum = 0.0
-        seconds_replay = 0.0
         place_of_row = {row: place for place, row in enumerate(rows.tolist())}
         self.optimizer.zero_grad(set_to_none=True)
         for part in parts(experience, rows, self.policy.microbatch_tokens):
-            outcome: list[Any] = []
+            outcome: list[Surrogate] = []
 
-            def backward(logp_BT: Tensor, part: Part = part, outcome: list[Any] = outcome) -> None:
+            def backward(logp_BT: Tensor, part: Part = part, outcome: list[Surrogate] = outcome) -> None:
                 if minibatch.fresh:
                     experience.old_logp_NT[part.rows, : part.length] = logp_BT.detach()
                 out = surrogate(logp_BT, self._batch(experience, part, mask_MT), self.objective)
@@ -95,20 +106,17 @@ class Updater:
             seen = self.policy.evaluate(
                 part, replay_BSLK=self._routes(experience, part, minibatch), entropy=minibatch.fresh, backward=backward
             )
-            seconds_replay += seen.seconds_replay
+            if minibatch.fresh:
+                store(experience, part, seen)
             out = outcome[0]
-            if minibatch.fresh and seen.entropy_BT is not None:
-                experience.entropy_NT[part.rows, : part.length] = seen.entropy_BT
-            if minibatch.fresh and seen.natural_BSLK is not None:
-                keep_routes(experience, part, seen.natural_BSLK)
             places = torch.tensor([place_of_row[row] for row in part.rows.tolist()], device=rows.device)
             log_ratio_MT[places, : part.length] = out.log_ratio_BT
             clipped_MT[places, : part.length] = out.clipped_BT
             loss += float(out.loss.detach())
             kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
-            natural.append((part, seen))
+            evaluated.append((part, seen.without_graph()))
 
-        router_norm = self._router_norm()
+        router_grad_norm = self._router_grad_norm()
         rate = self._rate * min(1.0, (self.updates + 1) / max(self._warmup, 1))
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm, foreach=True))
         finite = math.isfinite(grad_norm) and math.isfinite(loss)
@@ -117,26 +125,42 @@ class Updater:
                 group["lr"] = rate
             self.optimizer.step()
         self.updates += 1
-        seconds = time.perf_counter() - started
-
-        adv_MT = experience.adv_NT[rows]
-        fields = ratio_measures(log_ratio_MT, mask_MT, adv_MT, self.objective, self._bands)
-        fields |= self._routing_fields(experience, minibatch, natural)
-        if detail:
-            fields["response_detail"] = response_detail(log_ratio_MT, mask_MT, adv_MT, clipped_MT, tokens=token_detail)
-        record = UpdateRecord(
-            step=minibatch.step,
-            minibatch=minibatch.index,
+        return Updated(
+            minibatch=minibatch,
+            log_ratio_MT=log_ratio_MT,
+            clipped_MT=clipped_MT,
+            evaluated=evaluated,
             loss=loss,
-            kl=kl_sum / fields["response_tokens"] if self.objective.kl_coef > 0 else None,
+            kl_sum=kl_sum,
             grad_norm=grad_norm,
-            router_grad_norm=router_norm,
+            router_grad_norm=router_grad_norm,
             learning_rate=rate,
-            nonfinite=int(not finite),
-            seconds=seconds,
+            finite=finite,
+            seconds=time.perf_counter() - started,
+        )
+
+    def measure(self, experience: Experience, done: Updated, *, detail: bool, token_detail: bool) -> UpdateRecord:
+        """The record of an update; apart from `update`, so that a step is measured in one go, in warm caches."""
+        rows = done.minibatch.rows
+        mask_MT, adv_MT = experience.mask_NT[rows], experience.adv_NT[rows]
+        fields = ratio_measures(done.log_ratio_MT, mask_MT, adv_MT, self.objective, self._bands)
+        fields |= self._routing_fields(experience, done.evaluated)
+        if detail:
+            fields["response_detail"] = response_detail(
+                done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT, tokens=token_detail
+            )
+        return UpdateRecord(
+            step=done.minibatch.step,
+            minibatch=done.minibatch.index,
+            loss=done.loss,
+            kl=done.kl_sum / fields["response_tokens"] if self.objective.kl_coef > 0 else None,
+            grad_norm=done.grad_norm,
+            router_grad_norm=done.router_grad_norm,
+            learning_rate=done.learning_rate,
+            nonfinite=int(not done.finite),
+            seconds=done.seconds,
             **fields,
         )
-        return Updated(record, seconds_replay, time.perf_counter() - started - seconds)
 
     def _batch(self, experience: Experience, part: Part, mask_MT: Tensor) -> Batch:
         rows, length = part.rows, part.length
@@ -164,21 +188,19 @@ class Updater:
             return of_part(experience.natural_NSLK, part)
         return None
 
-    def _router_norm(self) -> float | None:
+    def _router_grad_norm(self) -> float | None:
         if self.policy.routers is None:
             return None
         grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]
         return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else 0.0
 
-    def _routing_fields(
-        self, experience: Experience, minibatch: Minibatch, natural: Sequence[tuple[Part, Evaluated]]
-    ) -> dict[str, Any]:
+    def _routing_fields(self, experience: Experience, evaluated: Sequence[tuple[Part, Evaluated]]) -> dict[str, Any]:
         """Expert change against the old policy at input positions that predict response tokens, and router health."""
         routers = self.policy.routers
         if routers is None or experience.natural_NSLK is None:
             return {}
         old, new, entropy = [], [], []
-        for part, seen in natural:
+        for part, seen in evaluated:
             assert seen.natural_BSLK is not None
             assert seen.router_entropy_BSL is not None
             length = part.length

@@ -2,6 +2,7 @@
 
 from gspo_lab.report.section import Writer
 from gspo_lab.report.sections.answer import answer
+from gspo_lab.report.sections.certificate import certificate
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
@@ -10,4 +11,14 @@ from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.sections.settings import settings
 
-SECTIONS: tuple[Writer, ...] = (answer, scores, curves, clipping, experts, gradients, diagnostics, settings)
+SECTIONS: tuple[Writer, ...] = (
+    answer,
+    scores,
+    curves,
+    clipping,
+    experts,
+    gradients,
+    diagnostics,
+    certificate,
+    settings,
+)

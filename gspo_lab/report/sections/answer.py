@@ -1,12 +1,13 @@
 """The answer card: the verdict in one sentence, and everything needed to doubt it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.matching import Certificate, certificate
 from gspo_lab.report.frames import arms
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, plain, signed
 from gspo_lab.report.outcomes import Outcome, outcomes, primary
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.settings import undeclared
 from gspo_lab.report.svg import COLOURS
 from gspo_lab.stats.verdict import Verdict, decide
 
@@ -32,11 +33,13 @@ def answer(evidence: "Evidence", study: str) -> Section | None:
             f"No verdict: {baseline} is the only arm, so there is nothing to compare it with.", progress, data
         )
     ended = outcomes(evidence, study, bench)
+    matched = certificate(evidence, study)
     data["comparisons"] = {}
     cards, lines = [], []
     for arm in treatments:
         pairs, missing = pair_up(ended, content, baseline, arm)
-        verdict = judge(content, baseline, arm, pairs, running="running" in states)
+        mismatches = matched.reasons.get(arm, ())
+        verdict = judge(content, baseline, arm, pairs, running="running" in states, mismatches=mismatches)
         cards.append(_card(verdict, content, order, missing))
         data["comparisons"][arm] = summary(verdict)
         lines.append(f"- **{plain(verdict.sentence)}** {plain(numbers(verdict))}")
@@ -44,8 +47,11 @@ def answer(evidence: "Evidence", study: str) -> Section | None:
         f"Decided on {bench}: a run's score is the mean of its last {content['verdict']['last']} evaluations at the "
         f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {_flagged(ended)}"
     ).strip()
-    body = (h("p", progress, class_="soft"), *cards, h("p", told))
-    return Section("answer", "Answer", body, data, "\n".join([plain(progress), "", *lines, "", plain(told)]))
+    body = (h("p", progress, class_="soft"), badge(matched), *cards, h("p", told))
+    matching = f"Matching: {plain(badge_text(matched))}."
+    return Section(
+        "answer", "Answer", body, data, "\n".join([plain(progress), "", matching, "", *lines, "", plain(told)])
+    )
 
 
 def pair_up(
@@ -69,10 +75,16 @@ def pair_up(
 
 
 def judge(
-    content: dict[str, Any], baseline: str, arm: str, pairs: list[tuple[float, float]], *, running: bool
+    content: dict[str, Any],
+    baseline: str,
+    arm: str,
+    pairs: list[tuple[float, float]],
+    *,
+    running: bool,
+    mismatches: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict by the declared rule; withheld while a declared pair is missing or settings differ undeclared."""
-    withheld = [f"undeclared difference in {key}" for key in undeclared(content, baseline, arm)]
+    """The verdict by the declared rule; withheld while a declared pair is missing or runs are not matched."""
+    withheld = list(mismatches)
     planned = len(content["seeds"])
     if len(pairs) < planned:
         why = "the study is still running" if running else "runs are missing"
@@ -80,6 +92,16 @@ def judge(
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     rule = content["verdict"]
     return decide(first, second, rule["margin"], rule["alpha"], (baseline, arm), withheld_because=withheld)
+
+
+def badge_text(matched: Certificate) -> str:
+    """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
+    said = matched.headline.partition(": ")[2]
+    return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+
+
+def badge(matched: Certificate) -> Html:
+    return h("p", badge_text(matched), ".", class_="warn" if matched.undeclared else "soft")
 
 
 def numbers(verdict: Verdict) -> str:

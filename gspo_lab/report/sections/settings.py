@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.matching.settings import flat, undeclared
 from gspo_lab.report.frames import arms, records
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, plain, table
 from gspo_lab.report.section import Section
@@ -11,32 +12,7 @@ from gspo_lab.report.section import Section
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
-BAND = ("objective.clip_low", "objective.clip_high")
-"""A calibrated arm finds these two by a pilot, so they are declared with `clip = "calibrated"`."""
-
 ABSENT = "unset"
-
-
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys; a list of tables counts its entries from 0."""
-    if isinstance(data, list) and any(isinstance(entry, dict) for entry in data):
-        data = {str(index): entry for index, entry in enumerate(data)}
-    if not isinstance(data, dict):
-        return {prefix: data}
-    out: dict[str, Any] = {}
-    for key, entry in data.items():
-        out.update(flat(entry, f"{prefix}.{key}" if prefix else str(key)))
-    return out
-
-
-def undeclared(study: dict[str, Any], one: str, other: str) -> list[str]:
-    """The settings in which two arms differ although neither states them as its own."""
-    first, second = study["arms"][one], study["arms"][other]
-    a, b = flat(first["settings"]), flat(second["settings"])
-    allowed = {*first["declared"], *second["declared"]}
-    if "calibrated" in (a.get("objective.clip"), b.get("objective.clip")):
-        allowed |= set(BAND)
-    return sorted(key for key in a.keys() | b.keys() if a.get(key) != b.get(key) and not _within(key, allowed))
 
 
 def settings(evidence: "Evidence", study: str) -> Section | None:
@@ -161,10 +137,6 @@ def _facts(evidence: "Evidence", study: str) -> tuple[dict[str, Any], dict[str, 
         else:
             varying[key] = entries
     return known, varying
-
-
-def _within(key: str, allowed: set[str]) -> bool:
-    return key in allowed or any(key.startswith(f"{one}.") for one in allowed)
 
 
 def _shown(entry: Any, absent: str = ABSENT) -> str:

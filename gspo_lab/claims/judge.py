@@ -1,0 +1,125 @@
+"""From a study's evidence to a word for each claim (claims.md, section 1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.claims.claim import Claim, Result, Word
+from gspo_lab.claims.in_place import AGAINST, OF, from_table
+from gspo_lab.claims.library import LIBRARY
+from gspo_lab.claims.parts import ALPHA, Part, Side, Untestable, weigh
+from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.roles import ROLES, find_roles
+from gspo_lab.stats import holm
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+
+def judge(evidence: "Evidence", study: str, *, every: bool = False) -> list[Result]:
+    """The study's declared claims; with `every` the rest of the library too, as description.
+
+    The declared claims are a family: Holm's rule over all of them that can be tested statistically, whether or not
+    this study's data then allow it, for that was fixed before the run.
+    """
+    recorded = Recorded(evidence, study)
+    declared = [_declared(table) for table in recorded.content.get("claims", [])]
+    results = [_read(recorded, claim, given, declared=True) for claim, given in declared]
+    family = sum(claim.unrecorded is None and not claim.exact for claim, _ in declared)
+    tested = [result.p if not result.claim.exact else None for result in results]
+    adjusted = holm(tested, family)
+    results = [_adjust(result, p) for result, p in zip(results, adjusted, strict=True)]
+    if every:
+        known = {claim.id for claim, _ in declared}
+        results += [
+            _adjust(_read(recorded, claim, {}, declared=False), None)
+            for claim in LIBRARY.values()
+            if claim.id not in known
+        ]
+    return results
+
+
+def _declared(table: Mapping[str, Any]) -> tuple[Claim, Mapping[str, str]]:
+    """A `[[claim]]` table's claim, and the arms that it names."""
+    return (from_table(table) if table["metric"] is not None else LIBRARY[table["name"]]), table["arms"] or {}
+
+
+def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
+    """The claim's reading, its word still open: `_adjust` gives it."""
+    if claim.unrecorded is not None or claim.evaluate is None:
+        return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
+    found = find_roles(recorded, given, moe=claim.moe)
+    if OF in claim.roles:
+        arms = {OF: given.get(OF, found.get("gspo")), AGAINST: given.get(AGAINST, found.get("grpo"))}
+        found = {role: arm for role, arm in arms.items() if arm in recorded.settings}
+    missing = [role for role in claim.roles if role not in found]
+    roles = {role: found[role] for role in claim.roles if role in found}
+    if missing:
+        wanted = ", ".join(f"{role} ({ROLES.get(role, 'name it under arms')})" for role in missing)
+        return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
+    unmet = []
+    for need in claim.needs:
+        try:
+            need.check(recorded, roles)
+        except Untestable as reason:
+            unmet.append(str(reason))
+            if not recorded.seeds(roles.values()):
+                break  # nothing was recorded that the other needs could be measured on
+    if unmet:
+        return Result(claim, "not testable here", "; ".join(unmet), declared, roles)
+    try:
+        reading = claim.evaluate(recorded, roles)
+    except Untestable as reason:
+        return Result(claim, "not testable here", str(reason), declared, roles)
+    _, p = weigh(reading.parts)
+    return Result(claim, "not resolved", "", declared, roles, reading, p)
+
+
+def _adjust(result: Result, adjusted: float | None) -> Result:
+    """The word, from the adjusted p where there is one, else from the claim's own."""
+    if result.reading is None:
+        return result
+    side, p = weigh(result.reading.parts)
+    deciding = p if adjusted is None else adjusted
+    word: Word = "not resolved"
+    if side is not None and (deciding is None or deciding < ALPHA):
+        word = side
+    return replace(result, word=word, reason=_reason(result, word, side, p, adjusted), p_adjusted=adjusted)
+
+
+def _reason(result: Result, word: Word, side: Side | None, p: float | None, adjusted: float | None) -> str:
+    assert result.reading is not None
+    parts = result.reading.parts
+    said = []
+    if word == "contradicted":
+        broken = [part for part in parts if part.exact and part.side == "contradicted"]
+        if broken:
+            bug = "this is a bug: " if result.claim.grade.startswith("A") else ""
+            said += [f"{bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required" for part in broken]
+        else:
+            against = [part.name for part in parts if part.side == "contradicted"]
+            said.append(f"the whole interval lies on the other side: {', '.join(against)}")
+    elif word == "not resolved":
+        said.append(_unresolved(parts, side, p, adjusted))
+    else:
+        said.append("in every run" if result.claim.exact else "the whole interval lies on the stated side")
+    if side is not None and p is not None and adjusted is not None and p < ALPHA <= adjusted:
+        said.append(f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}")
+    said += [f"{part.name}: {part.note}" for part in parts if part.note]
+    said += result.reading.notes
+    return "; ".join(said)
+
+
+def _unresolved(parts: Sequence[Part], side: Side | None, p: float | None, adjusted: float | None) -> str:
+    if p is not None and adjusted is not None and p < ALPHA <= adjusted:
+        return f"the interval alone would be {side}"
+    lacking = [part for part in parts if not part.resolved]
+    said = []
+    for part in lacking:
+        if part.detectable is None:
+            said.append(f"{part.name} is on neither side" if part.note is None else part.name)
+        elif part.ratio:
+            said.append(f"{part.name}: these seeds could have seen a factor of {part.detectable:.3g}")
+        else:
+            said.append(f"{part.name}: these seeds could have seen a difference of {part.detectable:.3g}")
+    return "the interval covers both sides; " + "; ".join(said) if said else "the interval covers both sides"

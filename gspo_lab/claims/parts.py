@@ -1,0 +1,163 @@
+"""From one number per seed to a side: whole 95 % intervals against the regions that a claim names (claims.md, 1)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gspo_lab.stats import paired_t
+from gspo_lab.stats.power import detectable_factor
+
+ALPHA = 0.05
+"""1 - the confidence of every interval that decides a claim."""
+
+Side = Literal["supported", "contradicted"]
+
+
+class Untestable(Exception):
+    """A need of a claim is unmet. The message says which one, with what was measured of it."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """An open stretch of the number line: above one bound, below another, or between the two."""
+
+    above: float | None = None
+    below: float | None = None
+
+    def contains(self, low: float, high: float) -> bool:
+        return (self.above is None or low > self.above) and (self.below is None or high < self.below)
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        return tuple(bound for bound in (self.above, self.below) if bound is not None)
+
+    def __str__(self) -> str:
+        if self.above is None or self.below is None:
+            return f"below {self.below:g}" if self.above is None else f"above {self.above:g}"
+        return f"between {self.above:g} and {self.below:g}"
+
+    def log(self) -> "Region":
+        above, below = (None if bound is None else math.log(bound) for bound in (self.above, self.below))
+        return Region(above, below)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One statistic of a claim over `n` seeds (runs, where it is `exact`).
+
+    `side` is the region in which the estimate lies, `p` the two-sided p against that region's bounds (the largest of
+    them); p < .05 says that the whole interval lies in the region. An exact part and a count have no p: they hold or
+    not. `detectable` is the difference (with `ratio`: the factor) that these seeds would have seen with chance .8.
+    """
+
+    name: str
+    criterion: str
+    n: int
+    estimate: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    side: Side | None = None
+    exact: bool = False
+    ratio: bool = False
+    detectable: float | None = None
+    note: str | None = None
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the part, taken alone, lies wholly on its side."""
+        return self.side is not None and (self.p is None or self.p < ALPHA)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of one claim. It needs all its `parts`; what stands in `also` and `notes` decides nothing."""
+
+    parts: tuple[Part, ...]
+    also: tuple[Part, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def over_seeds(
+    name: str,
+    values: Mapping[int, float],
+    supported: Region,
+    contradicted: Sequence[Region] = (),
+    *,
+    ratio: bool = False,
+) -> Part:
+    """The paired t interval of one number per seed, against the regions of the claim.
+
+    With `ratio` the values and bounds are positive and the interval is that of their logarithms; what is shown is
+    taken back to ratios. A region of contradiction that holds the whole interval goes before one of support: what is
+    equivalent within a margin is so even if it is not 0.
+    """
+    criterion = f"supported if {supported}"
+    if contradicted:
+        criterion += f", contradicted if {' or '.join(str(region) for region in contradicted)}"
+    x = np.array(list(values.values()), dtype=np.float64)
+    if ratio:
+        x = np.log(x)
+        supported, contradicted = supported.log(), [region.log() for region in contradicted]
+    back = math.exp if ratio else float
+    found = paired_t(x, ALPHA, scale=float(np.abs(x).max(initial=0.0)))
+    estimate = None if found.estimate is None else back(found.estimate)
+    if found.estimate is None or found.low is None or found.high is None:
+        return Part(name, criterion, len(x), estimate, ratio=ratio, note=found.reason)
+    against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
+    in_favour: list[tuple[Side, Region]] = [("supported", supported)]
+    wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
+    partly = [one for one in in_favour + against if one[1].contains(found.estimate, found.estimate)]
+    side, region = next(iter(wholly + partly), (None, Region()))
+    seen = detectable_factor(len(x)) * found.sd if found.sd else None
+    return Part(
+        name,
+        criterion,
+        len(x),
+        estimate,
+        back(found.low),
+        back(found.high),
+        p=_p(x, region),
+        side=side,
+        ratio=ratio,
+        detectable=None if seen is None else back(seen),
+    )
+
+
+def _p(x: NDArray[np.float64], region: Region) -> float | None:
+    found = [paired_t(x - bound, ALPHA).p for bound in region.bounds]
+    return max((p for p in found if p is not None), default=None)
+
+
+def exact(name: str, values: Mapping[str, float], limit: float, *, what: str) -> Part:
+    """An identity: it must hold in every run, to rounding. `estimate` is the worst run's value."""
+    worst = max(values, key=lambda run: values[run])
+    broken = [run for run in values if not values[run] <= limit]
+    side: Side = "contradicted" if broken else "supported"
+    note = f"broken in {', '.join(broken)}" if broken else None
+    return Part(name, what, len(values), values[worst], side=side, exact=True, note=note)
+
+
+def condition(name: str, holds: bool, *, n: int, said: str, estimate: float | None = None) -> Part:
+    """A count beside the statistics: without it the claim is not supported; alone it contradicts nothing."""
+    return Part(name, "must hold for support", n, estimate, side="supported" if holds else None, note=said)
+
+
+def weigh(parts: Sequence[Part]) -> tuple[Side | None, float | None]:
+    """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x parts).
+
+    A broken identity contradicts without a p. (None, None): some part lies on neither side.
+    """
+    if any(part.exact and part.side == "contradicted" for part in parts):
+        return "contradicted", None
+    tested = [part for part in parts if part.p is not None]
+    against = [part.p for part in tested if part.side == "contradicted" and part.p is not None]
+    if against:
+        return "contradicted", min(1.0, len(tested) * min(against))
+    if all(part.side == "supported" for part in parts):
+        return "supported", max((part.p for part in tested if part.p is not None), default=None)
+    return None, None

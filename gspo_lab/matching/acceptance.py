@@ -1,0 +1,53 @@
+"""accepted.json: the mismatches that a person took upon themselves, each with its reason, beside the study's runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.errors import LabError
+
+NAME = "accepted.json"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """`differences` are those that were there when the reason was given; later ones are not covered."""
+
+    reason: str
+    at: str
+    differences: tuple[str, ...]
+
+
+def acceptance(reason: str, differences: Sequence[str]) -> Acceptance:
+    """An acceptance of now. LabError where no reason is given: it is printed in the report."""
+    if not reason.strip():
+        raise LabError(
+            '--accept-mismatch: give the reason in words, e.g. --accept-mismatch "other host, same CPU type"'
+        )
+    return Acceptance(reason.strip(), datetime.now(UTC).isoformat(timespec="seconds"), tuple(differences))
+
+
+def read_accepted(home: Path) -> tuple[Acceptance, ...]:
+    """The acceptances in a study's folder, oldest first. LabError where the file is not what was written."""
+    path = home / NAME
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(
+            Acceptance(str(one["reason"]), str(one["at"]), tuple(map(str, one["differences"]))) for one in entries
+        )
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path} cannot be read ({error}); delete it and accept again") from error
+
+
+def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> Path:
+    """Write all acceptances of a study, whole or not at all."""
+    path = home / NAME
+    beside = home / f".{NAME}.new"
+    beside.write_text(json.dumps([asdict(one) for one in acceptances], indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+    return path

@@ -1,0 +1,250 @@
+"""The certificate: for every two arms and every seed, check by check, whether the two runs are a pair.
+
+An undeclared difference forbids a verdict, unless somebody accepted it with a reason; the reason is then shown wherever
+the verdict is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
+from gspo_lab.matching.checks import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, all_checks, sides
+from gspo_lab.matching.settings import flat, shown
+from gspo_lab.matching.trace import Trace, resolved, traces
+from gspo_lab.study import digest
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+LOCKED = ("name", "question", "seeds", "verdict", "arms")
+"""The part of study.json that its digest covers."""
+SHOWN = 3
+"""Differing parts that a reason names; the certificate names them all."""
+WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, DECLARED, EQUAL)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The checks of two arms' runs with one seed."""
+
+    arms: tuple[str, str]
+    seed: int
+    checks: tuple[Check, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.arms[0]} / {self.arms[1]}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was checked to say that a study's runs are matched. `lock` is about the declaration that all pairs share."""
+
+    study: str
+    baseline: str
+    lock: Check
+    pairs: tuple[Pair, ...]
+    acceptances: tuple[Acceptance, ...] = ()
+
+    @property
+    def undeclared(self) -> tuple[str, ...]:
+        """Every undeclared difference by the name under which it can be accepted."""
+        return tuple(name for name, _, _, _ in self._mismatches())
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The undeclared differences that nobody has accepted."""
+        covered = {name for one in self.acceptances for name in one.differences}
+        return tuple(name for name in self.undeclared if name not in covered)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stands in the way of a verdict."""
+        return not self.open
+
+    @property
+    def reasons(self) -> dict[str, tuple[str, ...]]:
+        """Per arm what forbids a verdict on it against the baseline, for `stats.decide`; arms without are left out."""
+        return self.against(self.baseline)
+
+    def against(self, baseline: str) -> dict[str, tuple[str, ...]]:
+        """The same with another arm to compare with."""
+        is_open = set(self.open)
+        seeds: dict[str, dict[tuple[str, str], list[int]]] = {}
+        arms = {arm for pair in self.pairs for arm in pair.arms} - {baseline}
+        for name, pair, check, part in self._mismatches():
+            if name in is_open and (pair is None or baseline in pair.arms):
+                for arm in arms if pair is None else set(pair.arms) - {baseline}:
+                    found = seeds.setdefault(arm, {}).setdefault((check.name, part), [])
+                    found += [] if pair is None else [pair.seed]
+        return {arm: tuple(_reasons(found)) for arm, found in sorted(seeds.items())}
+
+    def states(self) -> dict[str, Counter[State]]:
+        """Per check how many pairs are in which state, the lock first, in the order of the checks."""
+        out: dict[str, Counter[State]] = {self.lock.name: Counter([self.lock.state])}
+        for pair in self.pairs:
+            for check in pair.checks:
+                out.setdefault(check.name, Counter())[check.state] += 1
+        return out
+
+    def of(self, name: str) -> list[tuple[Pair | None, Check]]:
+        """One check over all pairs; the lock has no pair."""
+        if name == self.lock.name:
+            return [(None, self.lock)]
+        return [(pair, check) for pair in self.pairs for check in pair.checks if check.name == name]
+
+    @property
+    def headline(self) -> str:
+        """One line: matched or not, on how many pairs and checks."""
+        if not self.pairs:
+            return f"{self.study}: no two runs with the same seed yet, nothing to match"
+        counts = self.states()
+        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {len(counts)} checks"
+        unknown = [name for name, states in counts.items() if states[UNKNOWN]]
+        gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
+        if self.open:
+            odd = [name for name, states in counts.items() if states[UNDECLARED]]
+            return f"{self.study}: NOT matched ({scale}): {', '.join(odd)}{gaps}"
+        how = "matched, with accepted mismatches" if self.undeclared else "matched"
+        return f"{self.study}: {how} ({scale}{gaps})"
+
+    def lines(self) -> list[str]:
+        """The certificate for a terminal: one line a check where all pairs say the same, else one per saying."""
+        out = [self.headline]
+        for name in self.states():
+            for state, detail, where in grouped(self.of(name)):
+                mark = state.upper() if state == UNDECLARED else state
+                out.append(f"  {name:<19} {mark:<19} {detail}{f'  [{where}]' if where else ''}")
+        for one in self.acceptances:
+            out.append(f"  accepted on {one.at}: {one.reason} ({'; '.join(one.differences) or 'nothing'})")
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.study,
+            "ok": self.ok,
+            "baseline": self.baseline,
+            "lock": asdict(self.lock),
+            "pairs": [
+                {"arms": list(pair.arms), "seed": pair.seed, "checks": [asdict(check) for check in pair.checks]}
+                for pair in self.pairs
+            ],
+            "undeclared": list(self.undeclared),
+            "open": list(self.open),
+            "reasons": {arm: list(found) for arm, found in self.reasons.items()},
+            "accepted": [asdict(one) for one in self.acceptances],
+        }
+
+    def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
+        everything: list[tuple[Pair | None, Check]] = [(None, self.lock)]
+        everything += [(pair, check) for pair in self.pairs for check in pair.checks]
+        for pair, check in everything:
+            if check.state == UNDECLARED:
+                for part in check.parts:
+                    yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
+
+
+def certificate(evidence: "Evidence", study: str, *, accept: str | None = None) -> Certificate:
+    """Hold every two runs of a seed against each other, from what was recorded of them.
+
+    `accept` is a reason with which all present mismatches are taken as they are; without it, what `accepted.json` in
+    the study's folder says holds.
+    """
+    content = evidence.study(study)
+    arms = {name: (flat(resolved(arm["settings"])), arm["declared"]) for name, arm in content["arms"].items()}
+    bands = flat(content.get("reference_bands") or {})
+    seeds: dict[int, dict[str, Trace]] = {}
+    for trace in traces(evidence, study):
+        if trace.arm in arms and trace.seed in content["seeds"]:
+            seeds.setdefault(trace.seed, {})[trace.arm] = trace
+
+    def first_item(one: Trace, other: Trace, bench: str, step: int) -> str:
+        return _first_item(evidence, one, other, bench, step)
+
+    pairs = []
+    for names in combinations(arms, 2):
+        for seed in content["seeds"]:
+            runs = seeds.get(seed, {})
+            if names[0] in runs and names[1] in runs:
+                pair = sides(runs[names[0]], runs[names[1]], content)
+                pairs.append(Pair(names, seed, all_checks(pair, arms, bands, first_item)))
+    baseline = content.get("verdict", {}).get("baseline") or next(iter(arms))
+    found = Certificate(study, baseline, _lock(content), tuple(pairs), read_accepted(evidence.runs_folder / study))
+    if accept is None:
+        return found
+    return Certificate(study, baseline, found.lock, found.pairs, (*found.acceptances, acceptance(accept, found.open)))
+
+
+def accept_mismatch(evidence: "Evidence", study: str, reason: str) -> Certificate:
+    """Accept every mismatch that is there now, with a reason that is kept in runs/<study>/accepted.json.
+
+    LabError where there is nothing to accept, so that a reason never covers what nobody has seen.
+    """
+    before = certificate(evidence, study)
+    if not before.open:
+        raise LabError(f"--accept-mismatch: {study} has no undeclared difference; run it without that option")
+    found = certificate(evidence, study, accept=reason)
+    write_accepted(evidence.runs_folder / study, found.acceptances)
+    return found
+
+
+def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str, str]]:
+    """(state, detail, pairs) of one check: pairs that say the same together, the worst first.
+
+    `pairs` is empty where one line speaks for all; of equal pairs that differ in words only the first is quoted.
+    """
+    out: list[tuple[State, str, str]] = []
+    for state in WORST_FIRST:
+        mine = [(pair, check) for pair, check in found if check.state == state]
+        sayings: dict[str, list[str]] = {}
+        for pair, check in mine:
+            sayings.setdefault(check.detail, []).append(pair.name if pair else "")
+        if state == EQUAL and len(sayings) > 1:
+            sayings = {f"e.g. {mine[0][1].detail}": [name for names in sayings.values() for name in names]}
+        for detail, names in sayings.items():
+            everywhere = len(names) == len(found)
+            where = "" if everywhere else names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+            out.append((state, detail, where))
+    return out
+
+
+def _lock(content: dict[str, Any]) -> Check:
+    """Whether study.json still is what its digest was taken of, and what was added to it by later starts."""
+    name, kept = "lock", content.get("digest")
+    if kept is None:
+        return Check(name, UNKNOWN, "study.json holds no digest")
+    now = digest({key: content[key] for key in LOCKED if key in content})
+    if now != kept:
+        said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
+        return Check(name, UNDECLARED, said, ("study.json",))
+    edits = [f"{edit.get('at', '')} {edit.get('what', '')}".strip() for edit in content.get("edits") or []]
+    if edits:
+        return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))
+    return Check(name, EQUAL, f"the study is as declared before its first step: {shown(kept)}")
+
+
+def _first_item(evidence: "Evidence", one: Trace, other: Trace, bench: str, step: int) -> str:
+    """The first question in which two evaluations differ, in words."""
+    lists = [[row[2:6] for row in evidence.asked(run.id) if row[:2] == (bench, step)] for run in (one, other)]
+    for place, (a, b) in enumerate(zip(*lists, strict=False)):
+        if a[:2] != b[:2]:
+            return f"question {place} is {a[0]} #{a[1]} in {one.arm}, {b[0]} #{b[1]} in {other.arm}"
+        if a != b:
+            what = "text" if a[2] != b[2] else "reference"
+            return f"question {place}, {a[0]}, has another {what}"
+    return f"{len(lists[0])} answers in {one.arm}, {len(lists[1])} in {other.arm}"
+
+
+def _reasons(found: dict[tuple[str, str], list[int]]) -> Iterable[str]:
+    """One line per check: what differs, and in which seeds."""
+    lines: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (check, part), where in found.items():
+        lines.setdefault((check, tuple(where)), []).append(part)
+    for (check, seeds), parts in lines.items():
+        told = f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))})" if seeds else ""
+        more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
+        yield f"undeclared difference in {check}: {', '.join(parts[:SHOWN])}{more}{told}"

@@ -1,0 +1,130 @@
+"""What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms and benchmarks."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.registry import nearest
+from gspo_lab.study.schema import ClaimTable
+
+CLAIM_NAMES = (
+    "C01-first-minibatch",
+    "C02-token-variant",
+    "C03-equal-weights",
+    "C04-clip-gap",
+    "C05-gap-robust",
+    "C06-grows-with-mb",
+    "C07-sqrt-length",
+    "C08-band-vs-length",
+    "C09-expert-change",
+    "C10-flips-cause-noise",
+    "C11-moe-noisier",
+    "C12-grpo-needs-replay",
+    "C13-gspo-no-replay",
+    "C14-more-efficient",
+    "C15-precision-tolerant",
+    "C16-moe-mismatch",
+    "C17-needs-is",
+    "C18-dose-response",
+    "C19-band-insensitive",
+    "C20-length-bias",
+    "C21-precursors",
+    "C22-few-bad-tokens",
+    "C23-stable-then-equal",
+    "C24-less-variance",
+    "C25-length-free-norm",
+)
+"""The library of gspo_lab/claims/, by name: this room lies below that one."""
+
+CLAIM_ROLES = (
+    "grpo",
+    "gspo",
+    "gspo-token",
+    "grpo-replay",
+    "gspo-replay",
+    "moe",
+    "dense",
+    "moe-rollout-replay",
+    "luspo",
+)
+IN_PLACE_ROLES = ("of", "against")
+IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
+OVER_UPDATES = ("mean over updates", "mean over updates with minibatch >= 1")
+OVER_STEPS = ("mean over steps",)
+OF_BENCHMARKS = ("mean over the last evaluations",)
+OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
+
+
+def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:
+    """One line per mistake in the claims of a study with these arms and benchmarks."""
+    out = []
+    names = [claim.name for claim in claims]
+    out += [f"claim.{name}: declared twice" for name in sorted({one for one in names if names.count(one) > 1})]
+    for claim in claims:
+        out += [f"claim.{claim.name}{line}" for line in _mistakes(claim, list(arms), benches)]
+    return out
+
+
+def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> list[str]:
+    roles = CLAIM_ROLES if claim.metric is None else IN_PLACE_ROLES
+    out = []
+    for role, arm in (claim.arms or {}).items():
+        if role not in roles:
+            out.append(f".arms: no role '{role}'{nearest(role, roles)}; roles: {', '.join(roles)}")
+        if arm not in arms:
+            out.append(f".arms.{role}: no arm '{arm}'{nearest(arm, arms)}; this study has {', '.join(arms)}")
+    if claim.metric is None:
+        return out + _built_in(claim)
+    return out + _in_place(claim, claim.metric, benches)
+
+
+def _built_in(claim: ClaimTable) -> list[str]:
+    stray = [key for key in IN_PLACE if getattr(claim, key) is not None]
+    if stray:
+        return [f".{stray[0]}: belongs to a claim written in place, which names a metric too"]
+    if claim.name not in CLAIM_NAMES:
+        short = [name for name in CLAIM_NAMES if name.partition("-")[0] == claim.name]
+        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, CLAIM_NAMES)
+        return [f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"]
+    return []
+
+
+def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
+    if claim.name in CLAIM_NAMES:
+        return [f": a built-in claim's name; a claim with metric = '{metric}' needs a name of its own"]
+    out = [f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None]
+    if sum(bound is not None for bound in (claim.above, claim.below, claim.inside)) != 1:
+        out.append(": say where the result is expected by one of above, below, inside")
+    if claim.inside is not None and not claim.inside[0] < claim.inside[1]:
+        out.append(f".inside: the first must be smaller than the second; got {claim.inside}")
+    expected = [bound for bound in (claim.above, claim.below, *(claim.inside or ())) if bound is not None]
+    if claim.comparison == "ratio" and any(bound <= 0 for bound in expected):
+        out.append(": a ratio is expected against bounds above 0")
+    return out + _metric(claim, metric, benches)
+
+
+def _metric(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
+    fitting: tuple[str, ...]
+    if metric in numbers(UpdateRecord):
+        fitting = (*OVER_UPDATES, *OF_ALL)
+    elif metric in numbers(StepRecord):
+        fitting = (*OVER_STEPS, *OF_ALL)
+    elif metric in benches:
+        fitting = (*OF_BENCHMARKS, *OF_ALL)
+    else:
+        known = [*numbers(UpdateRecord), *numbers(StepRecord), *benches]
+        return [f".metric: no metric or benchmark '{metric}'{nearest(metric, known)}; docs/metrics.md lists them"]
+    if claim.statistic is not None and claim.statistic not in fitting:
+        return [f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join(fitting)}"]
+    return []
+
+
+def numbers(record: type[Record]) -> list[str]:
+    """The fields of a record that hold one number each, its keys left out."""
+    hints = get_type_hints(record)
+    return [
+        entry.name
+        for entry in fields(record)
+        if entry.name not in ("step", "minibatch") and {int, float} & {hints[entry.name], *get_args(hints[entry.name])}
+    ]

@@ -1,0 +1,129 @@
+"""Calling `gspo-lab` as a shell does, and run folders as a finished study leaves them."""
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from gspo_lab.cli import main
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.journal import Journal
+from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.study import Run, load_study
+
+STUDY = """\
+# Is this study only here to be looked at?
+question = "Is {name} only here to be looked at?"
+task = "addition"
+seeds = {seeds}
+steps = 4
+
+[update]
+minibatches = 2
+
+[[bench]]
+name = "sums"
+problems = 4
+every = 4
+
+[arm.grpo]
+objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a call wrote and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def gspo_lab(*arguments: object) -> Said:
+    """`gspo-lab ARGUMENTS` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["gspo-lab", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def tree(folder: Path) -> list[str]:
+    """Every path below the folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def write_study(folder: Path, name: str = "seen", seeds: int = 2) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(STUDY.format(name=name, seeds=seeds), encoding="utf-8")
+    return path
+
+
+def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = "") -> None:
+    """The run folders that conducting the study `path` leaves; the run of arm/seed `unfinished` has only begun."""
+    study = load_study(path)
+    declare(study, runs / study.name)
+    for run in study.runs():
+        folder = run.folder(runs)
+        write_whole(folder / RUN, run.to_json())
+        begun = f"{run.arm}/s{run.seed}" == unfinished
+        with Journal(folder) as journal:
+            journal.write(_records(run, at, 1 if begun else run.settings.steps))
+            journal.write([] if begun else [RunStatus(state="finished", step=run.settings.steps, at=at + 60)])
+
+
+def _records(run: Run, at: float, steps: int) -> list[Record]:
+    gain = 0.1 if run.arm == "gspo" else 0.0
+    out: list[Record] = [RunStatus(state="started", step=0, at=at, facts={"device": "cpu"}), *_answers(0, 1)]
+    for step in range(steps):
+        out += [
+            UpdateRecord(
+                step=step,
+                minibatch=index,
+                response_tokens=100,
+                clipped_tokens=10 * index,
+                clip_fraction_tokens=0.1 * index,
+                grad_norm=1.0,
+                nonfinite=0,
+            )
+            for index in range(run.settings.update.minibatches)
+        ]
+        out.append(StepRecord(step=step, prompts=32, responses=256, reward_mean=step / 10 + gain))
+    return [*out, *(_answers(steps, 3 if gain else 2) if steps == run.settings.steps else [])]
+
+
+def _answers(step: int, right: int) -> list[Record]:
+    return [
+        AnswerRecord(
+            step=step,
+            bench="sums",
+            problem=f"p{index}",
+            sample=0,
+            text="#4",
+            tokens=3,
+            truncated=0,
+            reward=float(index < right),
+            correct=int(index < right),
+        )
+        for index in range(4)
+    ]

@@ -1,0 +1,17 @@
+"""Every test works in a folder of its own, from which nothing on this machine can be seen by a relative path."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    for name in ("GSPO_LAB_RUNS", "GSPO_LAB_JOBS", "GSPO_LAB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path

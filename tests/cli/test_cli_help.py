@@ -1,0 +1,89 @@
+"""Every command explains itself, with examples that would be accepted, and at once."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from command_line import gspo_lab, leave_runs, tree, write_study
+
+from gspo_lab import __version__
+from gspo_lab.cli import app
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+HEAVY = {"torch", "transformers", "vllm", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray"}
+
+
+def test_the_commands() -> None:
+    assert set(COMMANDS) >= {"run", "report", "check", "list", "show", "eval", "export", "rebuild"}
+
+
+def test_the_help_of_the_whole_names_every_command_and_a_beginning() -> None:
+    said = gspo_lab("--help")
+    assert said.code == 0
+    assert all(re.search(rf"^  {name} ", said.out, re.M) for name in COMMANDS)
+    assert "gspo-lab run studies/quickstart.toml" in said.out
+    assert gspo_lab("--version").out == f"gspo-lab {__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
+    said = gspo_lab(name, "--help")
+    assert said.code == 0
+    assert f"gspo-lab {name}" in said.out
+    examples = COMMANDS[name].epilog.partition(":")[2].split("   |   ")
+    assert examples
+    for example in examples:
+        program, command, *arguments = shlex.split(example)
+        assert (program, command) == ("gspo-lab", name)
+        COMMANDS[name].make_context(name, arguments)  # raises where an option or a value is not accepted
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_for(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        assert parameter.name == "help" or parameter.help, parameter.name
+
+
+@pytest.mark.parametrize("name", ["run", "report", "check", "list", "show", "eval"])
+def test_scripts_are_served(name: str) -> None:
+    assert "--json" in {option for parameter in COMMANDS[name].params for option in parameter.opts}
+
+
+def _modules(*arguments: object) -> set[str]:
+    """The top-level packages that `gspo-lab ARGUMENTS` imports."""
+    code = (
+        "import sys, json\nfrom gspo_lab.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code, left.code\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("eval", "--help")])
+def test_help_is_light(arguments: tuple[str, ...]) -> None:
+    assert not _modules(*arguments) & {*HEAVY, "sqlite3"}
+
+
+def test_check_is_light(here: Path) -> None:
+    assert not _modules("check", write_study(here)) & HEAVY
+
+
+def test_list_is_light_with_and_without_studies(here: Path) -> None:
+    runs = here / "runs"
+    runs.mkdir()
+    assert not _modules("list", "--runs", runs) & HEAVY
+    assert tree(runs) == [], "looking into an empty folder leaves it empty"
+    leave_runs(write_study(here), runs)
+    assert gspo_lab("list", "--runs", runs).code == 0  # makes the database
+    assert not _modules("list", "--runs", runs) & HEAVY
+    assert not _modules("list", "--json", "--runs", runs) & HEAVY

@@ -1,0 +1,138 @@
+"""What the user can mend is one clear line, exit code 2, and nothing left behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import STUDY, Said, gspo_lab, leave_runs, tree, write_study
+
+
+def refused(said: Said) -> list[str]:
+    """The lines of a refusal, without the program's name: what is wrong, then perhaps details."""
+    assert said.code == 2, said
+    assert said.out == ""
+    first, *details = said.err.splitlines()
+    assert first.startswith("gspo-lab: ")
+    assert all(line.startswith("  ") for line in details)
+    assert "Traceback" not in said.err
+    return [first.removeprefix("gspo-lab: "), *(line.strip() for line in details)]
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("check",)])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--set", "update.lerning_rate=1"], "update.lerning_rate: unknown key (did you mean 'learning_rate'?)"),
+        (["--set", "update.minibatches=1"], "arm.grpo and arm.gspo differ only in"),
+        (["--set", "update.minibatches=3"], "cannot be split into update.minibatches = 3 equal parts"),
+        (["--set", "nonsense"], "write it as --set table.key=value"),
+        (["--set", "model=tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
+        (["--set", "model=no/such/folder"], "no model folder 'no/such/folder'"),
+        (["--set", "model=hollow"], "no weights in the model folder hollow"),
+        (["--set", "model=empty"], "no config.json in the model folder empty"),
+        (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
+        (["--set", "task.digts=2"], "unknown option 'digts' (did you mean 'digits'?)"),
+        (["--set", "task=mine.py:grade"], "no file"),
+        (["--set", "routing_replay=old-policy"], "'tiny-qwen3' is dense"),
+        (["--arms", "grpo,gpso"], "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
+        (["--arms", ","], "--arms: names no arm"),
+        (["--seeds", "two"], "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
+        (["--seeds", "0"], "seeds: need at least one"),
+        (["--seeds", "1,1"], "seeds: [1, 1] holds a seed twice"),
+        (["--seeds", "3,-1"], "seeds: need at least one, all whole numbers >= 0"),
+    ],
+)
+def test_a_wrong_wish_is_refused_before_anything_is_written(
+    here: Path, command: tuple[str, ...], arguments: list[str], told: str
+) -> None:
+    path = write_study(here)
+    (here / "hollow").mkdir()
+    (here / "hollow" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    (here / "empty").mkdir()
+    before = tree(here)
+    lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
+    assert told in lines[-1]
+    assert len(lines) <= 2
+    assert tree(here) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (STUDY + "[arm.gspo]\n", "not valid TOML: "),
+        (STUDY + "[arm.empty]\n", "arm.empty: this table changes nothing"),
+        (STUDY + '[arm.twice]\nobjective = "gspo"\n', "arm.twice: changes nothing that arm.gspo does not have too"),
+        (STUDY.replace("steps", "stpes"), "stpes: unknown key (did you mean 'steps'?)"),
+    ],
+)
+def test_a_wrong_file_is_refused_before_anything_is_written(here: Path, text: str, told: str) -> None:
+    path = here / "wrong.toml"
+    path.write_text(text.format(name="wrong", seeds=1))
+    for command in ("run", "check"):
+        lines = refused(gspo_lab(command, path))
+        assert told in lines[-1]
+        assert len(lines) <= 2
+    assert tree(here) == ["wrong.toml"]
+
+
+def test_all_mistakes_of_a_file_are_told_together(here: Path) -> None:
+    path = here / "wrong.toml"
+    path.write_text(STUDY.format(name="wrong", seeds=0).replace("steps", "stpes") + "[arm.more]\n")
+    head, *details = refused(gspo_lab("check", path))
+    assert head == f"{path}: 3 mistakes"
+    assert [line.partition(":")[0] for line in details] == ["stpes", "arm.more", "seeds"]
+
+
+def test_a_missing_file_is_told_with_the_nearest_one(here: Path) -> None:
+    write_study(here, "quickstart")
+    for command in ("run", "check"):
+        (only,) = refused(gspo_lab(command, here / "quikstart.toml"))
+        assert "no study file" in only
+        assert "did you mean 'quickstart'?" in only
+    assert tree(here) == ["quickstart.toml"]
+
+
+READERS = [("report",), ("list",), ("show",), ("eval", "--bench", "addition"), ("export",), ("rebuild",)]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_a_runs_folder_that_is_not_there_is_told_and_not_made(here: Path, command: tuple[str, ...]) -> None:
+    (only,) = refused(gspo_lab(*command, "--runs", "nowhere"))
+    assert "nowhere" in only
+    assert tree(here) == []
+
+
+@pytest.mark.parametrize("command", READERS[:1] + READERS[2:5], ids=lambda command: command[0])
+def test_an_empty_runs_folder_is_told_and_left_empty(here: Path, command: tuple[str, ...]) -> None:
+    (here / "runs").mkdir()
+    (only,) = refused(gspo_lab(*command))
+    assert "gspo-lab r" in only, "it says which command helps"
+    assert tree(here) == ["runs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["report", "sen"], "no study 'sen' (did you mean 'seen'?)"),
+        (["report", "seen", "sen"], "no study 'sen'"),
+        (["show", "sen"], "no study 'sen' (did you mean 'seen'?)"),
+        (["show", "seen/gspo/s9"], "no run 'seen/gspo/s9' (did you mean 'seen/gspo/s1'?)"),
+        (["export", "sen"], "'sen'"),
+        (["eval", "--bench", "addition", "--study", "sen"], "no study 'sen'"),
+        (["eval", "--bench", "addition", "--run", "seen/gspo/s9"], "no run 'seen/gspo/s9'"),
+        (["eval", "--bench", "addition"], "has no final checkpoint"),
+    ],
+)
+def test_what_was_never_run_is_told(here: Path, arguments: list[str], told: str) -> None:
+    leave_runs(write_study(here), here / "runs")
+    (only,) = refused(gspo_lab(*arguments))
+    assert told in only
+    assert not (here / "reports").exists()
+    assert not (here / "export").exists()
+
+
+def test_words_that_are_no_command_are_told() -> None:
+    for arguments in (("rnu",), ("run",), ("list", "--jsn"), ("run", "x.toml", "--steps", "0"), ("eval",)):
+        said = gspo_lab(*arguments)
+        assert said.code == 2, arguments
+        assert "Traceback" not in said.err

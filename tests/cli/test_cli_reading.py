@@ -1,0 +1,145 @@
+"""What `check`, `list`, `show`, `report`, `export` and `rebuild` say of studies, to people and to scripts."""
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from command_line import gspo_lab, leave_runs, write_study
+
+
+@pytest.fixture
+def lab(here: Path) -> Path:
+    """Two studies, `older` (finished) and `seen` (one run of four has only begun)."""
+    leave_runs(write_study(here, "older", seeds=1), here / "runs", at=1000.0)
+    leave_runs(write_study(here, "seen"), here / "runs", at=2000.0, unfinished="gspo/s1")
+    return here
+
+
+def test_check_shows_what_the_arms_resolve_to(here: Path) -> None:
+    path = write_study(here)
+    said = gspo_lab("check", path, "--seeds", "5", "--set", "arm.gspo.clip_low=1e-3")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "seen: Is seen only here to be looked at?",
+        "2 arms x 5 seeds = 10 runs",
+        "  grpo: preset = grpo, importance_sampling_level = token, clip_low = 0.2, clip_high = 0.27",
+        "  gspo: preset = gspo, importance_sampling_level = sequence, clip_low = 0.001, clip_high = 0.0004",
+    ]
+    data = gspo_lab("check", path, "--json", "--arms", "gspo", "--steps", "9").json
+    assert list(data["arms"]) == ["gspo"]
+    assert data["arms"]["gspo"]["settings"]["steps"] == 9
+    assert data["seeds"] == [0, 1]
+
+
+def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
+    path = write_study(here)
+    said = gspo_lab("run", path, "--dry-run", "--jobs", "1")
+    assert said.code == 0
+    assert "seen: 4 runs, 0 finished, 4 to go on 1 workers" in said.out
+    assert "updates per rollout batch: 2" in said.out
+    data = gspo_lab("run", path, "--dry-run", "--json", "--name", "other", "--seeds", "3,5").json
+    assert [run["id"] for run in data["runs"]] == [
+        *("other/grpo/s3", "other/gspo/s3"),
+        *("other/gspo/s5", "other/grpo/s5"),
+    ]
+    assert data["responses"] == 4 * 4 * 32 * 8
+    assert [path.name for path in here.iterdir()] == ["seen.toml"]
+
+
+def test_list_names_the_latest_last(lab: Path) -> None:
+    said = gspo_lab("list")
+    assert said.code == 0
+    head, *rows = said.out.splitlines()
+    assert head.split()[0] == "study"
+    assert [row.split()[0] for row in rows] == ["older", "seen"]
+    assert "2/2" in rows[0]
+    assert "3/4" in rows[1]
+    older, seen = gspo_lab("list", "--json").json
+    counts = ("study", "arms", "seeds", "runs", "finished")
+    assert [older[key] for key in counts] == ["older", 2, 1, 2, 2]
+    assert [seen[key] for key in counts] == ["seen", 2, 2, 4, 3]
+    assert seen["question"] == "Is seen only here to be looked at?"
+
+
+def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
+    (here / "runs").mkdir()
+    assert gspo_lab("list").out == "no studies yet: gspo-lab run studies/quickstart.toml\n"
+    assert gspo_lab("list", "--json").json == []
+
+
+def test_show_tells_where_the_runs_of_the_latest_study_stand(lab: Path) -> None:
+    head, *rows = gspo_lab("show").out.splitlines()
+    assert head.split() == ["run", "state", "step", "reward", "sums"]
+    assert [row.split() for row in rows] == [
+        ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"],
+        ["seen/grpo/s1", "finished", "4/4", "0.3", "0.5"],
+        ["seen/gspo/s0", "finished", "4/4", "0.4", "0.75"],
+        ["seen/gspo/s1", "interrupted", "1/4", "0.1", "0.25"],
+    ]
+    assert gspo_lab("show", "older").out.count("older/") == 2
+
+
+def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
+    (row,) = gspo_lab("show", "seen/gspo/s0", "--json").json
+    assert (row["run_id"], row["state"], row["steps_done"], row["steps_planned"]) == ("seen/gspo/s0", "finished", 4, 4)
+    assert row["scores"] == {"sums": 0.75}
+    assert row["settings"]["objective"]["clip_low"] == 3e-4
+    assert row["facts"] == {"device": "cpu"}
+    assert row["message"] is None
+    assert "state: finished\n" in gspo_lab("show", "seen/gspo/s0").out
+
+
+def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
+    path = write_study(here, seeds=1)
+    leave_runs(path, here / "runs")
+    (here / "runs/seen/grpo/s0/journal.jsonl").unlink()
+    (first, second) = gspo_lab("show", "--json").json
+    assert (first["state"], first["reward"], first["scores"]) == ("planned", None, {})
+    assert second["reward"] == pytest.approx(0.4)
+    head, *rows = gspo_lab("show").out.splitlines()
+    assert head.split() == ["run", "state", "step", "reward", "sums"]
+    assert rows[0].split()[1] == "planned"
+    assert rows[0].split()[-2:] == ["–", "–"]
+    assert rows[1].split()[-2:] == ["0.4", "0.75"], "each number stands in its own column"
+
+
+def test_report_takes_the_latest_study_or_those_named(lab: Path) -> None:
+    said = gspo_lab("report")
+    assert (said.code, said.out) == (0, "reports/seen.html\n")
+    page = (lab / "reports/seen.html").read_text(encoding="utf-8")
+    assert "Is seen only here to be looked at?" in page
+    data = gspo_lab("report", "older", "seen", "--to", "both", "--json").json
+    assert data == json.loads(next((lab / "both").glob("*.json")).read_text(encoding="utf-8"))
+    assert "older" in json.dumps(data)
+    assert len(list((lab / "both").glob("*.html"))) == 1
+
+
+def test_export_writes_a_file_per_table(lab: Path) -> None:
+    said = gspo_lab("export", "seen", "--to", "out")
+    assert said.code == 0
+    assert {line.removesuffix(".csv") for line in said.out.splitlines()} >= {"out/runs", "out/updates", "out/answers"}
+    with (lab / "out/updates.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == (3 * 4 + 1) * 2, "3 runs of 4 steps, one of 1, two updates each"
+    assert {row["run_id"].partition("/")[0] for row in rows} == {"seen"}
+    assert {row["clip_fraction_tokens"] for row in rows} == {"0.0", "0.1"}
+
+
+def test_rebuild_makes_the_database_from_the_journals(lab: Path) -> None:
+    assert gspo_lab("list").code == 0
+    (lab / "runs/lab.db").write_bytes(b"no database at all" * 100)
+    assert gspo_lab("show").code == 2
+    said = gspo_lab("rebuild")
+    assert said.code == 0
+    assert "of 6 runs" in said.out
+    connection = sqlite3.connect(lab / "runs/lab.db")
+    assert connection.execute("SELECT COUNT(*) FROM steps").fetchone() == (2 * 4 + 3 * 4 + 1,)
+    connection.close()
+
+
+def test_the_runs_folder_may_come_from_the_environment(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lab / "runs").rename(lab / "elsewhere")
+    monkeypatch.setenv("GSPO_LAB_RUNS", str(lab / "elsewhere"))
+    assert [row["study"] for row in gspo_lab("list", "--json").json] == ["older", "seen"]

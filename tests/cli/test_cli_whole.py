@@ -1,0 +1,159 @@
+"""The whole way in a shell: a study is run, looked at, evaluated and run again; interrupted, it goes on."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STUDY = """\
+# Does the whole way work?
+question = "Does the whole way work?"
+model = "tiny-qwen3"
+steps = 2
+seeds = [0]
+
+[task]
+name = "lottery.py:grade"
+problems = "problems.jsonl"
+held_out = 0.25
+max_tokens = 8
+
+[rollout]
+prompts_per_step = 4
+group_size = 4
+
+[update]
+minibatches = 2
+learning_rate = 1e-3
+warmup_updates = 1
+checkpoint_every = 1
+
+[record]
+rollouts = 1.0
+
+[[bench]]
+name = "lottery"
+problems = 4
+every = 1
+
+[arm.grpo]
+objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
+
+GRADER = """\
+def grade(problem, answer):
+    return float(sum(answer.encode()) % 2 == 0)
+"""
+
+
+@pytest.fixture
+def study(here: Path) -> Path:
+    """An untrained model and a reward that any text may win, so that every step has something to learn from."""
+    (here / "lottery.py").write_text(GRADER)
+    problems = [json.dumps({"prompt": f"ticket {index}:", "reference": ""}) for index in range(32)]
+    (here / "problems.jsonl").write_text("\n".join(problems) + "\n")
+    path = here / "whole.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def start(*arguments: object) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "gspo_lab", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def shell(*arguments: object, code: int = 0) -> str:
+    process = start(*arguments)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == code, out + err
+    return out
+
+
+def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(runs / "lab.db")
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) -> None:
+    shown = shell("run", study)
+    assert "Does the whole way work?" in shown
+    assert "report: reports/whole.html" in shown
+    runs = here / "runs"
+    assert rows(runs, "SELECT run_id, step, minibatch FROM updates ORDER BY 1, 2, 3") == [
+        (f"whole/{arm}/s0", step, minibatch) for arm in ("grpo", "gspo") for step in (0, 1) for minibatch in (0, 1)
+    ]
+    assert rows(runs, "SELECT DISTINCT clip_fraction_tokens FROM updates WHERE minibatch = 0") == [(0.0,)]
+    assert len(rows(runs, "SELECT DISTINCT bench, step FROM answers WHERE bench = 'lottery'")) == 3
+    assert (here / "reports/whole.html").stat().st_size > 100_000
+
+    journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
+    assert len(journals) == 2
+    again = json.loads(shell("run", study, "--json"))
+    assert again["exit_code"] == 0
+    assert [arm["finished"] for arm in again["arms"]] == [1, 1]
+    assert {path: path.read_bytes() for path in journals} == journals, "what has finished is not run again"
+
+    assert [row["study"] for row in json.loads(shell("list", "--json"))] == ["whole"]
+    shown_runs = json.loads(shell("show", "--json"))
+    assert [(row["state"], row["steps_done"]) for row in shown_runs] == [("finished", 2)] * 2
+    assert {row["facts"]["device"] for row in shown_runs}
+    assert "out/updates.csv" in shell("export", "whole", "--to", "out")
+    assert shell("report", "whole", "--to", "more") == "more/whole.html\n"
+
+    asked = json.loads(shell("eval", "--bench", "addition", "--limit", "5", "--json"))
+    assert [(row["run_id"], row["step"], row["problems"]) for row in asked["scores"]] == [
+        (f"whole/{arm}/s0", step, 5) for arm in ("grpo", "gspo") for step in (0, 2)
+    ]
+    assert all(row["score"] == 0 and row["errors"] == 0 for row in asked["scores"]), "it has never seen a sum"
+    own = json.loads(shell("eval", "--bench", "lottery.py:grade", "--limit", "5", "--run", "whole/gspo/s0", "--json"))
+    assert [(row["step"], row["answers"]) for row in own["scores"]] == [(0, 5), (2, 5)]
+    assert len(list(runs.rglob("evaluations/*/journal.jsonl"))) == 3
+
+    refused = start("run", study, "--set", "update.learning_rate=1e-2")
+    assert "learning_rate" in refused.communicate(timeout=60)[1]
+    assert refused.returncode == 2
+
+
+@pytest.mark.slow
+def test_an_interrupted_study_goes_on_and_records_what_it_would_have(study: Path, here: Path) -> None:
+    runs = here / "runs"
+    steps = ("--steps", "12", "--arms", "gspo", "--set", "bench=[]")
+    process = start("run", study, *steps)
+    journal = runs / "whole/gspo/s0/journal.jsonl"
+    end = time.monotonic() + 120
+    while not (journal.is_file() and journal.read_text().count('"kind":"step"') >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    assert "the same command goes on where this ended" in out
+    (stopped,) = json.loads(shell("show", "--json"))
+    assert stopped["state"] == "stopped"
+    assert 2 <= stopped["steps_done"] < 12
+
+    shell("run", study, *steps)
+    shell("run", study, *steps, "--name", "straight")
+    same = "rollout_digest, logprob_digest, reward_mean, updates_total, tokens_sampled_total"
+    query = f"SELECT step, {same} FROM steps WHERE run_id = '%s/gspo/s0' ORDER BY step"
+    resumed = rows(runs, query % "whole")
+    assert len(resumed) == 12
+    assert resumed == rows(runs, query % "straight")
+    query = (
+        "SELECT step, minibatch, loss, grad_norm, log_ratio_quantiles_tokens FROM updates WHERE run_id = '%s/gspo/s0'"
+    )
+    assert sorted(rows(runs, query % "whole")) == sorted(rows(runs, query % "straight"))

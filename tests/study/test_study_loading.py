@@ -1,0 +1,234 @@
+"""What a study's file says is what its arms resolve to; what it says wrongly is told, all of it, by dotted path."""
+
+from pathlib import Path
+
+import pytest
+from study_files import ARMS, SHARED, load, mistakes
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.study import flat, load_study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+def test_a_small_study_is_read_whole(tmp_path: Path) -> None:
+    study = load(tmp_path)
+    assert (study.name, study.question, study.seeds) == ("tiny", "Which is it?", (0, 1))
+    assert study.comment == "A comment that\nopens the file."
+    assert list(study.arms) == ["grpo", "gspo"]
+    settings = study.arms["gspo"].settings
+    assert (settings.steps, settings.task.name, settings.rollout.prompts_per_step) == (3, "addition", 8)
+    assert [(bench.name, bench.problems, bench.task) for bench in settings.bench] == [("sums", 4, None)]
+    assert study.verdict.margin == 0.02
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_shipped_studies_load_and_open_with_their_question(path: Path) -> None:
+    study = load_study(path)
+    first, _, rest = study.comment.partition("\n")
+    assert first.endswith("?"), "the file opens with the question, as a comment"
+    assert len(rest) > 100, "and says how its regime was found"
+    assert study.question.endswith("?")
+    assert len(study.arms) >= 2
+    assert len(study.seeds) >= 3, "fewer give no verdict"
+    assert study.arms[next(iter(study.arms))].settings.bench, "without a benchmark nothing is decided"
+
+
+def test_the_studies_that_the_readme_names_are_there() -> None:
+    assert {path.stem for path in STUDIES.glob("*.toml")} >= {"quickstart", "clip_range"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_the_paper_s_values(tmp_path: Path, preset: str) -> None:
+    study = load(tmp_path, SHARED + f'[arm.one]\nobjective = "{preset}"\n')
+    objective = study.arms["one"].settings.objective
+    level, low, high = {
+        "grpo": ("token", 0.2, 0.27),  # arXiv 2507.18071 v2, section 5.1
+        "gspo": ("sequence", 3e-4, 4e-4),
+        "gspo-token": ("sequence-token", 3e-4, 4e-4),
+    }[preset]
+    assert (objective.preset, objective.importance_sampling_level) == (preset, level)
+    assert (objective.clip_low, objective.clip_high, objective.clip) == (low, high, "fixed")
+    assert (objective.aggregation, objective.advantage) == ("seq-mean-token-mean", "group-mean-std")
+    assert (objective.dual_clip, objective.kl_coef) == (None, 0.0)
+
+
+def test_an_arm_s_keys_go_over_the_shared_ones_and_those_over_the_preset_s(tmp_path: Path) -> None:
+    shared = '[objective]\npreset = "gspo"\nclip_high = 0.5\nkl_coef = 0.01\n'
+    arms = '[arm.a]\nkl_coef = 0.02\n[arm.b]\nobjective = "grpo"\n[arm.c]\nobjective = "grpo"\nclip_high = 0.3\n'
+    study = load(tmp_path, SHARED + shared + arms)
+    found = {name: arm.settings.objective for name, arm in study.arms.items()}
+    got = {
+        name: (one.preset, one.importance_sampling_level, one.clip_low, one.clip_high, one.kl_coef)
+        for name, one in found.items()
+    }
+    assert got == {
+        "a": ("gspo", "sequence", 3e-4, 0.5, 0.02),
+        "b": ("grpo", "token", 0.2, 0.5, 0.01),
+        "c": ("grpo", "token", 0.2, 0.3, 0.01),
+    }
+
+
+def test_an_arm_s_table_changes_only_the_keys_that_it_names(tmp_path: Path) -> None:
+    arm = '[arm.slow]\nobjective = "gspo"\nmodel = "tiny-olmoe"\n[arm.slow.update]\nlearning_rate = 1e-5\n'
+    settings = load(tmp_path, SHARED + ARMS + arm).arms["slow"].settings
+    assert (settings.update.learning_rate, settings.update.minibatches, settings.model) == (1e-5, 2, "tiny-olmoe")
+
+
+def test_an_arm_declares_what_it_states_and_what_its_preset_changes(tmp_path: Path) -> None:
+    arm = '[arm.more]\nobjective = "gspo"\nrouting_replay = "rollout"\n[arm.more.update]\nminibatches = 4\n'
+    declared = load(tmp_path, SHARED + ARMS + arm).arms["more"].declared
+    assert declared == (
+        "objective.clip_high",
+        "objective.clip_low",
+        "objective.importance_sampling_level",
+        "objective.preset",
+        "routing_replay",
+        "update.minibatches",
+    )
+
+
+def test_arms_differ_in_what_they_declare_and_in_nothing_else(tmp_path: Path) -> None:
+    shared = '[objective]\nadvantage = "leave-one-out"\n'
+    arm = '[arm.more]\nobjective = "gspo-token"\nclip_low = 0.1\n[arm.more.rollout]\ntemperature = 0.7\n'
+    arms = load(tmp_path, SHARED + shared + ARMS + arm).arms
+    resolved = {name: flat(one.settings.model_dump(mode="json")) for name, one in arms.items()}
+    for a, b in (("grpo", "gspo"), ("grpo", "more"), ("gspo", "more")):
+        different = {key for key in resolved[a] if resolved[a][key] != resolved[b][key]}
+        assert different
+        assert different <= {*arms[a].declared, *arms[b].declared}
+
+
+def test_every_mistake_is_told_at_once_by_its_dotted_path(tmp_path: Path) -> None:
+    text = """\
+        qestion = "typo"
+        seeds = [0, 0]
+        steps = 0
+        task = "addition"
+        [rolout]
+        [update]
+        learning_rat = 1e-3
+        minibatches = "many"
+        [[bench]]
+        name = "a b"
+        sample = 3
+        [verdict]
+        marign = 0.1
+        [arm.a]
+        clip_lwo = 0.1
+        [arm.b]
+        [arm.c]
+        objective = "gsop"
+        [arm.d.update]
+        epoch = 2
+        [arm.e]
+        steps = 3
+    """
+    found = mistakes(tmp_path, text)
+    starts = [line.partition(": ")[0] for line in found]
+    assert sorted(starts) == sorted(
+        [
+            *("qestion", "question", "seeds", "steps", "rolout", "update.learning_rat", "update.minibatches"),
+            *("bench.0.name", "bench.0.sample", "verdict.marign", "arm.a.clip_lwo", "arm.b", "arm.c.objective"),
+            *("arm.d.update.epoch", "arm.e.steps"),
+        ]
+    )
+    said = dict(zip(starts, found, strict=True))
+    for path, name in {
+        "qestion": "question",
+        "rolout": "rollout",
+        "update.learning_rat": "learning_rate",
+        "bench.0.sample": "samples",
+        "verdict.marign": "margin",
+        "arm.a.clip_lwo": "clip_low",
+        "arm.c.objective": "gspo",
+        "arm.d.update.epoch": "epochs",
+    }.items():
+        assert f"(did you mean '{name}'?)" in said[path]
+    assert said["arm.b"] == "arm.b: this table changes nothing; say what the arm does, e.g. objective = 'gspo'"
+    assert said["arm.e.steps"] == "arm.e.steps: arms cannot differ in 'steps'; it belongs to the whole study"
+    assert said["steps"].endswith("; got 0")
+
+
+def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
+    shared = '[objective]\npreset = "grp"\nclip_low = -1\nclip_hihg = 2\n'
+    found = mistakes(tmp_path, SHARED + shared + "[arm.a]\nkl_coef = 0.1\n[arm.b]\nkl_coef = 0.2\n")
+    assert [line.partition(": ")[0] for line in found] == [
+        "objective.preset",
+        "objective.clip_low",
+        "objective.clip_hihg",
+    ]
+    assert "(did you mean 'grpo'?)" in found[0]
+    assert "(did you mean 'clip_high'?)" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            '[arm.a.objective]\nclip_low = 0.1\n[arm.b]\nobjective = "gspo"\n',
+            "arm.a.objective: must be a preset's name",
+        ),
+        ('[objective]\npreset = ["gspo"]\n[arm.a]\nkl_coef = 1\n', "objective.preset: must be a preset's name"),
+        ('objective = "gspo"\n[arm.a]\nkl_coef = 1\n', "objective: must be a table"),
+        ('[arm.a]\npreset = "gspo"\n', "arm.a.preset: unknown key (an arm names its preset with objective = '...')"),
+        ("[arm._a]\nkl_coef = 0.1\n", "arm._a: names are made of"),
+        ('[arm."a/b"]\nkl_coef = 0.1\n', "arm.a/b: names are made of"),
+        ("arm = 3\n", "arm: a study needs at least one [arm.NAME] table"),
+        ("arm.a = 3\n", "arm.a: must be a table, [arm.a]"),
+        ("", "arm: a study needs at least one [arm.NAME] table"),
+        ("update = 3\n[arm.a]\nkl_coef = 1\n", "update: "),
+        ("clip_low = 0.1\n" + ARMS, "clip_low: unknown key (it belongs under [objective] or an arm)"),
+        ("[update]\nlearning_rate = inf\n" + ARMS, "update.learning_rate: input should be a finite number"),
+        ("[update]\nlearning_rate = nan\n" + ARMS, "update.learning_rate: input should be"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_told(tmp_path: Path, text: str, line: str) -> None:
+    found = mistakes(tmp_path, 'question = "?"\ntask = "addition"\n' + text)
+    assert len(found) == 1, found
+    assert found[0].startswith(line)
+
+
+def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, "question = \n")
+    assert only.startswith(f"{tmp_path / 'tiny.toml'}: not valid TOML: ")
+    assert "line 1" in only
+    (tmp_path / "latin.toml").write_bytes(b'question = "\xe9?"')
+    with pytest.raises(LabError, match=r"latin\.toml: not valid TOML"):
+        load_study(tmp_path / "latin.toml")
+
+
+def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) -> None:
+    for name in ("quickstart", "other"):
+        (tmp_path / f"{name}.toml").touch()
+    with pytest.raises(LabError) as caught:
+        load_study(tmp_path / "quikstart.toml")
+    assert str(caught.value) == (
+        f"no study file {tmp_path / 'quikstart.toml'} (did you mean 'quickstart'?); {tmp_path}/ has other, quickstart"
+    )
+    with pytest.raises(LabError, match="no study file"):
+        load_study(tmp_path / "nowhere" / "x.toml")
+    with pytest.raises(LabError, match="no study file"):
+        load_study(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../up", "a b", "_archive", "", ".hidden", "a/b"])
+def test_a_study_s_name_is_fit_for_a_folder(tmp_path: Path, name: str) -> None:
+    (only,) = mistakes(tmp_path, name=name)
+    assert only.startswith(f"a study cannot be named '{name}'")
+    assert load(tmp_path, name="fine-1.0_b").name == "fine-1.0_b"
+
+
+@pytest.mark.parametrize(
+    ("written", "seeds"),
+    [("3", (0, 1, 2)), ("[5, 2]", (5, 2)), ("1", (0,)), ("[0]", (0,))],
+)
+def test_seeds_are_a_count_or_a_list(tmp_path: Path, written: str, seeds: tuple[int, ...]) -> None:
+    assert load(tmp_path, (SHARED + ARMS).replace("seeds = 2", f"seeds = {written}")).seeds == seeds
+
+
+@pytest.mark.parametrize("written", ["0", "[]", "[0, 0]", "[-1]", "[0.5]", "[true]", "true", '"3"', "2.0"])
+def test_other_seeds_are_refused(tmp_path: Path, written: str) -> None:
+    (only,) = mistakes(tmp_path, (SHARED + ARMS).replace("seeds = 2", f"seeds = {written}"))
+    assert only.startswith("seeds: ")

@@ -1,0 +1,176 @@
+"""`--set` reaches every setting; `--seeds`, `--steps` and `--arms` the whole study."""
+
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from study_files import ARMS, SHARED, load, mistakes
+
+from gspo_lab.study import BenchTable, Settings, Study, VerdictTable, flat
+
+
+def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
+    return flat(study.arms[arm].settings.model_dump(mode="json"))
+
+
+def _tables(annotation: Any) -> list[type[BaseModel]]:
+    every = (annotation, *typing.get_args(annotation))
+    return [one for one in every if isinstance(one, type) and issubclass(one, BaseModel)]
+
+
+def _other(key: str, annotation: Any, now: Any) -> str:
+    """A valid value of the key, in TOML, that is not `now`."""
+    if typing.get_origin(annotation) is Literal:
+        return f'"{next(value for value in typing.get_args(annotation) if value != now)}"'
+    inner = [one for one in typing.get_args(annotation) if one is not type(None)]
+    kinds = {annotation, *inner}
+    if bool in kinds:
+        return str(not now).lower()
+    if list in {typing.get_origin(one) for one in kinds}:
+        return '["stop", "here"]'
+    if str in kinds:
+        return '"another"'
+    if int in kinds:
+        return str(2 * (now or 2))
+    return "3.0" if key == "objective.dual_clip" else str(0.5 * now or 0.25)
+
+
+def _keys() -> list[tuple[str, Any]]:
+    """Every dotted key of a study with its type, those of lists under the name of the test study's entry."""
+    out: list[tuple[str, Any]] = []
+    for name, entry in Settings.model_fields.items():
+        inner = _tables(entry.annotation) or [
+            table for one in typing.get_args(entry.annotation) for table in _tables(one)
+        ]
+        prefix = "bench.sums" if inner == [BenchTable] else name
+        if inner:
+            out += [(f"{prefix}.{key}", one.annotation) for key, one in inner[0].model_fields.items()]
+        else:
+            out.append((name, entry.annotation))
+    return out
+
+
+def test_the_walk_finds_every_table() -> None:
+    tops = {key.partition(".")[0] for key, _ in _keys()}
+    assert tops == set(Settings.model_fields)
+    assert {"update.learning_rate", "bench.sums.every", "objective.clip_low", "task.name"} <= {
+        key for key, _ in _keys()
+    }
+
+
+@pytest.mark.parametrize(("key", "annotation"), [pytest.param(*one, id=one[0]) for one in _keys()])
+def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: Any) -> None:
+    before = load(tmp_path)
+    if key.startswith("bench.sums."):
+        field = key.rpartition(".")[2]
+
+        def value(study: Study) -> Any:
+            return study.arms["grpo"].settings.bench[0].model_dump(mode="json")[field]
+    else:
+
+        def value(study: Study) -> Any:
+            return resolved(study)[key]
+
+    if key == "bench.sums.task":
+        after = load(tmp_path, overrides=["bench.sums.task=countdown"])
+        assert value(after) == {"name": "countdown"}
+        return
+    if key == "objective.preset":
+        after = load(
+            tmp_path, (SHARED + ARMS).replace('"grpo"', '"grpo"\nkl_coef = 1'), overrides=["arm.grpo.objective=gspo"]
+        )
+        assert value(after) == "gspo"
+        return
+    wanted = _other(key, annotation, value(before))
+    after = load(tmp_path, overrides=[f"{key}={wanted}"])
+    assert value(after) != value(before)
+    assert value(after) == value(load(tmp_path, overrides=[f"{key} = {wanted}"])), "spaces do no harm"
+    untouched = {one: what for one, what in resolved(before).items() if one != key and one != "bench"}
+    assert untouched == {one: what for one, what in resolved(after).items() if one in untouched}
+    assert after.overrides == (f"{key}={wanted}",)
+
+
+@pytest.mark.parametrize("key", list(VerdictTable.model_fields))
+def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path, key: str) -> None:
+    value = {"primary": "sums", "baseline": "gspo", "last": 2}.get(key, 0.25)
+    found = load(tmp_path, overrides=[f"verdict.{key}={value}"]).verdict
+    assert getattr(found, key) == value
+
+
+def test_numbers_lists_and_bare_words(tmp_path: Path) -> None:
+    study = load(
+        tmp_path,
+        overrides=[
+            "model=tiny-olmoe",
+            "update.learning_rate=3e-4",
+            'rollout.stop=["a", "\\n"]',
+            "rollout.coupled=false",
+            "question=A new one, with spaces?",
+            "seeds=[7, 8]",
+        ],
+    )
+    settings = study.arms["gspo"].settings
+    assert (settings.model, settings.update.learning_rate) == ("tiny-olmoe", 3e-4)
+    assert (settings.rollout.stop, settings.rollout.coupled) == (["a", "\n"], False)
+    assert (study.question, study.seeds) == ("A new one, with spaces?", (7, 8))
+
+
+def test_the_last_of_two_wins(tmp_path: Path) -> None:
+    assert load(tmp_path, overrides=["steps=5", "steps=6"]).arms["grpo"].settings.steps == 6
+    assert load(tmp_path, overrides=["steps=5"], steps=9).arms["grpo"].settings.steps == 9
+
+
+def test_a_task_that_is_a_name_takes_options_too(tmp_path: Path) -> None:
+    for overrides in (["task.digits=2"], ["task=addition", "task.digits=2"]):
+        task = load(tmp_path, overrides=overrides).arms["grpo"].settings.task
+        assert (task.name, task.options) == ("addition", {"digits": 2})
+    bench = load(tmp_path, overrides=["bench.sums.task=countdown", "bench.sums.task.numbers=3"])
+    assert bench.arms["grpo"].settings.bench[0].task.options == {"numbers": 3}  # type: ignore[union-attr]
+
+
+def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:
+    study = load(tmp_path, overrides=["arm.gspo.clip_low=1e-3", "arm.gspo.update.epochs=2"])
+    assert study.arms["gspo"].settings.objective.clip_low == 1e-3
+    assert [arm.settings.update.epochs for arm in study.arms.values()] == [1, 2]
+    assert "update.epochs" in study.arms["gspo"].declared
+    dotted = load(
+        tmp_path, SHARED + ARMS.replace("arm.gspo", 'arm."gspo-1.5"'), overrides=['arm."gspo-1.5".kl_coef=0.1']
+    )
+    assert dotted.arms["gspo-1.5"].settings.objective.kl_coef == 0.1
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("steps", "write it as --set table.key=value"),
+        ("=3", "write it as --set table.key=value"),
+        ("update..epochs=2", "write it as --set table.key=value"),
+        ("arm.gpso.clip_low=0.1", "no arm 'gpso' (did you mean 'gspo'?); this study has grpo, gspo"),
+        ("bench.smus.problems=3", "no 'smus' (did you mean 'sums'?) there; it has sums"),
+        ("bench.problems=3", "'bench' is a list of tables; write bench.NAME.key=value"),
+        ("steps.more=3", "'steps' is no table in this study"),
+        ("update.epoch=2", "update.epoch: unknown key (did you mean 'epochs'?)"),
+        ("update.epochs=many", "update.epochs: "),
+        ("objective.clip_lo=2", "objective.clip_lo: unknown key (did you mean 'clip_low'?)"),
+        ("objective=gspo", "objective: must be a table"),
+    ],
+)
+def test_an_override_that_cannot_be_is_told(tmp_path: Path, override: str, line: str) -> None:
+    found = mistakes(tmp_path, overrides=[override])
+    assert len(found) == 1, found
+    assert line in found[0]
+
+
+def test_arms_are_chosen_in_the_file_s_order(tmp_path: Path) -> None:
+    text = SHARED + ARMS + "[arm.more]\nkl_coef = 0.1\n"
+    assert list(load(tmp_path, text, arms=["more", "grpo"]).arms) == ["grpo", "more"]
+    (only,) = mistakes(tmp_path, text, arms=["grp", "grpo"])
+    assert only == "--arms: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo, more"
+    assert mistakes(tmp_path, text, arms=[]) == ["--arms: names no arm"]
+
+
+def test_an_arm_alone_keeps_the_file_s_baseline(tmp_path: Path) -> None:
+    text = SHARED + '[verdict]\nbaseline = "grpo"\n' + ARMS
+    assert load(tmp_path, text, arms=["gspo"]).verdict.baseline == "grpo"

@@ -1,0 +1,129 @@
+"""What no single key says: arms that would be the same run, splits that do not come out even, names that miss."""
+
+from pathlib import Path
+
+import pytest
+from study_files import ARMS, SHARED, load, mistakes
+
+ONE = (SHARED + ARMS).replace("minibatches = 2", "minibatches = 1")
+
+
+def arms(*tables: str) -> str:
+    return "\n".join(f"[arm.{name}]\n{table}" for name, table in zip("abcd", tables, strict=False))
+
+
+def test_two_arms_may_not_be_the_same_run_twice(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "gspo"', 'objective = "gspo"'))
+    assert only == "arm.b: changes nothing that arm.a does not have too; the two would be the same run twice"
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "grpo"', "clip_low = 0.2"))
+    assert only.startswith("arm.b: changes nothing"), "another way to say it is no other arm"
+    by_hand = 'importance_sampling_level = "sequence"\nclip_low = 3e-4\nclip_high = 4e-4'
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "gspo"', by_hand))
+    assert only.startswith("arm.b: changes nothing"), "a preset is no more than its values"
+
+
+def test_with_one_minibatch_the_objectives_are_the_same(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, ONE)
+    assert only == (
+        "arm.grpo and arm.gspo differ only in objective.importance_sampling_level, objective.clip_low, "
+        "objective.clip_high, and would be identical: with update.minibatches = 1 and epochs = 1 every ratio is 1; "
+        "use minibatches >= 2"
+    )
+    assert load(tmp_path, ONE, overrides=["update.epochs=2"]).arms
+    assert load(tmp_path, ONE, arms=["gspo"]).arms
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'objective = "gspo"',
+        'objective = "gspo-token"',
+        "clip_high = 0.1",
+        "dual_clip = 3.0",
+        'routing_replay = "old-policy"',
+    ],
+)
+def test_what_acts_through_the_ratio_does_nothing_on_policy(tmp_path: Path, table: str) -> None:
+    shared = ONE.partition("[arm")[0]
+    (only,) = mistakes(tmp_path, shared + arms('objective = "grpo"', table))
+    assert "would be identical" in only
+    assert load(tmp_path, shared + arms('objective = "grpo"', table), overrides=["update.minibatches=2"]).arms
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'routing_replay = "rollout"',  # the sampler's experts are not the trainer's
+        'aggregation = "token-mean"',
+        'advantage = "leave-one-out"',
+        "kl_coef = 0.1",
+        'model = "tiny-qwen3-moe"',
+        '[arm.b.update]\nold_logprobs = "sampler"',
+        "[arm.b.update]\nlearning_rate = 1e-3",
+        "[arm.b.update]\nminibatches = 2",
+        "[arm.b.rollout]\ntemperature = 0.5",
+    ],
+)
+def test_what_acts_without_the_ratio_makes_another_arm(tmp_path: Path, table: str) -> None:
+    shared = ONE.partition("[arm")[0]
+    assert list(load(tmp_path, shared + arms('objective = "grpo"', table)).arms) == ["a", "b"]
+
+
+def test_the_sampler_s_old_log_probs_make_ratios_at_once(tmp_path: Path) -> None:
+    assert load(tmp_path, ONE, overrides=["update.old_logprobs=sampler"]).arms
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("clip_target = 0.3", "clip_target does nothing with clip = 'fixed'"),
+        ("aggregation_constant = 64", "aggregation_constant does nothing without aggregation = 'constant'"),
+    ],
+)
+def test_a_key_that_is_not_in_use_makes_no_other_arm(tmp_path: Path, table: str, reason: str) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "grpo"', table))
+    assert reason in only
+    used = 'clip = "calibrated"' if "target" in table else 'aggregation = "constant"'
+    assert load(tmp_path, SHARED + arms(f'objective = "grpo"\n{used}', f"{table}\n{used}")).arms
+
+
+def test_a_rollout_batch_is_split_into_equal_parts(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, overrides=["update.minibatches=3"])
+    assert only == "rollout.prompts_per_step = 8 cannot be split into update.minibatches = 3 equal parts"
+    (only,) = mistakes(tmp_path, overrides=["arm.gspo.update.minibatches=3"])
+    assert only.startswith("arm.gspo: rollout.prompts_per_step"), "what is one arm's mistake bears its name"
+
+
+def test_the_nucleus_and_the_sampler_s_log_probs_exclude_each_other(tmp_path: Path) -> None:
+    assert load(tmp_path, overrides=["rollout.top_p=0.9"]).arms
+    (only,) = mistakes(tmp_path, overrides=["rollout.top_p=0.9", "update.old_logprobs=sampler"])
+    assert "use top_p = 1 or old_logprobs = 'trainer'" in only
+
+
+def test_a_calibrated_range_needs_a_second_update(tmp_path: Path) -> None:
+    shared = ONE.partition("[arm")[0]
+    text = shared + arms('objective = "gspo"\nclip = "calibrated"')
+    (only,) = mistakes(tmp_path, text)
+    assert only.startswith("objective.clip = 'calibrated' needs update.minibatches >= 2")
+    assert load(tmp_path, text, overrides=["update.epochs=2"]).arms
+
+
+def test_a_constant_to_divide_by_is_a_length(tmp_path: Path) -> None:
+    overrides = ["objective.aggregation=constant", "objective.aggregation_constant=1"]
+    (only,) = mistakes(tmp_path, overrides=overrides)
+    assert "give a length in tokens" in only
+
+
+def test_benchmarks_are_told_apart_by_name(tmp_path: Path) -> None:
+    twice = SHARED + '[[bench]]\nname = "sums"\n' + ARMS
+    assert mistakes(tmp_path, twice) == ["bench: two benchmarks are named 'sums'"]
+    (only,) = mistakes(tmp_path, (SHARED + ARMS).replace('"sums"', '"rollout"'))
+    assert only.startswith("bench: 'rollout' is what training answers are recorded under")
+
+
+def test_the_verdict_names_what_there_is(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, overrides=["verdict.primary=smus", "verdict.baseline=grp"])
+    assert found == [
+        "verdict.primary: no benchmark 'smus' (did you mean 'sums'?); this study has sums",
+        "verdict.baseline: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo",
+    ]

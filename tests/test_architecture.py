@@ -1,0 +1,163 @@
+"""docs/architecture.md held against the code: who may import whom, how long a file may be, what no file may say."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gspo_lab"
+
+FLOORS: dict[str, int] = {
+    "errors": 0,
+    **dict.fromkeys(("registry", "records"), 1),
+    **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
+    **dict.fromkeys(("study", "store", "launch"), 3),
+    **dict.fromkeys(("models", "matching"), 4),
+    **dict.fromkeys(("samplers", "claims"), 5),
+    "evaluation": 6,
+    **dict.fromkeys(("engines", "report"), 7),
+    **dict.fromkeys(("worker", "conduct"), 8),
+    "cli": 9,
+    "__main__": 10,
+}
+"""Room -> floor: a file imports from its own room and from lower floors."""
+
+WALLS: dict[str, set[str]] = {
+    "store": {"objectives", "tasks", "stats"},
+    "stats": {"records"},
+    "launch": {"objectives", "tasks", "stats"},
+    "matching": {"launch", "objectives", "tasks"},
+    "models": {"store", "stats", "launch"},
+    "samplers": {"store", "stats", "launch", "matching"},
+    "claims": {"models", "launch", "tasks", "journal"},
+    "evaluation": {"store", "stats", "launch", "claims", "matching"},
+    "engines": {"store", "stats", "launch", "claims", "matching"},
+    "report": {"models", "samplers", "evaluation", "tasks", "launch", "journal"},
+    "worker": {"store", "stats", "claims", "matching", "report"},
+    "conduct": {"report", "engines", "samplers", "evaluation"},
+}
+"""Room -> rooms that lie lower and are none of its business all the same."""
+
+LIGHT = ("errors", "registry", "records", "journal", "study", "tasks", "launch", "cli", "worker", "__main__")
+HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def files() -> list[Path]:
+    """Every Python file of the package but its front door, which only holds the version."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """(dotted module, line) of every import; `from a import b` counts as a.b, which may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the room"
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def imported_rooms(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for module, line in imports(tree):
+        first, *rest = module.split(".")
+        if first == "gspo_lab" and rest and rest[0] in FLOORS:
+            yield rest[0], line
+
+
+def at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements that run when the module is imported: function bodies and `if TYPE_CHECKING` left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from at_import(node)
+
+
+def test_every_file_has_its_room() -> None:
+    assert {room(path) for path in files()} == set(FLOORS)
+
+
+def test_the_plan_names_every_room() -> None:
+    plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for name, floor in FLOORS.items():
+        path = PACKAGE / name
+        shown = f"{name}/" if path.is_dir() else f"{name}.py"
+        assert re.search(rf"^\| {floor} \|.*`{re.escape(shown)}`", plan, re.M), f"{shown} on floor {floor}"
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_and_through_no_wall(path: Path) -> None:
+    own = room(path)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for other, line in imported_rooms(tree):
+        if other != own:
+            assert FLOORS[other] < FLOORS[own], f"line {line}: {own} imports {other}, which does not lie lower"
+            assert other not in WALLS.get(own, ()), f"line {line}: {own} imports {other}"
+
+
+@pytest.mark.parametrize("path", [path for path in files() if room(path) in LIGHT], ids=lambda path: path.stem)
+def test_light_rooms_import_no_heavy_package_at_the_top(path: Path) -> None:
+    for node in at_import(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for module, line in imports(node):
+                assert module.partition(".")[0] not in HEAVY, f"line {line}: {module}"
+
+
+def test_torch_training_code_lives_in_the_native_engine_alone() -> None:
+    """Who calls backward() or makes an optimizer trains; only the engine and its models' warm start do."""
+    homes = set()
+    for path in files():
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Attribute)}
+        if names & {"backward", "optim", "AdamW"}:
+            homes.add(path.relative_to(PACKAGE).as_posix())
+    assert {home for home in homes if not home.startswith("engines/native/")} == {"models/warmstart.py"}
+    assert len(homes) > 1
+
+
+def test_light_rooms_are_light_when_imported() -> None:
+    names = ", ".join(f"gspo_lab.{name}" for name in LIGHT if name != "__main__")
+    code = f"import sys, {names}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not HEAVY & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_is_two_rooms(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def tracked() -> list[Path]:
+    """The files of the checkout that are, or with the next commit will be, under version control."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    places = ["/" + place + "/" for place in ("work", "root", "tmp/w")]
+    for path in tracked():
+        text = path.read_text(encoding="utf-8", errors="ignore")
+        assert not [place for place in places if place in text], path
+
+
+def test_records_and_runs_are_not_under_version_control() -> None:
+    assert not [path for path in tracked() if path.suffix in {".db", ".jsonl", ".pt", ".safetensors"}]
+    assert not [path for path in tracked() if path.relative_to(ROOT).parts[0] == "runs"]

@@ -1,0 +1,102 @@
+"""The README's blocks: commands that it shows are run, files that it names exist, its study loads."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.study import load_study
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONSOLE = dict(
+    (block.partition("\n")[0].removeprefix("$ "), block.partition("\n")[2].rstrip())
+    for block in re.findall(r"```console\n(.*?)```", README, re.S)
+)
+BASH = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines() if line]
+
+
+def run(command: str, tmp_path: Path, **environment: str) -> str:
+    """Run a `gspo-lab ...` line of the README from the repository's root with runs in a folder of the test's."""
+    words = command.split()
+    assert words[0] == "gspo-lab"
+    done = subprocess.run(
+        [sys.executable, "-m", "gspo_lab", *words[1:]],
+        cwd=ROOT,
+        env={**os.environ, "GSPO_LAB_RUNS": str(tmp_path / "runs"), "COLUMNS": "120", **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    return done.stdout.rstrip()
+
+
+def shape(text: str) -> str:
+    """A text without what differs from run to run: numbers, and the estimate's words around them."""
+    return re.sub(r"[-+]?\d[\d.,:]*", "N", text)
+
+
+def test_the_set_up_is_two_lines_of_one_command_each() -> None:
+    assert len(BASH) == 2
+    assert all(line.startswith("python3 -m venv .venv && ") for line in BASH)
+    assert "gspo-lab run studies/moe_stability.toml" in BASH[0]
+    assert "pytest" in BASH[1]
+
+
+def test_check_block(tmp_path: Path) -> None:
+    (command,) = [line for line in CONSOLE if line.startswith("gspo-lab check")]
+    assert run(command, tmp_path) == CONSOLE[command]
+
+
+def test_dry_run_block(tmp_path: Path) -> None:
+    (command,) = [line for line in CONSOLE if "--dry-run" in line]
+    assert shape(run(command, tmp_path)) == shape(CONSOLE[command])
+
+
+@pytest.mark.slow
+def test_quickstart_block(tmp_path: Path) -> None:
+    """Takes two minutes: the table's shape, and the paper's finding on every seed."""
+    import sqlite3
+
+    (command,) = [line for line in CONSOLE if line == "gspo-lab run studies/quickstart.toml"]
+    out = run(f"{command} --reports {tmp_path / 'reports'}", tmp_path, GSPO_LAB_CACHE=str(tmp_path / "cache"))
+    for line in ("grpo", "gspo"):
+        assert re.search(rf"^{line} +3/3 ", out, re.M)
+        assert re.search(rf"^{line} +3/3 ", CONSOLE[command], re.M)
+    database = sqlite3.connect(tmp_path / "runs" / "lab.db")
+    fractions = dict(
+        database.execute("SELECT run_id, AVG(clip_fraction_tokens) FROM updates GROUP BY run_id").fetchall()
+    )
+    first = database.execute(
+        "SELECT MAX(clip_fraction_tokens), MAX(log_ratio_max_abs) FROM updates WHERE minibatch = 0"
+    )
+    assert first.fetchone() == (0.0, 0.0)
+    for seed in range(3):
+        assert fractions[f"quickstart/gspo/s{seed}"] >= 10 * fractions[f"quickstart/grpo/s{seed}"] > 0
+    gains = database.execute(
+        "SELECT b.score - a.score FROM scores a JOIN scores b USING (run_id, bench) WHERE a.step = 0 AND b.step = 20"
+    ).fetchall()
+    assert len(gains) == 6
+    assert all(gain > 0 for (gain,) in gains)
+
+
+def test_links_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_study_in_the_readme_loads(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", README, re.S)
+    path = tmp_path / "own.toml"
+    path.write_text(block)
+    assert list(load_study(path).arms) == ["gspo", "gspo-token-mean"]
+
+
+def test_every_study_is_in_the_table() -> None:
+    for path in (ROOT / "studies").glob("*.toml"):
+        assert f"| [{path.stem}](studies/{path.name}) | {load_study(path).question} |" in README
