@@ -17,7 +17,7 @@ def shares(database: Path) -> dict[str, dict[str, float]]:
     """Per study the median step, the median recording and their ratio."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     rows = connection.execute(
-        "SELECT study, seconds_record, seconds_step FROM steps JOIN runs USING (run_id) WHERE seconds_record IS NOT NULL"
+        "SELECT study, seconds_record, seconds_step FROM steps JOIN runs USING (run_id) WHERE step > 0"
     ).fetchall()
     out = {}
     for study in sorted({row[0] for row in rows}):

@@ -30,11 +30,8 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
 
     `kind` is the word used in messages ("task", "engine"); `base` is the folder that a file's path starts from.
     """
-    target = table.get(name, name)
-    if ":" not in target:
-        known = ", ".join(sorted(table))
-        raise LabError(f"unknown {kind} '{name}'{nearest(name, table)}; known: {known}, or 'module:attribute'")
-    where, _, attribute = target.rpartition(":")
+    known(kind, name, table)
+    where, _, attribute = table.get(name, name).rpartition(":")
     try:
         module = _from_file(base or Path(), where) if where.endswith(".py") else importlib.import_module(where)
     except ModuleNotFoundError as error:
@@ -45,6 +42,14 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     if not hasattr(module, attribute):
         raise LabError(f"the {kind} '{name}': '{where}' has no '{attribute}'")
     return getattr(module, attribute)
+
+
+def known(kind: str, name: str, table: Mapping[str, str]) -> None:
+    """LabError where `name` is neither in the table nor of the form "module:attribute"; imports nothing."""
+    if name not in table and ":" not in name:
+        raise LabError(
+            f"unknown {kind} '{name}'{nearest(name, table)}; known: {', '.join(sorted(table))}, or 'module:attribute'"
+        )
 
 
 def _from_file(base: Path, where: str) -> ModuleType:

@@ -31,7 +31,7 @@ WALLS: dict[str, set[str]] = {
     "store": {"objectives", "tasks", "stats"},
     "stats": {"records"},
     "launch": {"objectives", "tasks", "stats"},
-    "matching": {"launch", "objectives", "tasks"},
+    "matching": {"objectives", "tasks"},
     "models": {"store", "stats", "launch"},
     "samplers": {"store", "stats", "launch", "matching"},
     "claims": {"models", "launch", "tasks", "journal"},

@@ -12,10 +12,10 @@ from gspo_lab.study import load_study
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONSOLE = dict(
-    (block.partition("\n")[0].removeprefix("$ "), block.partition("\n")[2].rstrip())
+CONSOLE = {
+    block.partition("\n")[0].removeprefix("$ "): block.partition("\n")[2].rstrip()
     for block in re.findall(r"```console\n(.*?)```", README, re.S)
-)
+}
 BASH = [line for block in re.findall(r"```bash\n(.*?)```", README, re.S) for line in block.splitlines() if line]
 
 

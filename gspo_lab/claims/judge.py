@@ -1,7 +1,8 @@
 """From a study's evidence to a word for each claim (claims.md, section 1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.claims.claim import Claim, Result, Word
@@ -16,15 +17,23 @@ if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 
-def judge(evidence: "Evidence", study: str, *, every: bool = False) -> list[Result]:
+Mismatches = Callable[[str], Mapping[str, Sequence[str]]]
+"""Arm -> other arm -> what keeps their runs from being pairs: a certificate's `against`."""
+
+
+def judge(
+    evidence: "Evidence", study: str, *, every: bool = False, mismatches: Mismatches | None = None
+) -> list[Result]:
     """The study's declared claims; with `every` the rest of the library too, as description.
 
-    The declared claims are a family: Holm's rule over all of them that can be tested statistically, whether or not
-    this study's data then allow it, for that was fixed before the run.
+    Arms that `mismatches` says are no pairs are compared by no claim. The declared claims are a family: Holm's rule
+    over all of them that can be tested statistically, whether or not this study's data then allow it, for that was
+    fixed before the run.
     """
     recorded = Recorded(evidence, study)
     declared = [_declared(table) for table in recorded.content.get("claims", [])]
-    results = [_read(recorded, claim, given, declared=True) for claim, given in declared]
+    apart = mismatches or (lambda arm: {})
+    results = [_read(recorded, claim, given, apart, declared=True) for claim, given in declared]
     family = sum(claim.unrecorded is None and not claim.exact for claim, _ in declared)
     tested = [result.p if not result.claim.exact else None for result in results]
     adjusted = holm(tested, family)
@@ -32,7 +41,7 @@ def judge(evidence: "Evidence", study: str, *, every: bool = False) -> list[Resu
     if every:
         known = {claim.id for claim, _ in declared}
         results += [
-            _adjust(_read(recorded, claim, {}, declared=False), None)
+            _adjust(_read(recorded, claim, {}, apart, declared=False), None)
             for claim in LIBRARY.values()
             if claim.id not in known
         ]
@@ -44,7 +53,7 @@ def _declared(table: Mapping[str, Any]) -> tuple[Claim, Mapping[str, str]]:
     return (from_table(table) if table["metric"] is not None else LIBRARY[table["name"]]), table["arms"] or {}
 
 
-def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
+def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mismatches, *, declared: bool) -> Result:
     """The claim's reading, its word still open: `_adjust` gives it."""
     if claim.unrecorded is not None or claim.evaluate is None:
         return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
@@ -52,12 +61,15 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declare
     if OF in claim.roles:
         arms = {OF: given.get(OF, found.get("gspo")), AGAINST: given.get(AGAINST, found.get("grpo"))}
         found = {role: arm for role, arm in arms.items() if arm in recorded.settings}
+    if claim.moe and False in recorded.mixtures.values() and not any(recorded.mixtures.values()):
+        reason = "no arm has a mixture of experts: no expert choice was recorded in any of them"
+        return Result(claim, "not testable here", reason, declared, {})
     missing = [role for role in claim.roles if role not in found]
     roles = {role: found[role] for role in claim.roles if role in found}
     if missing:
         wanted = ", ".join(f"{role} ({ROLES.get(role, 'name it under arms')})" for role in missing)
         return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
-    unmet = []
+    unmet = _unmatched(roles, apart)
     for need in claim.needs:
         try:
             need.check(recorded, roles)
@@ -73,6 +85,14 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declare
         return Result(claim, "not testable here", str(reason), declared, roles)
     _, p = weigh(reading.parts)
     return Result(claim, "not resolved", "", declared, roles, reading, p)
+
+
+def _unmatched(roles: Mapping[str, str], apart: Mismatches) -> list[str]:
+    """What keeps the runs of a claim's arms from being pairs."""
+    found = []
+    for one, other in combinations(dict.fromkeys(roles.values()), 2):
+        found += [f"{one} and {other} are not matched: {reason}" for reason in apart(one).get(other, ())]
+    return found
 
 
 def _adjust(result: Result, adjusted: float | None) -> Result:

@@ -5,7 +5,7 @@ import sys
 import typer
 
 from gspo_lab import __version__
-from gspo_lab.cli import certify, check, evaluate, export, listing, rebuild, report, run, show, why
+from gspo_lab.cli import calibrate, certify, check, claims, evaluate, export, listing, rebuild, report, run, show, why
 from gspo_lab.errors import LabError
 
 app = typer.Typer(
@@ -35,6 +35,8 @@ app.command("list", epilog=listing.EXAMPLES)(listing.list_studies)
 app.command("show", epilog=show.EXAMPLES)(show.show)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("why", epilog=why.EXAMPLES)(why.why)
+app.command("claims", epilog=claims.EXAMPLES)(claims.claims)
+app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)

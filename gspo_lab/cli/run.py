@@ -4,6 +4,8 @@ from typing import Annotated
 import typer
 
 from gspo_lab.cli.options import RUNS, Arms, Json, Name, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+from gspo_lab.errors import LabError
+from gspo_lab.registry import nearest
 
 EXAMPLES = (
     "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
@@ -19,6 +21,9 @@ def run(
     arms: Arms = None,
     name: Name = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")] = None,
+    aa: Annotated[
+        str | None, typer.Option("--aa", metavar="ARM", help="Run this arm against itself: what is found is noise.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
     reports: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("reports"),
@@ -31,13 +36,17 @@ def run(
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
     from gspo_lab.conduct.prepare import check
-    from gspo_lab.study import load_study
+    from gspo_lab.study import against_itself, load_study
 
     study = load_study(
         study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
     )
-    check(study)  # before the first folder is made
+    if aa is not None:
+        if aa not in study.arms:
+            raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
+        study = against_itself(study, aa)
     if dry_run:
+        check(study)
         planned = plan(study, runs, jobs=jobs)
         if json:
             print_json(planned.to_json())

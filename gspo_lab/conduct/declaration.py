@@ -15,14 +15,11 @@ from pydantic import ValidationError
 from gspo_lab import __version__, journal
 from gspo_lab.errors import LabError
 from gspo_lab.launch.folder import read_whole, write_whole
-from gspo_lab.study import Settings, Study, digest, flat
+from gspo_lab.study import Settings, Study, flat, lock_digest
 from gspo_lab.study.study import reference_bands
 
 STUDY = "study.json"
 ARCHIVE = "_archive"
-RESOLVED = ("name", "question", "seeds", "verdict", "arms")
-"""The part of study.json that `Study.resolved` gives and the digest covers."""
-
 BAND_KEYS = ("objective.clip_low", "objective.clip_high")
 """With clip = 'calibrated' these come from the pilot, not from the file."""
 
@@ -47,7 +44,7 @@ def declare(study: Study, home: Path) -> dict[str, Any]:
     else:
         _refuse_changes(study, before, begun, home)
         content = _grown(study, before, begun, now)
-    content["digest"] = digest({key: content[key] for key in RESOLVED})
+    content["digest"] = lock_digest(content)
     if content != before:
         write_whole(home / STUDY, content)
     return dict(content)
@@ -61,7 +58,7 @@ def set_band(home: Path, arm: str, band: tuple[float, float]) -> dict[str, Any]:
     if not begun_arms(home):  # with runs on the disk the yardstick stays the one they were measured with
         settings = [Settings.model_validate(entry["settings"]) for entry in content["arms"].values()]
         content["reference_bands"] = {rule: list(found) for rule, found in reference_bands(settings).items()}
-    content["digest"] = digest({key: content[key] for key in RESOLVED})
+    content["digest"] = lock_digest(content)
     write_whole(home / STUDY, content)
     return content
 

@@ -38,11 +38,6 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
 
 def pilot(study: Study, arm: Arm) -> Run:
     """The arm's pilot: its preset's fixed range, few steps, no benchmark, every log-ratio recorded."""
-    if arm.settings.update.minibatches * arm.settings.update.epochs < 2:
-        raise LabError(
-            f"arm.{arm.name}: clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch "
-            "has all ratios 1 and leaves nothing to calibrate"
-        )
     data = arm.settings.model_dump(mode="json")
     preset = PRESETS[arm.settings.objective.preset]
     data["objective"] |= {"clip": "fixed", "clip_low": preset.clip_low, "clip_high": preset.clip_high}

@@ -7,9 +7,12 @@ from typing import Any
 
 from gspo_lab.conduct.crew import Job
 from gspo_lab.conduct.watch import StartWatch
+from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
 from gspo_lab.launch.folder import MADE, RUN, WARM_START, read_whole, write_whole
 from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.registry import known
+from gspo_lab.samplers import SAMPLERS
 from gspo_lab.study import Run, Study, digest
 from gspo_lab.tasks import build_task, task_key
 
@@ -32,6 +35,8 @@ def check(study: Study) -> None:
     for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
         check_model(model)
     for arm in study.arms.values():
+        known("engine", arm.settings.engine, ENGINES)
+        known("sampler", arm.settings.rollout.sampler, SAMPLERS)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
                 f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "

@@ -50,6 +50,7 @@ def conduct(
     `fresh` moves the study's former runs to runs/_archive. `report` is called with the study's name when everything is
     in the database, unless an interrupt ended the work. Raises LabError for what keeps the first step from being made.
     """
+    check(study)  # before the first folder is made
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     with ExitStack() as stack:
@@ -114,7 +115,6 @@ class Crew:
 
 
 def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:
-    check(study)
     begun = begun_arms(home)
     declaration = declare(study, home)
     pilots = {

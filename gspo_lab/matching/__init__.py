@@ -2,7 +2,7 @@
 but a study's accepted.json."""
 
 from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate
-from gspo_lab.matching.checks import Check, State
+from gspo_lab.matching.pairing import Check, State
 from gspo_lab.matching.why import Difference, why
 
 __all__ = ["Certificate", "Check", "Difference", "Pair", "State", "accept_mismatch", "certificate", "why"]

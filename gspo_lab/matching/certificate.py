@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
-from gspo_lab.matching.checks import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, all_checks, sides
+from gspo_lab.matching.checks import all_checks
+from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
 from gspo_lab.matching.settings import flat, shown
 from gspo_lab.matching.trace import Trace, resolved, traces
-from gspo_lab.study import digest
+from gspo_lab.study import lock_digest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
-LOCKED = ("name", "question", "seeds", "verdict", "arms")
-"""The part of study.json that its digest covers."""
 SHOWN = 3
 """Differing parts that a reason names; the certificate names them all."""
+SAYINGS = 6
+"""Different findings of one check and state that are printed; a sweep has hundreds of pairs."""
 WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, DECLARED, EQUAL)
 
 
@@ -195,7 +196,8 @@ def accept_mismatch(evidence: "Evidence", study: str, reason: str) -> Certificat
 def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str, str]]:
     """(state, detail, pairs) of one check: pairs that say the same together, the worst first.
 
-    `pairs` is empty where one line speaks for all; of equal pairs that differ in words only the first is quoted.
+    `pairs` is empty where one line speaks for all; of equal pairs that differ in words only the first is quoted, and of
+    others not more than SAYINGS of a state.
     """
     out: list[tuple[State, str, str]] = []
     for state in WORST_FIRST:
@@ -205,10 +207,14 @@ def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str
             sayings.setdefault(check.detail, []).append(pair.name if pair else "")
         if state == EQUAL and len(sayings) > 1:
             sayings = {f"e.g. {mine[0][1].detail}": [name for names in sayings.values() for name in names]}
+        said: list[tuple[State, str, str]] = []
         for detail, names in sayings.items():
             everywhere = len(names) == len(found)
             where = "" if everywhere else names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-            out.append((state, detail, where))
+            said.append((state, detail, where))
+        out += said[:SAYINGS]
+        if len(said) > SAYINGS:
+            out.append((state, f"and {len(said) - SAYINGS} more that read differently; the JSON has them all", ""))
     return out
 
 
@@ -217,7 +223,7 @@ def _lock(content: dict[str, Any]) -> Check:
     name, kept = "lock", content.get("digest")
     if kept is None:
         return Check(name, UNKNOWN, "study.json holds no digest")
-    now = digest({key: content[key] for key in LOCKED if key in content})
+    now = lock_digest(content)
     if now != kept:
         said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
         return Check(name, UNDECLARED, said, ("study.json",))

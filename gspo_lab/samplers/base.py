@@ -8,10 +8,11 @@ policies say equal things and like policies say like things.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Rollout:
     logprobs: list[float]
     text: str
     truncated: bool
-    routes: npt.NDArray[np.int16] | None = None
+    routes: "npt.NDArray[np.int16] | None" = None
 
 
 class Sampler(Protocol):

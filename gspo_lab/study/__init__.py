@@ -2,7 +2,7 @@
 
 from gspo_lab.study.load import load_study
 from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
-from gspo_lab.study.study import Arm, Run, Study, digest, flat
+from gspo_lab.study.study import Arm, Run, Study, against_itself, digest, flat, lock_digest
 
 __all__ = [
     "Arm",
@@ -12,7 +12,9 @@ __all__ = [
     "Settings",
     "Study",
     "VerdictTable",
+    "against_itself",
     "digest",
     "flat",
     "load_study",
+    "lock_digest",
 ]

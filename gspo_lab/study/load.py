@@ -16,6 +16,7 @@ from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.rules import broken_rules
 from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
 from gspo_lab.study.study import Arm, Study
+from gspo_lab.study.sweep import at_every_dose, read_sweep
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
 BASE_KEYS = tuple(Settings.model_fields)
@@ -41,7 +42,11 @@ def load_study(
         raw["seeds"] = list(seeds)
     problems: list[str] = []
     base, tables = _split(raw, problems)
-    study_arms = _arms(base, tables, problems)
+    sweep = read_sweep(raw.get("sweep"), problems)
+    if sweep is None:
+        study_arms = _arms(base, tables, problems)
+    else:
+        study_arms = at_every_dose(sweep, base, lambda settings, told: _arms(settings, tables, told), problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
     claims = _claims(raw.get("claim", []), problems)
@@ -50,7 +55,7 @@ def load_study(
         problems.append("question: every study opens with the question it asks, as text")
     if arms is not None:
         problems += _unknown_arms(arms, tables)
-        study_arms = {key: value for key, value in study_arms.items() if key in arms}
+        study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
     name = path.stem if name is None else name
     if not re.fullmatch(NAME, name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
@@ -68,6 +73,7 @@ def load_study(
         verdict=verdict,
         overrides=tuple(overrides),
         claims=claims,
+        sweep=None if sweep is None else sweep.to_json(),
         comment=_opening_comment(path),
     )
 

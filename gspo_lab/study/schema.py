@@ -196,5 +196,5 @@ class Settings(Table):
 ARM_KEYS = ("model", "routing_replay", "rollout", "update")
 """What an arm may vary beside the objective's own keys."""
 
-STUDY_KEYS = ("question", "seeds", "verdict", "claim", "arm")
+STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "arm")
 """Top-level keys that belong to the study and to no single run."""

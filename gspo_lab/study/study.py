@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,20 @@ from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
 @dataclass(frozen=True)
 class Arm:
-    """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole."""
+    """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole.
+
+    In a sweep `of` names the arm that this one is a dose of, and `dose` is its value of the swept setting.
+    """
 
     name: str
     declared: tuple[str, ...]
     settings: Settings
+    of: str | None = None
+    dose: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
+        return {"declared": list(self.declared), "settings": self.settings.model_dump(mode="json"), **swept}
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class Study:
     verdict: VerdictTable
     overrides: tuple[str, ...] = ()
     claims: tuple[ClaimTable, ...] = ()
+    sweep: dict[str, Any] | None = None
     comment: str = field(default="", compare=False)
 
     def runs(self) -> list[Run]:
@@ -96,12 +106,26 @@ class Study:
             "question": self.question,
             "seeds": list(self.seeds),
             "verdict": self.verdict.model_dump(mode="json"),
-            "arms": {
-                name: {"declared": list(arm.declared), "settings": arm.settings.model_dump(mode="json")}
-                for name, arm in self.arms.items()
-            },
+            "arms": {name: arm.to_json() for name, arm in self.arms.items()},
+            **({} if self.sweep is None else {"sweep": self.sweep}),
             **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
         }
+
+
+def against_itself(study: Study, arm: str) -> Study:
+    """An A/A study: one arm under two names, its runs drawing different random numbers when they sample.
+
+    Nothing else differs, so what the study finds is noise, and how large noise is.
+    """
+    one = study.arms[arm]
+    rollout = one.settings.rollout.model_copy(update={"coupled": False})
+    settings = one.settings.model_copy(update={"rollout": rollout})
+    twins = {
+        name: Arm(name, tuple(sorted({*one.declared, "rollout.coupled"})), settings)
+        for name in (f"{arm}-a", f"{arm}-b")
+    }
+    verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a"})
+    return replace(study, name=f"{study.name}-aa-{arm}", arms=twins, verdict=verdict, claims=())
 
 
 def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
@@ -111,6 +135,15 @@ def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
         objective = one.objective
         bands[RULES[objective.importance_sampling_level]] = (objective.clip_low, objective.clip_high)
     return bands
+
+
+LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep")
+"""The part of study.json that is locked before the first step: what `Study.resolved` gives."""
+
+
+def lock_digest(content: dict[str, Any]) -> str:
+    """The digest of a study.json's locked part."""
+    return digest({key: content[key] for key in LOCKED if key in content})
 
 
 def digest(data: Any) -> str:

@@ -3,6 +3,7 @@
 from gspo_lab.report.section import Writer
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.report.sections.certificate import certificate
+from gspo_lab.report.sections.claims import claims
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
@@ -17,6 +18,7 @@ SECTIONS: tuple[Writer, ...] = (
     curves,
     clipping,
     experts,
+    claims,
     gradients,
     diagnostics,
     certificate,

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.claims.outcomes import Outcome, outcomes, primary
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.report.frames import arms
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, plain, signed
-from gspo_lab.report.outcomes import Outcome, outcomes, primary
 from gspo_lab.report.section import Section
 from gspo_lab.report.svg import COLOURS
 from gspo_lab.stats.verdict import Verdict, decide

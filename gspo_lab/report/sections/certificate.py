@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.matching import Certificate
 from gspo_lab.matching import certificate as certify
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
-from gspo_lab.matching.checks import EQUAL, UNDECLARED
+from gspo_lab.matching.pairing import EQUAL, UNDECLARED
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
 from gspo_lab.report.section import Section
 

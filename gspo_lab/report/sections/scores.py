@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.claims.outcomes import Outcome, outcomes
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import arms, mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, signed, table
-from gspo_lab.report.outcomes import Outcome, outcomes
 from gspo_lab.report.section import Section
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_lab.report.frames import records, value
 from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.series import carry_last_finite, tail_mean
 
@@ -55,7 +54,7 @@ def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     scores = scores[scores["bench"] == bench].sort_values("step")
     stable = stabilities(evidence, study)
     out = []
-    for run in records(evidence.runs(study)):
+    for run in evidence.runs(study).to_dict("records"):
         own = scores[scores["run_id"] == run["run_id"]]
         start = own[own["step"] == 0]["score"]
         trained = own[own["step"] > 0]
@@ -71,7 +70,7 @@ def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
                 arm=str(run["arm"]),
                 seed=int(run["seed"]),
                 state=str(run["state"]),
-                start=value(start.iloc[0]) if len(start) else None,
+                start=float(start.iloc[0]) if len(start) and start.notna().iloc[0] else None,
                 final=final,
                 latest=latest,
                 evaluations=len(trained),
@@ -89,7 +88,7 @@ def stabilities(evidence: "Evidence", study: str) -> dict[str, Stability]:
     updates = evidence.updates(study, ["nonfinite"])
     bad = updates[updates["nonfinite"] == 1]
     out = {}
-    for run in records(evidence.runs(study)):
+    for run in evidence.runs(study).to_dict("records"):
         own = rewards[rewards["run_id"] == run["run_id"]].sort_values("step")
         if len(own):
             fatal = [int(step) for step in bad[bad["run_id"] == run["run_id"]]["step"]]

@@ -1,0 +1,137 @@
+"""Stability as a number: at which dose of a swept setting do half of an arm's runs collapse, and how far arms differ.
+
+Collapse is decided run by run by `stats.collapse`, the fit is `stats.dose`'s: Firth-penalised logistic regression on
+log10 of the dose with profile intervals, which all-or-none data have too.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.claims.outcomes import Outcome, outcomes, primary
+from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+
+@dataclass(frozen=True)
+class Point:
+    """One arm at one dose: its finished runs, how many of them collapsed, and their final scores."""
+
+    dose: float
+    runs: int
+    collapsed: int
+    scores: tuple[float, ...]
+
+    @property
+    def score(self) -> float | None:
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+
+@dataclass(frozen=True)
+class ArmResponse:
+    """One arm over all doses; `half` is None while no run has finished."""
+
+    arm: str
+    points: tuple[Point, ...]
+    half: HalfCollapse | None
+
+
+@dataclass(frozen=True)
+class DoseResponse:
+    """All arms of a sweep over `key`, and each arm's dose of half collapse over the baseline's."""
+
+    key: str
+    baseline: str
+    arms: tuple[ArmResponse, ...]
+    ratios: dict[str, DoseRatio]
+
+    @property
+    def sentences(self) -> list[str]:
+        """One line per arm, then one per ratio."""
+        lines = [f"{one.arm}: {_half(one.half, self.key)}" for one in self.arms]
+        return lines + [f"{arm} / {self.baseline}: {_ratio(ratio)}" for arm, ratio in self.ratios.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "baseline": self.baseline,
+            "arms": {
+                one.arm: {
+                    "points": [
+                        {"dose": p.dose, "runs": p.runs, "collapsed": p.collapsed, "score": p.score} for p in one.points
+                    ],
+                    "half_collapse": None if one.half is None else _limits(one.half),
+                }
+                for one in self.arms
+            },
+            "ratios": {arm: _limits(ratio) for arm, ratio in self.ratios.items()},
+        }
+
+
+def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
+    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing."""
+    content = evidence.study(study)
+    if "sweep" not in content:
+        return None
+    bench = primary(content)
+    ended = [one for one in outcomes(evidence, study, bench or "") if one.state == "finished"]
+    names = list(dict.fromkeys(entry["of"] for entry in content["arms"].values()))
+    baseline = content["verdict"]["baseline"] or names[0]
+    runs: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in names}
+    for one in ended:
+        entry = content["arms"][one.arm]
+        runs[entry["of"]].append((float(entry["dose"]), one))
+    arms = tuple(_response(name, content["sweep"]["doses"], runs[name]) for name in names)
+    ratios = {
+        name: dose_ratio(*_columns(runs[baseline]), *_columns(runs[name]))
+        for name in names
+        if name != baseline and runs[name] and runs.get(baseline)
+    }
+    return DoseResponse(content["sweep"]["key"], baseline, arms, ratios)
+
+
+def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) -> ArmResponse:
+    points = []
+    for dose in doses:
+        here = [one for at, one in runs if at == dose]
+        scores = tuple(one.final for one in here if one.final is not None)
+        points.append(Point(dose, len(here), sum(one.collapsed for one in here), scores))
+    return ArmResponse(name, tuple(points), half_collapse(*_columns(runs)) if runs else None)
+
+
+def _columns(runs: list[tuple[float, Outcome]]) -> tuple[list[float], list[int]]:
+    return [dose for dose, _ in runs], [int(one.collapsed) for _, one in runs]
+
+
+def _half(half: HalfCollapse | None, key: str) -> str:
+    if half is None:
+        return "no finished run yet"
+    counted = f"{half.collapsed} of {half.runs} runs collapsed"
+    if half.resolved and half.estimate is not None:
+        return f"half collapse at {key} = {half.estimate:.3g} [{half.low:.3g}, {half.high:.3g}] ({counted})"
+    return f"not resolved ({counted}): {half.reason}{_wanted(half)}"
+
+
+def _ratio(ratio: DoseRatio) -> str:
+    if ratio.resolved and ratio.estimate is not None:
+        return f"stands {ratio.estimate:.3g} times the dose [{ratio.low:.3g}, {ratio.high:.3g}]"
+    return f"not resolved: {ratio.reason}{_wanted(ratio)}"
+
+
+def _wanted(found: HalfCollapse | DoseRatio) -> str:
+    if found.needed is None:
+        return ""
+    below, above = found.needed.below, found.needed.above
+    sides = [f"below {below:.3g}" if below is not None else "", f"above {above:.3g}" if above is not None else ""]
+    return f"; doses {' and '.join(side for side in sides if side)} are needed"
+
+
+def _limits(found: HalfCollapse | DoseRatio) -> dict[str, Any]:
+    return {
+        "estimate": found.estimate,
+        "low": found.low,
+        "high": found.high,
+        "resolved": found.resolved,
+        "reason": found.reason,
+    }

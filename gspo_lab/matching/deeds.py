@@ -1,0 +1,172 @@
+"""What two runs did: the prompts they asked, their first step, which must be the very same, and their benchmarks."""
+
+from collections.abc import Callable
+
+from gspo_lab.matching.pairing import (
+    EQUAL,
+    SAMPLING,
+    STARTING,
+    UNDECLARED,
+    UNKNOWN,
+    Check,
+    Sides,
+    differs,
+    each,
+    graders,
+    listed,
+    same_graders,
+)
+from gspo_lab.matching.settings import shown, under
+from gspo_lab.matching.trace import IDENTITIES, ROLLOUT, Trace
+
+
+def prompts(pair: Sides) -> Check:
+    """The stream of prompt ids, step by step, and the texts of the prompts that were kept."""
+    one, other = pair.one.prompts, pair.other.prompts
+    common = sorted(one.keys() & other.keys())
+    if not common:
+        return Check("prompts", UNKNOWN, pair.silent(bool(one), bool(other)))
+    parted = next((step for step in common if one[step] != other[step]), None)
+    if parted is not None:
+        said = f"the streams of prompts part at step {parted}"
+        return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
+    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT]
+    worded = next((step for step in kept if not _same_items(pair, ROLLOUT, step)), None)
+    if worded is not None:
+        said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
+        return differs("prompts", said, (f"step {worded}, texts",), pair.excuses("task"))
+    return Check("prompts", EQUAL, f"the same prompts in the same order over {len(common)} steps")
+
+
+def first_rollout(pair: Sides) -> Check:
+    """The token ids that each run sampled for itself at step 0."""
+    return _first(pair, "first rollout", "rollout_digest", "token ids of step 0")
+
+
+def first_logprobs(pair: Sides) -> Check:
+    """The sampler's log-probs of those tokens, bit for bit."""
+    return _first(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0")
+
+
+def first_rewards(pair: Sides) -> Check:
+    """The rewards of step 0: equal responses are graded equally."""
+    one, other = pair.one.first, pair.other.first
+    names = [name for name in one.keys() & other.keys() if not name.endswith("_digest")]
+    if not names or "rollout_digest" not in one or "rollout_digest" not in other:
+        known = ["rollout_digest" in side and "reward_mean" in side for side in (one, other)]
+        return Check("first rewards", UNKNOWN, pair.silent(*known) if not all(known) else "no reward in common")
+    odd = sorted(name for name in names if one[name] != other[name])
+    if not odd:
+        return Check("first rewards", EQUAL, f"mean reward {shown(one.get('reward_mean'))} at step 0")
+    said = "; ".join(f"{name} at step 0: {pair.told(one[name], other[name])}" for name in odd)
+    reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
+    return differs("first rewards", said, tuple(odd), reasons)
+
+
+def first_minibatches(pair: Sides) -> Check:
+    """A step's first mini-batch meets the policy that sampled it: its ratios are 1 and nothing clips, in every step."""
+    name, parts, said, steps = "first mini-batches", [], [], 0
+    for trace in (pair.one, pair.other):
+        known = [(step, values) for step, values in trace.identities if None not in values]
+        if not known:
+            held = [any(None not in values for _, values in t.identities) for t in (pair.one, pair.other)]
+            return Check(name, UNKNOWN, pair.silent(*held))
+        steps += len(known)
+        broken = next(((step, values) for step, values in known if any(values)), None)
+        if broken is not None:
+            values = ", ".join(f"{key} {shown(v)}" for key, v in zip(IDENTITIES, broken[1], strict=True))
+            parts.append(f"{trace.arm}, step {broken[0]}")
+            said.append(f"{trace.id} at step {broken[0]}: {values}")
+    if not parts:
+        return Check(name, EQUAL, f"ratio 1 and clip 0 in all {steps} of them")
+    apart = [t.arm for t in (pair.one, pair.other) if any(any(v or 0 for v in values) for _, values in t.identities)]
+    sampler = {t.arm for t in (pair.one, pair.other) if t.settings.get("update.old_logprobs") == "sampler"}
+    reasons = ["update.old_logprobs = sampler"] if sampler.issuperset(apart) else []
+    return differs(name, "; ".join(said), tuple(parts), reasons)
+
+
+def benchmark_protocol(pair: Sides) -> Check:
+    """How benchmarks are asked: problems, samples, temperature, nucleus, token limit, interval."""
+    odd = [key for key in pair.unstated if under(key, ["bench"])]
+    if odd:
+        return Check("benchmark protocol", UNDECLARED, each(odd, pair.values), tuple(odd))
+    benches = [value for key, value in pair.one.settings.items() if under(key, ["bench"]) and key.endswith(".name")]
+    said = f"equal settings of {listed(benches)}" if benches else "no benchmark declared by either"
+    return Check("benchmark protocol", EQUAL, said)
+
+
+def benchmark_items(pair: Sides, first_item: Callable[[Trace, Trace, str, int], str]) -> Check:
+    """Which problems were asked, how often, in which order, with which text and reference, at every evaluation.
+
+    `first_item` names the first question in which two runs' evaluations differ.
+    """
+    name = "benchmark items"
+    one, other = ({key for key in side.asked if key[0] != ROLLOUT} for side in (pair.one, pair.other))
+    if not one or not other:
+        return Check(name, UNKNOWN, pair.silent(bool(one), bool(other)))
+    if pair.one.finished and pair.other.finished and one != other:
+        alone = sorted(one ^ other)
+        said = ", ".join(f"{bench} after step {step}" for bench, step in alone)
+        parts = tuple(f"{bench}, step {step}" for bench, step in alone)
+        return differs(name, f"asked in one run only: {said}", parts, pair.excuses("steps", "bench", "task"))
+    for bench, step in sorted(one & other):
+        if not _same_items(pair, bench, step):
+            where = f"{bench} after step {step}: {first_item(pair.one, pair.other, bench, step)}"
+            return differs(name, where, (f"{bench}, step {step}",), pair.excuses("task"))
+    if not one & other:
+        return Check(name, UNKNOWN, "no evaluation in common")
+    answers = sum(pair.one.asked[key].answers for key in one & other)
+    return Check(name, EQUAL, f"{len(one & other)} evaluations, {answers} answers, item by item")
+
+
+def benchmark_grader(pair: Sides) -> Check:
+    """Who extracted and graded the benchmarks' answers, in which version."""
+    benches = sorted({bench for side in (pair.one, pair.other) for bench, _ in side.asked if bench != ROLLOUT})
+    one, other = (
+        {f"{bench} by {by}" for bench in benches for by in graders(side, bench)} for side in (pair.one, pair.other)
+    )
+    return same_graders(pair, "benchmark grader", one, other)
+
+
+def base_score(pair: Sides) -> Check:
+    """The score, and every word, of the starting models on the benchmarks."""
+    name = "base score"
+    benches = sorted(pair.one.base.keys() & pair.other.base.keys())
+    if not benches:
+        return Check(name, UNKNOWN, pair.silent(bool(pair.one.base), bool(pair.other.base)))
+    parts, said = [], []
+    for bench in benches:
+        one, other = pair.one.base[bench], pair.other.base[bench]
+        if one != other:
+            parts.append(bench)
+            said.append(f"{bench}: {pair.told(one, other)}")
+        elif pair.one.asked[bench, 0].texts.digest() != pair.other.asked[bench, 0].texts.digest():
+            parts.append(bench)
+            said.append(f"{bench}: {shown(one)} in both, by different answers")
+    if not parts:
+        return Check(name, EQUAL, ", ".join(f"{bench} {shown(pair.one.base[bench])}" for bench in benches))
+    return differs(name, "; ".join(said), tuple(parts), pair.excuses(*STARTING, "rollout.sampler", "rollout.dtype"))
+
+
+def _first(pair: Sides, name: str, digest: str, what: str) -> Check:
+    one, other = pair.one.first.get(digest), pair.other.first.get(digest)
+    if one is None or other is None:
+        return Check(name, UNKNOWN, pair.silent(one is not None, other is not None))
+    if one == other:
+        return Check(name, EQUAL, f"{what}: {shown(one)}")
+    return differs(name, f"{what}: {pair.told(one, other)}", ("step 0",), _sampled_apart(pair))
+
+
+def _sampled_apart(pair: Sides) -> list[str]:
+    """Why two runs may sample different first responses: other sampling is declared, or their noise is not shared."""
+    uncoupled = any(side.settings.get("rollout.coupled") is False for side in (pair.one, pair.other))
+    return [*pair.excuses(*SAMPLING), *(["rollout.coupled = false"] if uncoupled else [])]
+
+
+def _common_asked(pair: Sides) -> list[tuple[str, int]]:
+    return sorted(pair.one.asked.keys() & pair.other.asked.keys())
+
+
+def _same_items(pair: Sides, bench: str, step: int) -> bool:
+    one, other = pair.one.asked[bench, step], pair.other.asked[bench, step]
+    return bool(one.items.digest() == other.items.digest())

@@ -1,0 +1,97 @@
+"""Two runs side by side: what their arms declare, and how a check says what it found."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+from gspo_lab.matching.settings import declared, differing, shown, under
+from gspo_lab.matching.trace import Trace
+
+State = Literal["equal", "differs as declared", "differs undeclared", "not recorded"]
+
+EQUAL: State = "equal"
+DECLARED: State = "differs as declared"
+UNDECLARED: State = "differs undeclared"
+UNKNOWN: State = "not recorded"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing compared. `parts` names what differs (dotted keys, packages, steps); empty where nothing does."""
+
+    name: str
+    state: State
+    detail: str
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Two runs of one seed. `stated` are the declared settings in which they really differ."""
+
+    one: Trace
+    other: Trace
+    stated: tuple[str, ...]
+    unstated: tuple[str, ...]
+
+    def excuses(self, *names: str) -> list[str]:
+        """The declared differences in one of the tables or keys `names`."""
+        return [key for key in self.stated if under(key, names)]
+
+    def values(self, key: str) -> str:
+        return self.told(self.one.settings.get(key), self.other.settings.get(key))
+
+    def told(self, one: Any, other: Any) -> str:
+        return f"{shown(one)} in {self.one.arm}, {shown(other)} in {self.other.arm}"
+
+    def silent(self, *known: bool) -> str:
+        """Who recorded nothing: `known` says of each side whether it did."""
+        names = [trace.arm for trace, has in zip((self.one, self.other), known, strict=True) if not has]
+        return f"nothing recorded by {' and '.join(names)}"
+
+
+STARTING = ("model", "warm_start", "task")
+"""Settings that, declared, let two runs start from different models; a sweep may vary any."""
+SAMPLING = (*STARTING, "rollout")
+"""Settings that, declared, let two runs sample different first responses."""
+
+
+def sides(one: Trace, other: Trace, study: Mapping[str, Any]) -> Sides:
+    """Two traces with what the study's arms declare of them."""
+    keys = differing(one.settings, other.settings)
+    allowed = chain.from_iterable(study["arms"][trace.arm]["declared"] for trace in (one, other))
+    stated = declared(keys, allowed, one.settings, other.settings)
+    return Sides(one, other, tuple(stated), tuple(key for key in keys if key not in stated))
+
+
+def differs(name: str, said: str, parts: tuple[str, ...], excuses: Iterable[str]) -> Check:
+    """A check that found a difference; it is as declared if one of the declared settings excuses it."""
+    reasons = list(dict.fromkeys(excuses))
+    if reasons:
+        return Check(name, DECLARED, f"{said} (declared: {listed(reasons)})", parts)
+    return Check(name, UNDECLARED, said, parts)
+
+
+def same_graders(pair: Sides, name: str, one: set[Any], other: set[Any]) -> Check:
+    """A check on the names and versions of graders; no setting of an arm excuses another one."""
+    if not one or not other:
+        return Check(name, UNKNOWN, pair.silent(bool(one), bool(other)))
+    if one == other:
+        return Check(name, EQUAL, listed(sorted(one)))
+    return Check(name, UNDECLARED, pair.told(listed(sorted(one)), listed(sorted(other))), tuple(sorted(one ^ other)))
+
+
+def graders(trace: Trace, bench: str) -> set[str]:
+    """Who graded the run's answers to a bench, by every answer's own word."""
+    return {by for (name, _), asked in trace.asked.items() if name == bench for by in asked.graders if by is not None}
+
+
+def each(keys: Sequence[str], say: Callable[[str], str]) -> str:
+    """Each key with what there is to say of it."""
+    return "; ".join(f"{key}: {say(key)}" for key in keys)
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them."""
+    return ", ".join(str(name) for name in names) or "nothing"

@@ -1,0 +1,311 @@
+"""What is allowed and still worth a warning before a study runs, each with its reason and source (claims.md, 6).
+
+Pure: a lint knows the study and what the caller has looked up or measured; what is unknown fires nothing. What makes
+no sense at all is refused by `rules`, so "one-minibatch" (arms identical by construction) is there. "seed-streams"
+cannot occur: every random stream of a run follows from its seed. "product-or-mean" and "filter-one-arm" have nothing
+to look at: no engine of this lab applies importance weights between sampler and trainer, or filters groups.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Literal
+
+from gspo_lab.study.study import Arm, Study, flat
+
+Level = Literal["warn", "error"]
+
+WIDE, ABSURDLY_WIDE, NARROW = 1e-2, 0.1, 1e-2
+IDLE, SATURATED = 0.02, 0.4
+LONG = 500
+LEAST_TOKEN_NOISE = 0.02
+"""Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens more."""
+DETECTABLE = {3: 3.26, 4: 2.13}
+"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds (statistics.md, 3)."""
+PAPER_PRESETS = ("grpo", "gspo", "gspo-token")
+OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
+"""Words in an arm's name that say that it is not the paper's aggregation."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line for the user. An error stops `check`; a warning is read and decided upon."""
+
+    level: Level
+    name: str
+    message: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.name}: {self.message} [{self.source}]"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the study file does not say, by model or by arm; what is absent is unknown.
+
+    `response_tokens`, `log_ratio_std_responses` (on mini-batches >= 1, nats) and `mismatch_k1` are measurements of a
+    pilot or an earlier run; `max_tokens` and `problems` (per benchmark) are the tasks' own.
+    """
+
+    moe: Mapping[str, bool] = field(default_factory=dict)
+    max_tokens: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, int] = field(default_factory=dict)
+    response_tokens: Mapping[str, float] = field(default_factory=dict)
+    log_ratio_std_responses: Mapping[str, float] = field(default_factory=dict)
+    mismatch_k1: Mapping[str, float] = field(default_factory=dict)
+
+
+def lints(study: Study, known: Known | None = None) -> list[Finding]:
+    """Every finding, errors first, in the order of the table."""
+    found = [finding for lint in LINTS for finding in lint(study, known or Known())]
+    return sorted(found, key=lambda finding: finding.level != "error")
+
+
+def _too_wide(study: Study, known: Known) -> Iterator[Finding]:
+    for arm, objective in _fixed(study, sequence=True):
+        eps = max(objective["clip_low"], objective["clip_high"])
+        length = known.response_tokens.get(arm.name)
+        predicted = _predicted(arm, known)
+        why = None
+        if eps >= ABSURDLY_WIDE:
+            why = "a token ratio's range; a mean log-ratio of that size was never seen"
+        elif eps >= WIDE and length is not None and length >= LONG:
+            why = f"responses are {length:.3g} tokens long"
+        elif eps >= WIDE and predicted is not None and predicted < IDLE:
+            why = f"predicted clip fraction on mini-batches >= 1: {predicted:.2g}"
+        if why:
+            message = f"arm.{arm.name}: a sequence ratio with a range of {eps:g} hardly ever clips ({why})"
+            yield Finding("warn", "eps-too-wide", message, "2507.18071 v2: 3e-4/4e-4; huggingface/trl#3834")
+
+
+def _too_narrow(study: Study, known: Known) -> Iterator[Finding]:
+    for arm, objective in _fixed(study, sequence=False):
+        eps = min(objective["clip_low"], objective["clip_high"])
+        if eps < NARROW:
+            message = f"arm.{arm.name}: a token ratio with a range of {eps:g}, which is a sequence ratio's"
+            yield Finding("warn", "eps-too-narrow", message, "2507.18071 v2: 0.2/0.27 for token ratios")
+    for arm, objective in _fixed(study, sequence=True):
+        eps = (objective["clip_low"] + objective["clip_high"]) / 2
+        predicted, grounds = _predicted(arm, known), "measured spread"
+        limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
+        if predicted is None and limit is not None:
+            predicted = _share_beyond(eps, LEAST_TOKEN_NOISE / math.sqrt(limit))
+            grounds = f"responses of at most {limit} tokens that move by {LEAST_TOKEN_NOISE:g} nats each"
+        if predicted is not None and predicted > SATURATED:
+            message = (
+                f"arm.{arm.name}: a sequence range of {objective['clip_low']:g}/{objective['clip_high']:g} will clip "
+                f"about {predicted:.2f} of the active tokens on mini-batches >= 1 ({grounds}): saturated, its clip "
+                "fraction says little; clip = 'calibrated' finds a range of this length"
+            )
+            yield Finding("warn", "eps-too-narrow", message, "std(log s) = sigma_tok / sqrt(L); 2509.09177")
+
+
+def _aggregation_label(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        objective = arm.settings.objective
+        if objective.aggregation not in ("token-mean", "constant"):
+            continue
+        words = re.split(r"[-_.]", arm.name.lower())
+        source = "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means"
+        if objective.importance_sampling_level != "token":
+            message = f"arm.{arm.name}: a sequence ratio with aggregation = '{objective.aggregation}' is not GSPO"
+            yield Finding("error", "aggregation-label", message, source)
+        elif "grpo" in words and not set(words) & set(OTHER_NAMES):
+            message = (
+                f"arm.{arm.name}: aggregation = '{objective.aggregation}' is not the paper's GRPO; "
+                "name the arm for what it is (dapo, dr-grpo, grpo-token-mean)"
+            )
+            yield Finding("error", "aggregation-label", message, source)
+
+
+def _kl(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        objective = arm.settings.objective
+        if objective.kl_coef > 0 and objective.preset in PAPER_PRESETS:
+            message = f"arm.{arm.name}: kl_coef = {objective.kl_coef:g}, but the paper's comparison has no KL term"
+            yield Finding("warn", "kl-not-zero", message, "author in verl-project/verl#2775; .04 predates v2")
+
+
+def _undeclared(study: Study, known: Known) -> Iterator[Finding]:
+    arms = list(study.arms.values())
+    for other in arms[1:]:
+        a, b = (flat(arm.settings.model_dump(mode="json")) for arm in (arms[0], other))
+        declared = {*arms[0].declared, *other.declared}
+        for key in a.keys() | b.keys():
+            if a.get(key) != b.get(key) and not any(key == one or key.startswith(f"{one}.") for one in declared):
+                message = f"arm.{other.name} differs from arm.{arms[0].name} in {key}, which neither declares"
+                yield Finding("error", "undeclared-difference", message, "a comparison of matched arms")
+
+
+def _replay(study: Study, known: Known) -> Iterator[Finding]:
+    source = "2507.18071, Fig. 3: GRPO with replay against GSPO without"
+    arms = study.arms.values()
+    for arm in arms:
+        if arm.settings.routing_replay != "none" and known.moe.get(arm.settings.model) is False:
+            message = f"arm.{arm.name}: routing_replay on {arm.settings.model}, a dense model: nothing is routed"
+            yield Finding("error", "replay-on-dense", message, source)
+    routed = [arm for arm in arms if known.moe.get(arm.settings.model)]
+    if not routed:
+        return
+    if not any("routing_replay" in {*arm.declared, *arm.settings.model_fields_set} for arm in routed):
+        message = "a mixture of experts, and no arm says routing_replay = 'none', 'old-policy' or 'rollout'"
+        yield Finding("warn", "replay-unspecified", message, source)
+    token = [arm for arm in routed if arm.settings.objective.importance_sampling_level == "token"]
+    if token and all(arm.settings.routing_replay != "none" for arm in token):
+        message = "GRPO on a mixture of experts only with replay: show it without, too"
+        yield Finding("warn", "replay-unspecified", message, source)
+
+
+def _rollout_logprobs(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        mismatch = known.mismatch_k1.get(arm.name)
+        if arm.settings.update.old_logprobs == "trainer" or mismatch is None:
+            continue
+        band = min(arm.settings.objective.clip_low, arm.settings.objective.clip_high)
+        if band < 3 * abs(mismatch):
+            message = (
+                f"arm.{arm.name}: old_logprobs = 'sampler' with a range of {band:g}, below 3 x the measured mismatch "
+                f"{abs(mismatch):.2g}: responses with A < 0 begin clipped, those with A > 0 never are"
+            )
+            yield Finding("error", "rollout-logp-as-old", message, "derived; 2507.18071, sec. 5.4 has no experiment")
+
+
+def _mismatch(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        settings = arm.settings
+        if settings.rollout.dtype != settings.update.dtype and settings.routing_replay != "rollout":
+            message = (
+                f"arm.{arm.name}: sampled in {settings.rollout.dtype}, trained in {settings.update.dtype}, and nothing "
+                "corrects the mismatch"
+            )
+            yield Finding("warn", "mismatch-uncorrected", message, "2512.01374, Fig. 1; 2510.11370; 2510.18855")
+
+
+def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
+    """A setting that parts the two rules everywhere is confounded with the rule."""
+    token = [arm for arm in study.arms.values() if _token(arm)]
+    sequence = [arm for arm in study.arms.values() if not _token(arm)]
+    pairs = list(product(token, sequence))
+    compared: dict[str, tuple[str, Callable[[Arm], Any]]] = {
+        "dual-clip-one-arm": ("dual_clip", lambda arm: arm.settings.objective.dual_clip),
+        "std-one-arm": ("advantage", lambda arm: arm.settings.objective.advantage),
+    }
+    for name, (key, value) in compared.items():
+        if pairs and all(value(a) != value(b) for a, b in pairs):
+            a, b = pairs[0]
+            message = (
+                f"every token-level arm differs from every sequence-level arm in {key} ({a.name}: {_shown(value(a))}, "
+                f"{b.name}: {_shown(value(b))}): the rules cannot be told apart from it"
+            )
+            yield Finding("error", name, message, "fair comparison: all equal but the declared rule")
+
+
+def _seeds(study: Study, known: Known) -> Iterator[Finding]:
+    n = len(study.seeds)
+    source = "simulation of the paired t"
+    if n < 3:
+        message = f"{n} seed{'s' if n > 1 else ''}: no interval and no verdict; 3 are needed, 5 are better"
+        yield Finding("warn", "too-few-seeds", message, source)
+    elif n in DETECTABLE:
+        message = (
+            f"{n} seeds detect a difference of {DETECTABLE[n]:g} sd of the pair difference (80 % power); 5 detect 1.68"
+        )
+        yield Finding("warn", "too-few-seeds", message, source)
+
+
+def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
+    settings = next(iter(study.arms.values())).settings
+    primary = study.verdict.primary or (settings.bench[0].name if settings.bench else None)
+    if primary is None:
+        message = "no benchmark, so no primary score and no verdict"
+        yield Finding("warn", "no-primary", message, "one declared scalar decides")
+    elif study.verdict.primary is None and len(settings.bench) > 1:
+        message = f"verdict.primary is not declared; {primary}, the first of {len(settings.bench)} benchmarks, decides"
+        yield Finding("warn", "no-primary", message, "one declared scalar decides")
+    for bench in settings.bench:
+        problems = known.problems.get(bench.name, bench.problems)
+        if problems is None:
+            continue
+        if problems < 100 and bench.samples < 8:
+            message = (
+                f"bench {bench.name}: {problems} problems x {bench.samples} samples say little; use 100, or 8 samples"
+            )
+            yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
+        if bench.name == primary and len(study.seeds) >= 3:
+            answers = problems * bench.samples * study.verdict.last * len(study.seeds)
+            noise = 1.96 * math.sqrt(2 * 0.25 / answers)
+            if study.verdict.margin < noise:
+                message = (
+                    f"verdict.margin = {study.verdict.margin:g} on {primary}: sampling {answers} answers per arm alone "
+                    f"leaves ±{noise:.2g} on scores near one half; more problems, samples or seeds, or a wider margin"
+                )
+                yield Finding("warn", "margin-below-noise", message, "binomial error of a difference of two scores")
+
+
+def _warmup(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        if arm.settings.update.warmup_updates == 0 and arm.settings.steps < 100:
+            message = (
+                f"arm.{arm.name}: no warm-up of the learning rate in {arm.settings.steps} steps: "
+                "Adam's first steps are sign-like"
+            )
+            yield Finding("warn", "no-warmup", message, "pilot: first step's sigma_tok .61, later .02 to .28")
+
+
+def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
+    settings = next(iter(study.arms.values())).settings
+    primary = next((one for one in settings.bench if one.name == (study.verdict.primary or one.name)), None)
+    if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
+        return
+    count = math.ceil(settings.steps / primary.every)
+    if count < 10:
+        message = f"C14-more-efficient reads a time to threshold, and {primary.name} is evaluated {count} times; use 10"
+        yield Finding("warn", "coarse-eval", message, "the time is known only between two evaluations")
+
+
+LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
+    _too_wide,
+    _too_narrow,
+    _aggregation_label,
+    _kl,
+    _undeclared,
+    _replay,
+    _rollout_logprobs,
+    _mismatch,
+    _one_arm_only,
+    _seeds,
+    _benchmarks,
+    _warmup,
+    _evaluations,
+)
+
+
+def _token(arm: Arm) -> bool:
+    return arm.settings.objective.importance_sampling_level == "token"
+
+
+def _fixed(study: Study, *, sequence: bool) -> list[tuple[Arm, dict[str, Any]]]:
+    """The arms of one kind of ratio whose range is written down, with their objective."""
+    return [
+        (arm, arm.settings.objective.model_dump())
+        for arm in study.arms.values()
+        if _token(arm) != sequence and arm.settings.objective.clip == "fixed"
+    ]
+
+
+def _predicted(arm: Arm, known: Known) -> float | None:
+    """The share of active tokens beyond the range for a normal log s of the measured spread; None: not measured."""
+    spread = known.log_ratio_std_responses.get(arm.name)
+    objective = arm.settings.objective
+    return _share_beyond((objective.clip_low + objective.clip_high) / 2, spread) if spread else None
+
+
+def _share_beyond(eps: float, spread: float) -> float:
+    return 0.5 * math.erfc(eps / (spread * math.sqrt(2)))
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else str(value)

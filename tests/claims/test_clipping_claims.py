@@ -1,0 +1,279 @@
+"""C01 to C08 on numbers that were chosen so that the statistics can be worked out by hand. t(2, .975) = 4.30265."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claim_lab import Fields, Numbers, gives, results
+
+from gspo_lab.study import Run
+
+TOKEN = '[arm.gspo-token]\nobjective = "gspo-token"\n'
+TWO_RULES = '[arm.grpo]\nobjective = "grpo"\n[arm.gspo]\nobjective = "gspo"\n'
+
+
+def clips(grpo: dict[int, float], gspo: dict[int, float], active: float = 0.2) -> Numbers:
+    """Clip fractions per seed on every mini-batch, also the first: cf's mean is then the number itself."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        return {
+            "clip_fraction_tokens": (grpo if run.arm == "grpo" else gspo)[run.seed],
+            "clip_fraction_active_tokens": active,
+        }
+
+    return gives(update=update)
+
+
+GRPO = {0: 0.001, 1: 0.001, 2: 0.001}
+GSPO = {0: 0.05, 1: 0.1, 2: 0.2}
+"""Ratios 50, 100, 200: log10 1.699, 2, 2.301, sd .30103, half-width 4.30265 x .30103 / sqrt(3) = .74781."""
+
+
+def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Path) -> None:
+    found = results(tmp_path, clips(GRPO, GSPO))["C04-clip-gap"]
+    part = found.parts[0]
+    assert part.estimate == pytest.approx(100)
+    assert [part.low, part.high] == pytest.approx([10 ** (2 - 0.74781), 10 ** (2 + 0.74781)], rel=1e-4)
+    # t = (2 - 1) / (.30103 / sqrt 3) = 5.75378; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2)
+    assert found.p == pytest.approx(1 - 5.75378 / math.sqrt(5.75378**2 + 2), abs=1e-5)
+    assert found.word == "supported"
+    assert found.reading is not None
+    # 17.9 to 559.6 reaches below 30
+    assert not found.reading.also[0].resolved
+    assert "saturated" not in found.reason
+
+
+def test_a_gap_wholly_below_ten_is_contradicted(tmp_path: Path) -> None:
+    found = results(tmp_path, clips(GRPO, {0: 0.002, 1: 0.002, 2: 0.003}))["C04-clip-gap"]
+    assert found.word == "contradicted"
+    assert found.parts[0].estimate == pytest.approx((2 * 2 * 3) ** (1 / 3))
+
+
+def test_a_gap_on_both_sides_of_ten_is_not_resolved_and_says_what_could_be_seen(tmp_path: Path) -> None:
+    found = results(tmp_path, clips(GRPO, {0: 0.005, 1: 0.02, 2: 0.08}))["C04-clip-gap"]
+    assert found.word == "not resolved"
+    # sd of ln ratio = ln 4; 3 seeds detect 3.26 sd: a factor 4^3.26
+    assert found.parts[0].detectable == pytest.approx(4**3.2573, rel=0.01)
+    assert "these seeds could have seen a factor of" in found.reason
+
+
+def test_saturation_is_named(tmp_path: Path) -> None:
+    found = results(tmp_path, clips(GRPO, GSPO, active=0.46))["C04-clip-gap"]
+    assert "gspo is saturated: it clips 0.460 of the active tokens" in found.reason
+    assert found.word == "supported"
+
+
+def test_without_a_clip_in_grpo_the_gap_is_a_lower_bound_that_cannot_contradict(tmp_path: Path) -> None:
+    # 8 updates x 1000 tokens: of 8, 7 and 6 tokens against one that is assumed, the interval lies below 10
+    none, few = {0: 0.0, 1: 0.0, 2: 0.0}, {0: 0.001, 1: 0.000875, 2: 0.00075}
+    found = results(tmp_path, clips(none, few))["C04-clip-gap"]
+    assert found.parts[0].estimate == pytest.approx((8 * 7 * 6) ** (1 / 3))
+    assert found.parts[0].high is not None
+    assert found.parts[0].high < 10.1
+    assert found.word == "not resolved"
+    assert "lower bound" in found.reason
+
+
+def bands(grpo: list[int], gspo: list[int]) -> Numbers:
+    """Tokens that each rule would bind at its range x 1/4 .. 4, the sides together, in every update of both arms."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        zero = [0] * 5
+        return {"band_counts": {"grpo": {"low": grpo, "high": zero}, "gspo": {"low": zero, "high": gspo}}}
+
+    return gives(update=update)
+
+
+def test_the_grid_counts_the_cells_above_ten(tmp_path: Path) -> None:
+    # against 40, 20, 10, 1, 0 there lie above 10: of 800 five, of 400 four, of 200 three, of 100 and 50 two each
+    found = results(tmp_path, bands([40, 20, 10, 1, 0], [800, 400, 200, 100, 50]))["C05-gap-robust"]
+    assert found.parts[0].estimate == 16 / 25
+    assert found.word == "not resolved"
+    assert "16 cells have their whole interval above 10" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("grpo", "gspo", "share", "word"),
+    [
+        ([4, 2, 1, 1, 1], [800, 400, 200, 100, 50], 1.0, "supported"),
+        ([40, 40, 40, 40, 40], [800, 400, 200, 100, 50], 0.2, "contradicted"),
+    ],
+)
+def test_the_grid_decides(tmp_path: Path, grpo: list[int], gspo: list[int], share: float, word: str) -> None:
+    found = results(tmp_path, bands(grpo, gspo))["C05-gap-robust"]
+    assert found.parts[0].estimate == share
+    assert found.word == word
+
+
+RISES: dict[int, list[list[float]]] = {
+    0: [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]],
+    1: [[0.1, 0.2, 0.3], [0.1, 0.2, 0.3]],
+    2: [[0.1, 0.2, 0.3], [0.15, 0.25, 0.35]],
+}
+"""cf on mini-batches 1 to 3 of two steps. Rank correlations with the index: 8/sqrt(280), 1, 16/sqrt(280)."""
+
+
+def rising(sign: int = 1, first: float = 0.0) -> Numbers:
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        value = first if minibatch == 0 else RISES[run.seed][step][minibatch - 1]
+        return {"clip_fraction_tokens": value if sign > 0 or minibatch == 0 else 1 - value}
+
+    return gives(update=update)
+
+
+def test_growth_with_the_minibatch_is_a_rank_correlation(tmp_path: Path) -> None:
+    found = results(tmp_path, rising())["C06-grows-with-mb"]
+    zero, grpo, gspo = found.parts
+    assert zero.estimate == 0
+    assert grpo.estimate == pytest.approx((24 / math.sqrt(280) + 1) / 3)
+    # sd .28951, half-width .71919
+    assert grpo.low == pytest.approx(0.81143 - 0.71919, abs=1e-4)
+    assert (gspo.estimate, gspo.low) == (grpo.estimate, grpo.low)
+    assert found.word == "supported"
+
+
+def test_falling_clips_contradict_and_so_does_a_clip_on_the_first_minibatch(tmp_path: Path) -> None:
+    (tmp_path / "falls").mkdir()
+    (tmp_path / "first").mkdir()
+    assert results(tmp_path / "falls", rising(sign=-1))["C06-grows-with-mb"].word == "not resolved", "p x 2 > .05"
+    found = results(tmp_path / "first", rising(first=0.01))["C06-grows-with-mb"]
+    assert found.word == "contradicted"
+    assert "cf on mini-batch 0 is 0.01, exactly 0 is required" in found.reason
+
+
+def details(clipped: dict[int, int], exponent: dict[int, float] | None = None) -> Numbers:
+    """300 responses a mini-batch, 50 each of 2, 4, ..., 12 tokens. Of the 2-token ones `clipped[seed]` are clipped
+    whole, of the 10-token ones 10. The sum of l_t is +-L^exponent, half of each sign."""
+    length = [2 * (1 + i // 50) for i in range(300)]
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        power = (exponent or {0: 0.5, 1: 0.5, 2: 0.5})[run.seed]
+        count = {2: clipped[run.seed], 10: 10}
+        total = [(-1) ** i * L**power for i, L in enumerate(length)]
+        return {
+            "clip_fraction_active_tokens": 0.2,
+            "response_detail": {
+                "length": length,
+                "advantage": [1.0] * 300,
+                "sum_log_ratio": total,
+                "sum_square_log_ratio": [one**2 / L + 0.01 * L for one, L in zip(total, length, strict=True)],
+                "max_abs_log_ratio": [0.1] * 300,
+                "clipped_tokens": [L if i % 50 < count.get(L, 0) else 0 for i, L in enumerate(length)],
+            },
+        }
+
+    return gives(update=update)
+
+
+def test_short_responses_are_clipped_more(tmp_path: Path) -> None:
+    # shortest third: 40, 42, 44 of 300 tokens; longest third: 100 of 1100
+    found = results(tmp_path, details({0: 20, 1: 21, 2: 22}))["C08-band-vs-length"]
+    part = found.parts[0]
+    assert part.estimate == pytest.approx(42 / 300 - 100 / 1100)
+    # sd 2/300, half-width 4.30265 x .0066667 / sqrt 3 = .016561
+    assert part.low == pytest.approx(0.14 - 1 / 11 - 0.016561, abs=1e-5)
+    assert found.word == "supported"
+
+
+def test_noise_falls_with_the_root_of_length(tmp_path: Path) -> None:
+    # slopes of std(mean l): exponent - 1; of Var(sum l): 2 x exponent
+    found = results(tmp_path, details({0: 20, 1: 21, 2: 22}, {0: 0.5, 1: 0.45, 2: 0.55}))["C07-sqrt-length"]
+    of_mean, of_sum = found.parts
+    assert (of_mean.estimate, of_sum.estimate) == (pytest.approx(-0.5), pytest.approx(1.0))
+    # sd .05: half-width .12421
+    assert [of_mean.low, of_mean.high] == pytest.approx([-0.62421, -0.37579], abs=1e-4)
+    assert found.word == "supported"
+    assert found.p is not None
+    assert found.p < 0.05
+
+
+def test_growing_noise_contradicts(tmp_path: Path) -> None:
+    found = results(tmp_path, details({0: 20, 1: 21, 2: 22}, {0: 1.0, 1: 1.01, 2: 0.99}))["C07-sqrt-length"]
+    assert found.word == "contradicted"
+
+
+def weights(partly: int = 0, largest: dict[int, float] | None = None) -> Numbers:
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        beyond = (largest or {0: 3.0, 1: 3.1, 2: 3.2})[run.seed]
+        clipped = [4, 0, 4 - partly] if run.arm == "gspo" else [1, 0, 2]
+        # within a response: mean of l^2 - (mean l)^2 = (.04 + seed / 1000) - 0
+        return {
+            "ratio_max_negative": beyond,
+            "response_detail": {
+                "length": [4, 4, 4],
+                "advantage": [1.0, 0.0, -1.0],
+                "sum_log_ratio": [0.0] * 3,
+                "sum_square_log_ratio": [4 * (0.04 + run.seed / 1000)] * 3,
+                "max_abs_log_ratio": [0.3] * 3,
+                "clipped_tokens": clipped,
+            },
+        }
+
+    return gives(update=update)
+
+
+def test_gspo_weights_alike_and_grpo_beyond_its_range(tmp_path: Path) -> None:
+    found = results(tmp_path, weights())["C03-equal-weights"]
+    assert found.word == "supported"
+    assert found.parts[0].estimate == 0
+    assert found.parts[1].estimate == pytest.approx(sum(math.sqrt(0.04 + s / 1000) for s in range(3)) / 3)
+    assert found.parts[2].estimate == pytest.approx((3 * 3.1 * 3.2) ** (1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        # 2 steps x 3 later mini-batches x one response clipped in part
+        (weights(partly=1), "this is a bug: GSPO's responses clipped in part is 6"),
+        (weights(largest={0: 1.1, 1: 1.11, 2: 1.12}), "GRPO: largest weight at A < 0"),
+    ],
+)
+def test_equal_weights_can_be_contradicted(tmp_path: Path, numbers: Numbers, said: str) -> None:
+    found = results(tmp_path, numbers)["C03-equal-weights"]
+    assert found.word == "contradicted"
+    assert said in found.reason
+
+
+def first(**changed: Any) -> Numbers:
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        return changed if run.arm == "gspo" and run.seed == 1 and minibatch == 0 else {}
+
+    return gives(update=update)
+
+
+def test_the_first_minibatch_is_an_identity(tmp_path: Path) -> None:
+    found = results(tmp_path, Numbers())["C01-first-minibatch"]
+    assert found.word == "supported"
+    assert [part.estimate for part in found.parts] == [0, 0, 0, 0]
+    assert found.p is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"log_ratio_max_abs": 1e-3}, "largest |l_t| on mini-batch 0 is 0.001"),
+        ({"clip_fraction_tokens": 0.25}, "largest cf on mini-batch 0 is 0.25"),
+        ({"grad_norm": 1.001}, "relative difference of the first gradient's norm is 0.001"),
+        ({"loss": 0.5}, "difference of the first loss is 0.5"),
+    ],
+)
+def test_a_broken_identity_is_a_bug(tmp_path: Path, changed: Fields, said: str) -> None:
+    found = results(tmp_path, first(**changed))["C01-first-minibatch"]
+    assert found.word == "contradicted"
+    assert f"this is a bug: {said}" in found.reason
+    assert "s1" in found.reason
+
+
+def test_one_run_suffices_for_an_identity(tmp_path: Path) -> None:
+    found = results(tmp_path, first(clip_fraction_tokens=0.1), seeds=1)
+    assert found["C01-first-minibatch"].word == "supported", "the changed run is that of seed 1"
+    assert found["C04-clip-gap"].reason.startswith("1 seeds finished")
+
+
+@pytest.mark.parametrize(("changed", "word"), [({}, "supported"), ({"clipped_tokens": 3}, "contradicted")])
+def test_the_token_variant_is_the_same(tmp_path: Path, changed: Fields, word: str) -> None:
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        return changed if run.arm == "gspo-token" and minibatch == 2 else {}
+
+    assert results(tmp_path, gives(update=update), arms=TWO_RULES + TOKEN)["C02-token-variant"].word == word

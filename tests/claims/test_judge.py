@@ -1,0 +1,289 @@
+"""Needs, words, Holm's rule and claims written in place."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from claim_lab import PAIR, Fields, Numbers, evidence, gives, results
+
+from gspo_lab.claims import LIBRARY, judge
+from gspo_lab.claims.in_place import STATISTICS
+from gspo_lab.claims.parts import Region, condition, exact, over_seeds, weigh
+from gspo_lab.claims.roles import ROLES
+from gspo_lab.study import Run
+from gspo_lab.study.claim_rules import CLAIM_NAMES, CLAIM_ROLES
+from gspo_lab.study.schema import Statistic
+
+
+def test_the_library_is_what_studies_may_name() -> None:
+    assert tuple(LIBRARY) == CLAIM_NAMES
+    assert len(CLAIM_NAMES) == 25
+    assert set(ROLES) == set(CLAIM_ROLES)
+    assert set(STATISTICS) == set(get_args(Statistic))
+
+
+def test_every_claim_has_its_source_and_either_a_reading_or_a_reason() -> None:
+    for claim in LIBRARY.values():
+        assert claim.source, claim.id
+        assert claim.value, claim.id
+        assert (claim.evaluate is None) == (claim.unrecorded is not None), claim.id
+        assert all(one.text and one.source for one in claim.counter), claim.id
+        if claim.evaluate is not None and claim.id != "C21-precursors":
+            assert claim.needs, claim.id
+            assert set(claim.roles) <= set(ROLES), claim.id
+
+
+def test_a_claim_that_nothing_records_says_so(tmp_path: Path) -> None:
+    found = results(tmp_path, Numbers())
+    for name in ("C10-flips", "C15", "C17", "C18", "C22", "C24", "C25"):
+        (claim,) = [one for key, one in found.items() if key.startswith(name)]
+        assert claim.word == "not testable here"
+        assert len(claim.reason) > 40
+
+
+def update_clips(grpo: float = 0.001) -> Numbers:
+    """C04's ratios 50, 100, 200 (p = .0289), and mean losses whose difference has p = .2254."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        own = {0: 0.05, 1: 0.1, 2: 0.2}[run.seed] if run.arm == "gspo" else grpo
+        loss = {0: 0.0, 1: 1.0, 2: 2.0}[run.seed] if run.arm == "gspo" else 0.0
+        return {"clip_fraction_tokens": own, "loss": loss}
+
+    return gives(update=update)
+
+
+LOSS = """
+[[claim]]
+name = "loss-rises"
+metric = "loss"
+statistic = "mean over updates"
+comparison = "difference"
+above = 0.0
+"""
+
+
+def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "two").mkdir()
+    alone = results(tmp_path / "alone", update_clips(), claims=["C04-clip-gap"])["C04-clip-gap"]
+    assert alone.word == "supported"
+    assert (alone.declared, alone.p_adjusted) == (True, alone.p)
+    both = results(tmp_path / "two", update_clips(), claims=["C04-clip-gap"], tables=LOSS)
+    found = both["C04-clip-gap"]
+    assert found.p == alone.p == pytest.approx(0.0289, abs=1e-4)
+    assert found.p_adjusted == pytest.approx(2 * 0.0289, abs=2e-4)
+    assert found.word == "not resolved"
+    assert "the interval alone would be supported" in found.reason
+    # differences 0, 1, 2: mean 1, t = sqrt 3, p = 1 - sqrt(3 / 5) = .2254
+    assert both["loss-rises"].p == pytest.approx(1 - (3 / 5) ** 0.5)
+
+
+def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) -> None:
+    found = results(tmp_path, update_clips(), claims=["C04-clip-gap"])
+    assert [name for name, one in found.items() if one.declared] == ["C04-clip-gap"]
+    assert len(found) == 25
+    assert found["C06-grows-with-mb"].p_adjusted is None
+
+
+def test_identities_and_what_cannot_be_recorded_are_no_tests_of_the_family(tmp_path: Path) -> None:
+    names = ["C01-first-minibatch", "C04-clip-gap", "C24-less-variance"]
+    found = results(tmp_path, update_clips(), claims=names, every=False)
+    assert list(found) == names
+    assert found["C04-clip-gap"].p_adjusted == found["C04-clip-gap"].p
+    assert found["C01-first-minibatch"].word == "contradicted", "mini-batch 0 clips in these numbers"
+
+
+def test_a_declared_test_counts_even_if_the_data_do_not_allow_it(tmp_path: Path) -> None:
+    found = results(tmp_path, update_clips(), claims=["C04-clip-gap", "C09-expert-change"])
+    assert found["C09-expert-change"].word == "not testable here"
+    assert found["C04-clip-gap"].p_adjusted == pytest.approx(2 * 0.0289, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("claim", "settings", "arms", "numbers", "said"),
+    [
+        ("C04-clip-gap", {"seeds": 2}, PAIR, Numbers(), "2 seeds finished in every arm it needs; 3 are needed"),
+        (
+            "C04-clip-gap",
+            {},
+            PAIR,
+            gives(finished=lambda run: (run.arm, run.seed) != ("gspo", 1)),
+            "2 seeds finished in every arm",
+        ),
+        (
+            "C04-clip-gap",
+            {"minibatches": 1},
+            PAIR + "update = {learning_rate = 1e-3}\n",
+            Numbers(),
+            "grpo makes 1 updates per rollout batch; 2 are needed",
+        ),
+        ("C06-grows-with-mb", {"minibatches": 2}, PAIR, Numbers(), "grpo makes 2 updates per rollout batch; 4"),
+        (
+            "C06-grows-with-mb",
+            {},
+            '[arm.grpo]\nobjective = "grpo"\nupdate = {old_logprobs = "sampler"}\n[arm.gspo]\nobjective = "gspo"\n',
+            Numbers(),
+            "grpo takes the sampler's log-probs",
+        ),
+        (
+            "C01-first-minibatch",
+            {},
+            '[arm.grpo]\nobjective = "grpo"\naggregation = "token-mean"\n[arm.gspo]\nobjective = "gspo"\n',
+            Numbers(),
+            "grpo aggregates by token-mean",
+        ),
+        ("C01-first-minibatch", {}, PAIR + "dual_clip = 3.0\n", Numbers(), "gspo has a dual clip at 3"),
+        ("C04-clip-gap", {}, '[arm.gspo]\nobjective = "gspo"\n', Numbers(), "no arm plays grpo (token-level ratio"),
+        ("C07-sqrt-length", {}, PAIR, Numbers(), "response_detail was not recorded in gspo, seed 0"),
+        ("C05-gap-robust", {}, PAIR, Numbers(), "band_counts was not recorded in grpo, seed 0"),
+        ("C04-clip-gap", {}, PAIR, Numbers(), "neither arm clipped a token at seed 0"),
+        (
+            "C04-clip-gap",
+            {},
+            PAIR.replace("[arm.gspo]", "update = {warmup_updates = 99}\n[arm.gspo]"),
+            Numbers(),
+            "grpo has no update after the learning rate's warm-up: 25 of 2 steps warm up",
+        ),
+        (
+            "C08-band-vs-length",
+            {},
+            PAIR,
+            gives(update=lambda run, step, minibatch: {"clip_fraction_active_tokens": 0.5}),
+            "gspo is saturated: it clips 0.500 of the active tokens on mini-batches >= 1, above 0.45",
+        ),
+    ],
+)
+def test_an_unmet_need_is_named_with_what_was_measured(
+    tmp_path: Path, claim: str, settings: dict[str, Any], arms: str, numbers: Numbers, said: str
+) -> None:
+    found = results(tmp_path, numbers, arms=arms, **settings)[claim]
+    assert found.word == "not testable here"
+    assert said in found.reason
+
+
+def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None:
+    def apart(arm: str) -> Mapping[str, Sequence[str]]:
+        return {"gspo": ["other weights"]} if arm == "grpo" else {}
+
+    found = results(tmp_path, update_clips(), mismatches=apart)["C04-clip-gap"]
+    assert found.word == "not testable here"
+    assert found.reason == "grpo and gspo are not matched: other weights"
+
+
+def test_the_study_may_name_the_arms_of_a_claim(tmp_path: Path) -> None:
+    arms = PAIR + '[arm.wide]\nobjective = "gspo"\nclip_low = 0.1\nclip_high = 0.1\n'
+    tables = '[[claim]]\nname = "C04-clip-gap"\narms = {gspo = "wide"}\n'
+    found = results(tmp_path, update_clips(), arms=arms, tables=tables)["C04-clip-gap"]
+    assert found.roles == {"grpo": "grpo", "gspo": "wide"}
+    assert found.parts[0].estimate == pytest.approx(1), "only the arm called gspo clips more in these numbers"
+    assert found.parts[0].note == "identical scores"
+    assert found.word == "not resolved"
+
+
+IN_PLACE = """
+[[claim]]
+name = "of-mine"
+arms = {{of = "gspo", against = "grpo"}}
+metric = "{metric}"
+statistic = "{statistic}"
+comparison = "{comparison}"
+{bound}
+"""
+
+
+def curve(run: Run, step: int) -> Fields:
+    own = 0.01 * run.seed if run.arm == "gspo" else 0.0
+    return {"entropy": (1.0 + own) * (10 - step) + (2.0 if run.arm == "gspo" else 0.0)}
+
+
+def later(run: Run, step: int, minibatch: int) -> Fields:
+    return {"grad_norm": (2.0 + 0.01 * run.seed if run.arm == "gspo" else 1.0) * (1 + minibatch)}
+
+
+@pytest.mark.parametrize(
+    ("metric", "statistic", "comparison", "bound", "estimate", "word"),
+    [
+        # entropy 10, 9, ..., 1 by step; gspo 2 above, and 1 % of it more by seed: 1.01 on average
+        ("entropy", "mean over steps", "difference", "above = 1.0", 2 + 0.01 * 5.5, "supported"),
+        ("entropy", "mean over the last fifth", "difference", "below = 1.0", 2 + 0.01 * 1.5, "contradicted"),
+        ("entropy", "largest", "difference", "inside = [2.0, 2.2]", 2 + 0.01 * 10, "supported"),
+        ("entropy", "area under the curve", "difference", "inside = [0.0, 1.0]", 2 + 0.01 * 5.5, "contradicted"),
+        # grad_norm 1, 2, 3, 4 by mini-batch; gspo twice as much, and 0, .5, 1 % more: geometric mean of the seeds
+        ("grad_norm", "mean over updates", "ratio", "above = 1.5", (2 * 2.01 * 2.02) ** (1 / 3), "supported"),
+        (
+            "grad_norm",
+            "mean over updates with minibatch >= 1",
+            "difference",
+            "above = 2.9",
+            3 * 1.01,
+            "supported",
+        ),
+        ("addition", "mean over the last evaluations", "difference", "above = 0.05", 0.1, "not resolved"),
+    ],
+)
+def test_a_claim_written_in_place(
+    tmp_path: Path, metric: str, statistic: str, comparison: str, bound: str, estimate: float, word: str
+) -> None:
+    table = IN_PLACE.format(metric=metric, statistic=statistic, comparison=comparison, bound=bound)
+    numbers = gives(update=later, step=curve, right=lambda run, step: 5 + (run.seed if run.arm == "gspo" else 0))
+    found = results(tmp_path, numbers, tables=table, every=False, steps=10)["of-mine"]
+    assert found.parts[0].estimate == pytest.approx(estimate)
+    assert found.word == word
+
+
+def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
+    table = IN_PLACE.format(
+        metric="clipped_tokens", statistic="mean over updates", comparison="ratio", bound="above = 1.0"
+    )
+    found = results(tmp_path, Numbers(), tables=table, every=False)["of-mine"]
+    assert found.word == "not testable here"
+    assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo 0" in found.reason
+
+
+def test_a_study_without_claims_has_no_results(tmp_path: Path) -> None:
+    with evidence(tmp_path, Numbers()) as opened:
+        assert judge(opened, "toy") == []
+
+
+def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
+    # mean 1, sd 1: half-width 2.4841
+    wide = {0: 0.0, 1: 1.0, 2: 2.0}
+    part = over_seeds("d", wide, Region(above=0), [Region(below=0)])
+    assert (part.low, part.high) == (pytest.approx(1 - 2.48414, abs=1e-4), pytest.approx(1 + 2.48414, abs=1e-4))
+    assert part.side == "supported"
+    assert not part.resolved
+    assert over_seeds("d", wide, Region(above=-2), [Region(below=-2)]).resolved
+    inside = over_seeds("d", wide, Region(-2, 4), [Region(below=-2), Region(above=4)])
+    # against -2: t = 3 sqrt 3; against 4: the same. Both must be beyond their bound, so the larger p counts
+    assert inside.p == pytest.approx(1 - 27**0.5 / 29**0.5)
+    assert inside.resolved
+
+
+def test_equivalence_within_the_margin_goes_before_support() -> None:
+    tiny = {0: 0.001, 1: 0.0011, 2: 0.0012}
+    part = over_seeds("d", tiny, Region(above=0), [Region(below=0), Region(-0.02, 0.02)])
+    assert part.low is not None
+    assert part.low > 0
+    assert part.side == "contradicted"
+
+
+def test_support_needs_every_part_and_contradiction_one() -> None:
+    yes = over_seeds("a", {0: 1.0, 1: 1.1, 2: 1.2}, Region(above=0), [Region(below=0)])
+    no = over_seeds("b", {0: -1.0, 1: -1.1, 2: -1.3}, Region(above=0), [Region(below=0)])
+    assert yes.p is not None
+    assert no.p is not None
+    assert weigh((yes, yes)) == ("supported", yes.p)
+    assert weigh((yes, no)) == ("contradicted", 2 * no.p)
+    assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, what="0"))) == ("contradicted", None)
+    assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, what="0"))) == ("supported", yes.p)
+    assert weigh((yes, condition("k", False, n=3, said=""))) == (None, None)
+    assert weigh((yes, condition("k", True, n=3, said=""))) == ("supported", yes.p)
+
+
+def test_no_interval_no_word() -> None:
+    same = over_seeds("d", {0: 2.0, 1: 2.0, 2: 2.0}, Region(above=0), [Region(below=0)])
+    assert (same.low, same.side, same.estimate) == (None, None, 2.0)
+    assert same.note is not None
+    two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), [Region(below=0)])
+    assert (two.low, two.side) == (None, None)

@@ -1,0 +1,165 @@
+"""C09 to C13 and C16 on numbers that can be worked out by hand. t(2, .975) = 4.30265."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claim_lab import MOE, Fields, Numbers, gives, results
+
+from gspo_lab.study import Run
+
+MOE_AND_DENSE = """
+[arm.dense]
+objective = "grpo"
+[arm.moe]
+objective = "grpo"
+model = "tiny-qwen3-moe"
+"""
+LOW_PRECISION = """
+[arm.dense]
+objective = "grpo"
+rollout = {dtype = "bfloat16"}
+[arm.moe]
+objective = "grpo"
+model = "tiny-qwen3-moe"
+rollout = {dtype = "bfloat16"}
+[arm.moe-r3]
+objective = "grpo"
+model = "tiny-qwen3-moe"
+rollout = {dtype = "bfloat16"}
+routing_replay = "rollout"
+"""
+
+
+def routed(gains: dict[str, dict[int, float]], change: float = 0.06, fell: bool = True) -> Numbers:
+    """Constant rewards: the area under a curve is its height. grpo of seed 0 meets a loss that is not finite."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        layers = [change * minibatch / 3 * part * (1 + 0.01 * run.seed) for part in (0.4, 0.8, 1.2, 1.6)]
+        bad = int(fell and run.arm == "grpo" and run.seed == 0 and step == 1 and minibatch == 0)
+        return {
+            "nonfinite": bad,
+            "expert_change": sum(layers) / 4,
+            "expert_change_layers": layers,
+            "clip_fraction_active_tokens": 0.2,
+        }
+
+    def step(run: Run, step: int) -> Fields:
+        rule, _, replay = run.arm.partition("-")
+        return {"reward_mean": 0.4 + (gains[rule][run.seed] if replay else 0.0)}
+
+    return gives(update=update, step=step)
+
+
+HELPS = {0: 0.2, 1: 0.25, 2: 0.3}
+NOTHING = {0: -0.001, 1: 0.0, 2: 0.001}
+
+
+def test_grpo_needs_replay_and_gspo_does_not(tmp_path: Path) -> None:
+    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE)
+    area, collapses = found["C12-grpo-needs-replay"].parts
+    # sd .05: half-width .12421
+    assert [area.low, area.high] == pytest.approx([0.12579, 0.37421], abs=1e-5)
+    assert collapses.note == "0 of 3 runs collapsed with replay, 1 of 3 without"
+    assert found["C12-grpo-needs-replay"].word == "supported"
+    more, own = found["C13-gspo-no-replay"].parts
+    # .201, .25, .299: sd .049, half-width .12172
+    assert [more.estimate, more.low] == pytest.approx([0.25, 0.12828], abs=1e-5)
+    # sd .001, half-width .00248: inside the margin of .02
+    assert [own.low, own.high] == pytest.approx([-0.00248, 0.00248], abs=1e-5)
+    assert found["C13-gspo-no-replay"].word == "supported"
+
+
+def test_an_equivalent_gain_contradicts_the_need_for_replay(tmp_path: Path) -> None:
+    found = results(tmp_path, routed({"grpo": NOTHING, "gspo": HELPS}), arms=MOE)
+    assert found["C12-grpo-needs-replay"].word == "contradicted"
+    assert found["C13-gspo-no-replay"].word == "contradicted"
+    assert any("GSPO + R3 69.00" in one.text for one in found["C13-gspo-no-replay"].claim.counter)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        (routed({"grpo": HELPS, "gspo": NOTHING}, change=0.01), "0.0101 of grpo's experts change"),
+        (routed({"grpo": HELPS, "gspo": NOTHING}, fell=False), "the unstable regime was not reached: 0 of"),
+    ],
+)
+def test_replay_is_judged_only_where_it_could_matter(tmp_path: Path, numbers: Numbers, said: str) -> None:
+    found = results(tmp_path, numbers, arms=MOE)
+    for name in ("C12-grpo-needs-replay", "C13-gspo-no-replay"):
+        assert found[name].word == "not testable here"
+        assert said in found[name].reason
+
+
+def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
+    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE)["C09-expert-change"]
+    change, slope = found.parts
+    # mini-batch 1 of change .06: .02 x (1, 1.01, 1.02); layers .4, .8, 1.2, 1.6 of it: slope .4 x
+    assert change.estimate == pytest.approx(0.02 * 1.01)
+    assert slope.estimate == pytest.approx(0.4 * 0.02 * 1.01)
+    assert found.word == "supported"
+    assert "the model has 4 routed layers and about 48 are needed" in found.reason
+
+
+def test_claims_about_experts_say_that_a_dense_study_has_none(tmp_path: Path) -> None:
+    found = results(tmp_path, Numbers())
+    for name in ("C09-expert-change", "C12-grpo-needs-replay", "C13-gspo-no-replay"):
+        assert found[name].word == "not testable here"
+        assert found[name].reason.startswith("no arm has a mixture of experts")
+    assert "no arm plays moe" in found["C11-moe-noisier"].reason
+
+
+def noise(variance: dict[str, float], **step_fields: Any) -> Numbers:
+    """Per arm the variance of l_t within every response of 4 tokens, times 1, 1.01, 1.02 by seed for the MoE."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        own = variance[run.arm] * (1 + 0.01 * run.seed if run.arm == "moe" else 1)
+        return {
+            "response_detail": {
+                "length": [4, 4],
+                "advantage": [1.0, -1.0],
+                "sum_log_ratio": [0.4, 0.0],
+                "sum_square_log_ratio": [4 * (own + 0.01), 4 * own],
+                "max_abs_log_ratio": [0.2, 0.2],
+                "clipped_tokens": [0, 0],
+            }
+        }
+
+    def step(run: Run, step: int) -> Fields:
+        return step_fields.get(run.arm, {})
+
+    return gives(update=update, step=step)
+
+
+def test_token_noise_is_compared_with_the_dense_control(tmp_path: Path) -> None:
+    found = results(tmp_path, noise({"moe": 0.03, "dense": 0.02}), arms=MOE_AND_DENSE)["C11-moe-noisier"]
+    # both responses have the same variance: the sum .4 of the first is a mean of .1, taken off its squares
+    assert found.parts[0].estimate == pytest.approx(1.5 * (1 * 1.01 * 1.02) ** (1 / 3))
+    assert found.word == "supported"
+    assert found.roles == {"moe": "moe", "dense": "dense"}
+
+
+def test_a_control_of_another_size_is_none(tmp_path: Path) -> None:
+    larger = noise({"moe": 0.03, "dense": 0.02}, moe={"flops_total": 9e9})
+    found = results(tmp_path, larger, arms=MOE_AND_DENSE)["C11-moe-noisier"]
+    assert found.word == "not testable here"
+    assert "times as much per token" in found.reason
+
+
+def test_mismatch_on_experts_and_what_the_rollouts_routing_leaves_of_it(tmp_path: Path) -> None:
+    k3 = {"dense": 6e-4, "moe": 1.5e-3, "moe-r3": 7.5e-4}
+
+    def step(run: Run, step: int) -> Fields:
+        return {"mismatch_k3": k3[run.arm] * (1 + 0.01 * run.seed if run.arm == "moe" else 1)}
+
+    found = results(tmp_path, gives(step=step), arms=LOW_PRECISION)["C16-moe-mismatch"]
+    mean = (1 * 1.01 * 1.02) ** (1 / 3)
+    assert [part.estimate for part in found.parts] == pytest.approx([2.5 * mean, 0.5 / mean])
+    assert found.word == "supported"
+
+
+def test_equal_numerics_have_no_mismatch_to_compare(tmp_path: Path) -> None:
+    arms = LOW_PRECISION.replace('rollout = {dtype = "bfloat16"}\n', "")
+    found = results(tmp_path, Numbers(), arms=arms)["C16-moe-mismatch"]
+    assert found.word == "not testable here"
+    assert "samples with the trainer's own engine and precision (float32)" in found.reason

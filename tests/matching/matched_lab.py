@@ -1,0 +1,214 @@
+"""Studies of three matched pairs whose records can be checked with a pencil, and hands to tamper with them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.journal import Journal, read
+from gspo_lab.matching import Certificate, Check, certificate
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.store import Evidence, rebuild
+from gspo_lab.study import Run, digest, load_study
+
+TOML = """
+question = "Are the two arms matched?"
+model = "tiny-qwen3"
+task = "addition"
+steps = 4
+seeds = 3
+[update]
+minibatches = 2
+[rollout]
+prompts_per_step = 4
+group_size = 2
+coupled = {coupled}
+[record]
+rollouts = 1.0
+[[bench]]
+name = "sums"
+problems = 20
+every = 2
+[arm.grpo]
+objective = "grpo"
+{grpo}
+[arm.gspo]
+objective = "gspo"
+{gspo}
+{study}
+"""
+
+FACTS: dict[str, Any] = {
+    "gspo_lab": "0.1.0",
+    "code": "0123abc",
+    "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+    "python": "3.11.7",
+    "device": "a small CPU",
+    "threads": 1,
+    "flags": {"OMP_NUM_THREADS": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+    "weights": "aa" * 32,
+    "tokenizer": "bb" * 32,
+    "chat_template": None,
+    "grader": "addition/1",
+    "parameters": 625024,
+}
+
+Lines = list[dict[str, Any]]
+
+
+class Lab:
+    """A runs folder with one study, `toy`."""
+
+    def __init__(self, folder: Path, *, grpo: str = "", gspo: str = "", coupled: str = "true", study: str = "") -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        self.home = self.runs / "toy"
+        toml = folder / "toy.toml"
+        toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study))
+        self.study = load_study(toml)
+        self.home.mkdir(parents=True)
+        content = {**self.study.resolved(), "edits": [], "digest": digest(self.study.resolved())}
+        (self.home / "study.json").write_text(json.dumps(content))
+        for run in self.study.runs():
+            home = run.folder(self.runs)
+            home.mkdir(parents=True)
+            (home / "run.json").write_text(json.dumps(run.to_json()))
+            with Journal(home) as sink:
+                sink.write(history(run))
+        rebuild(self.runs)
+
+    def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
+        """Change a JSON file under the study's folder by hand, as a tamperer would."""
+        path = self.home / name
+        content = json.loads(path.read_text())
+        edit(content)
+        path.write_text(json.dumps(content))
+        rebuild(self.runs)
+
+    def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
+        """Change the lines of a run's journal by hand; `edit` works in place or returns the new ones."""
+        path = self.home / run / "journal.jsonl"
+        lines = read(path)[0]
+        lines = edit(lines) or lines
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        rebuild(self.runs)
+
+    def set_facts(self, run: str, **changes: Any) -> None:
+        """Change what the worker of a run found out about itself."""
+
+        def edit(lines: Lines) -> None:
+            lines[0]["facts"] = {**lines[0]["facts"], **changes}
+
+        self.edit_journal(run, edit)
+
+    def set_of(self, run: str, kind: str, change: dict[str, Any], **where: Any) -> None:
+        """Set fields of all records of a kind whose fields are as in `where`; at least one must be."""
+
+        def edit(lines: Lines) -> None:
+            found = [line for line in lines if line["kind"] == kind and all(line.get(k) == v for k, v in where.items())]
+            assert found
+            for line in found:
+                line.update(change)
+
+        self.edit_journal(run, edit)
+
+    def certificate(self, **how: Any) -> Certificate:
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            return certificate(evidence, "toy", **how)
+
+    def verdict(self) -> dict[str, Any]:
+        """The report's word on gspo against grpo."""
+        from gspo_lab.report import render
+
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            answer: dict[str, Any] = json.loads(render(evidence, ["toy"]).json)["studies"]["toy"]["answer"]
+        found: dict[str, Any] = answer["comparisons"]["gspo"]
+        return found
+
+
+def of(found: Certificate, name: str, seed: int = 0) -> Check:
+    """One check of the pair of a seed."""
+    return next(check for pair in found.pairs if pair.seed == seed for check in pair.checks if check.name == name)
+
+
+def odd_ones(found: Certificate) -> set[tuple[str, int]]:
+    """(check, seed) of every undeclared difference."""
+    return {
+        (check.name, pair.seed) for pair in found.pairs for check in pair.checks if check.state.endswith("undeclared")
+    }
+
+
+def ids(seed: int, step: int) -> list[str]:
+    return [f"train-{seed}-{step}-{place}" for place in range(4)]
+
+
+def rolling(seed: int, order: Callable[[int], Sequence[str]] | None = None) -> list[str]:
+    """The rolling digests of the prompt ids of steps 0 to 3."""
+    out, last = [], ""
+    for step in range(4):
+        asked = ids(seed, step) if order is None else order(step)
+        last = hashlib.sha256("\x1f".join([last, *asked]).encode()).hexdigest()
+        out.append(last)
+    return out
+
+
+def history(run: Run) -> list[Record]:
+    """What a worker leaves: equal for both arms up to the first update, then each arm's own."""
+    records: list[Record] = [RunStatus(state="started", step=0, at=1000.0 + run.seed, facts=FACTS), *exam(run, 0)]
+    digests = rolling(run.seed)
+    for step in range(4):
+        who = "both" if step == 0 else run.arm
+        for minibatch in range(2):
+            moved = 0.25 * minibatch
+            records.append(
+                UpdateRecord(
+                    step=step,
+                    minibatch=minibatch,
+                    loss=0.0 if minibatch == 0 and step == 0 else len(run.arm) / 8 + (0.5 if run.arm == "gspo" else 0),
+                    log_ratio_max_abs=moved,
+                    clip_fraction_tokens=moved / 2,
+                )
+            )
+        records.append(
+            StepRecord(
+                step=step,
+                prompts=4,
+                responses=8,
+                reward_mean=0.5 if step == 0 else 0.625,
+                reward_std=0.25,
+                zero_variance_groups=0.0,
+                grader_errors=0,
+                prompt_digest=digests[step],
+                rollout_digest=f"tokens {who} {run.seed} {step}",
+                logprob_digest=f"log-probs {who} {run.seed} {step}",
+            )
+        )
+        for problem in ids(run.seed, step):
+            for sample in range(2):
+                records.append(answer(step, "rollout", problem, sample, f"{problem} said {who} {sample}", 1))
+        if step in (1, 3):
+            records += exam(run, step + 1)
+    return [*records, RunStatus(state="finished", step=4, at=2000.0)]
+
+
+def exam(run: Run, step: int) -> list[Record]:
+    """Of 20 problems 8 are right at the start and for grpo; gspo gets 4, 5 and 6 more, seed by seed."""
+    right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
+    return [answer(step, "sums", f"held-{i}", 0, f"{i}: {i < right}", int(i < right)) for i in range(20)]
+
+
+def answer(step: int, bench: str, problem: str, sample: int, text: str, correct: int) -> AnswerRecord:
+    return AnswerRecord(
+        step=step,
+        bench=bench,
+        problem=problem,
+        sample=sample,
+        prompt=f"{problem}?",
+        reference="1",
+        text=text,
+        tokens=3,
+        truncated=0,
+        reward=float(correct),
+        correct=correct,
+        grader="addition/1",
+    )

@@ -1,0 +1,476 @@
+"""The certificate of studies whose every record is known, and what it says when one of them is tampered with."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matched_lab import FACTS, Lab, Lines, ids, odd_ones, of, rolling
+
+from gspo_lab.errors import LabError
+from gspo_lab.matching import accept_mismatch
+from gspo_lab.store import Evidence
+from gspo_lab.study import lock_digest
+
+CHECKS = [
+    *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
+    *("weights", "tokenizer", "chat template", "other facts", "grader"),
+    *("prompts", "first rollout", "first log-probs", "first rewards", "first mini-batches"),
+    *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
+]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def test_matched_runs_pass_every_check(lab: Lab) -> None:
+    found = lab.certificate()
+    assert [(pair.arms, pair.seed) for pair in found.pairs] == [(("grpo", "gspo"), seed) for seed in range(3)]
+    assert [check.name for check in found.pairs[0].checks] == CHECKS
+    states = {check.name: check.state for check in found.pairs[1].checks}
+    assert states.pop("settings") == "differs as declared"
+    assert set(states.values()) == {"equal"}
+    assert found.lock.state == "equal"
+    assert (found.ok, found.undeclared, found.reasons) == (True, (), {})
+    assert of(found, "settings").parts == (
+        "objective.clip_high",
+        "objective.clip_low",
+        "objective.importance_sampling_level",
+        "objective.preset",
+    )
+    assert found.headline == "toy: matched (3 pairs of runs, 22 checks)"
+    assert lab.verdict()["word"] == "better beyond margin"
+
+
+def _swapped(seed: int, step: int) -> list[str]:
+    asked = ids(seed, step)
+    return [asked[1], asked[0], *asked[2:]] if step == 2 else asked
+
+
+def _swap_prompts(lines: Lines) -> None:
+    """As if the worker had asked two prompts of step 2 in the other order."""
+    digests = rolling(0, lambda step: _swapped(0, step))
+    for line in lines:
+        if line["kind"] == "step":
+            line["prompt_digest"] = digests[line["step"]]
+
+
+def _swap_items(lines: Lines) -> None:
+    places = [i for i, line in enumerate(lines) if line.get("bench") == "sums" and line["step"] == 2]
+    lines[places[4]], lines[places[5]] = lines[places[5]], lines[places[4]]
+
+
+def _flip_bit(digits: str) -> str:
+    return digits[:-1] + format(int(digits[-1], 16) ^ 1, "x")
+
+
+def _rate(content: dict[str, Any]) -> None:
+    content["settings"]["update"]["learning_rate"] = 3e-4
+
+
+def _temperature(content: dict[str, Any]) -> None:
+    content["settings"]["bench"][0]["temperature"] = 0.5
+
+
+TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...], str]] = {
+    "a setting": (
+        lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
+        "settings",
+        ("update.learning_rate",),
+        "update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",
+    ),
+    "a benchmark's temperature": (
+        lambda lab: lab.edit_json("gspo/s0/run.json", _temperature),
+        "benchmark protocol",
+        ("bench.0.temperature",),
+        "bench.0.temperature: 1 in grpo, 0.5 in gspo",
+    ),
+    "declared keys": (
+        lambda lab: lab.edit_json("gspo/s0/run.json", lambda run: run["declared"].append("update.learning_rate")),
+        "declaration",
+        ("gspo: declared keys",),
+        "toy/gspo/s0 declares",
+    ),
+    "the order of two prompts": (
+        lambda lab: lab.edit_journal("gspo/s0", _swap_prompts),
+        "prompts",
+        ("step 2",),
+        "the streams of prompts part at step 2",
+    ),
+    "a prompt's text": (
+        lambda lab: lab.set_of("gspo/s0", "answer", {"prompt": "2+2?"}, bench="rollout", problem="train-0-3-1"),
+        "prompts",
+        ("step 3, texts",),
+        "the texts or references kept of step 3 differ",
+    ),
+    "one weight bit": (
+        lambda lab: lab.set_facts("gspo/s0", weights=_flip_bit(FACTS["weights"])),
+        "weights",
+        ("weights",),
+        "weights: aaaaaaaaaaaa in grpo",
+    ),
+    "the tokenizer": (
+        lambda lab: lab.set_facts("gspo/s0", tokenizer="cc" * 32),
+        "tokenizer",
+        ("tokenizer",),
+        "tokenizer: bbbbbbbbbbbb in grpo, cccccccccccc in gspo",
+    ),
+    "a chat template where there was none": (
+        lambda lab: lab.set_facts("gspo/s0", chat_template="cc" * 32),
+        "chat template",
+        ("chat_template",),
+        "chat_template: unset in grpo, cccccccccccc in gspo",
+    ),
+    "the reward's grader": (
+        lambda lab: lab.set_facts("gspo/s0", grader="addition/2"),
+        "grader",
+        ("addition/2",),
+        "addition/1 in grpo, addition/1, addition/2 in gspo",
+    ),
+    "the benchmark's grader": (
+        lambda lab: lab.set_of("gspo/s0", "answer", {"grader": "addition/2"}, bench="sums", step=4),
+        "benchmark grader",
+        ("sums by addition/2",),
+        "sums by addition/1 in grpo",
+    ),
+    "a package": (
+        lambda lab: lab.set_facts("gspo/s0", packages={"torch": "2.13.1", "numpy": "2.4.6"}),
+        "packages",
+        ("torch",),
+        "torch: 2.13.0 in grpo, 2.13.1 in gspo",
+    ),
+    "a flag": (
+        lambda lab: lab.set_facts("gspo/s0", flags={"OMP_NUM_THREADS": "1"}),
+        "numerics",
+        ("CUBLAS_WORKSPACE_CONFIG",),
+        "CUBLAS_WORKSPACE_CONFIG: :4096:8 in grpo, unset in gspo",
+    ),
+    "the threads": (lambda lab: lab.set_facts("gspo/s0", threads=2), "numerics", ("threads",), "threads: 1 in grpo, 2"),
+    "the code": (lambda lab: lab.set_facts("gspo/s0", code="4567def"), "code", ("code",), "0123abc in grpo, 4567def"),
+    "the device": (lambda lab: lab.set_facts("gspo/s0", device="a GPU"), "device", ("device",), "a GPU in gspo"),
+    "any other fact": (lambda lab: lab.set_facts("gspo/s0", driver="9"), "other facts", ("driver",), "9 in gspo"),
+    "the first rollout": (
+        lambda lab: lab.set_of("gspo/s0", "step", {"rollout_digest": "other"}, step=0),
+        "first rollout",
+        ("step 0",),
+        "tokens both 0 0 in grpo, other in gspo",
+    ),
+    "the first log-probs": (
+        lambda lab: lab.set_of("gspo/s0", "step", {"logprob_digest": "other"}, step=0),
+        "first log-probs",
+        ("step 0",),
+        "other in gspo",
+    ),
+    "the first rewards": (
+        lambda lab: lab.set_of("gspo/s0", "step", {"reward_mean": 0.75}, step=0),
+        "first rewards",
+        ("reward_mean",),
+        "reward_mean at step 0: 0.5 in grpo, 0.75 in gspo",
+    ),
+    "a ratio on a first mini-batch": (
+        lambda lab: lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=3, minibatch=0),
+        "first mini-batches",
+        ("gspo, step 3",),
+        "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
+    ),
+    "the order of two items": (
+        lambda lab: lab.edit_journal("gspo/s0", _swap_items),
+        "benchmark items",
+        ("sums, step 2",),
+        "question 4 is held-4 #0 in grpo, held-5 #0 in gspo",
+    ),
+    "an item's reference": (
+        lambda lab: lab.set_of("gspo/s0", "answer", {"reference": "2"}, bench="sums", step=4, problem="held-7"),
+        "benchmark items",
+        ("sums, step 4",),
+        "question 7, held-7, has another reference",
+    ),
+    "an evaluation left out": (
+        lambda lab: lab.edit_journal(
+            "gspo/s0", lambda ls: [x for x in ls if (x.get("bench"), x["step"]) != ("sums", 2)]
+        ),
+        "benchmark items",
+        ("sums, step 2",),
+        "asked in one run only: sums after step 2",
+    ),
+    "the base score": (
+        lambda lab: lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0, problem="held-9"),
+        "base score",
+        ("sums",),
+        "sums: 0.4 in grpo, 0.45 in gspo",
+    ),
+    "a base answer's words": (
+        lambda lab: lab.set_of("gspo/s0", "answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
+        "base score",
+        ("sums",),
+        "sums: 0.4 in both, by different answers",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> None:
+    tamper, check, parts, said = TAMPERINGS[what]
+    tamper(lab)
+    found = lab.certificate()
+    expected = {(check, 0)}
+    if check in ("settings", "benchmark protocol"):  # the run is then also not the one that study.json declares
+        expected.add(("declaration", 0))
+    assert odd_ones(found) == expected
+    assert (of(found, check).state, of(found, check).parts) == ("differs undeclared", parts)
+    assert said in of(found, check).detail
+    assert not found.ok
+    reason = f"undeclared difference in {check}: {', '.join(parts)} (seed 0)"
+    assert reason in found.reasons["gspo"]
+    assert found.headline.startswith("toy: NOT matched")
+    verdict = lab.verdict()
+    assert (verdict["word"], verdict["better"]) == ("withheld", None)
+    assert reason in verdict["reason"]
+
+
+def test_the_same_change_on_both_sides_of_a_pair_is_no_difference(lab: Lab) -> None:
+    for arm in ("grpo", "gspo"):
+        lab.set_facts(f"{arm}/s1", packages={"torch": "2.13.1", "numpy": "2.4.6"})
+    assert lab.certificate().ok
+
+
+def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
+    lab.edit_json("study.json", lambda study: study["verdict"].update(margin=0.5))
+    found = lab.certificate()
+    assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
+    assert found.lock.detail.startswith("study.json was edited after it was locked")
+    assert found.reasons == {"gspo": ("undeclared difference in lock: study.json",)}
+    assert lab.verdict()["word"] == "withheld"
+
+
+def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:
+    def edit(study: dict[str, Any]) -> None:
+        study["arms"]["gspo"]["declared"].append("update.learning_rate")
+        study["digest"] = lock_digest(study)
+
+    lab.edit_json("study.json", edit)
+    found = lab.certificate()
+    assert found.lock.state == "equal"
+    assert odd_ones(found) == {("declaration", 0), ("declaration", 1), ("declaration", 2)}
+
+
+def test_recorded_edits_of_the_study_are_named(lab: Lab) -> None:
+    edits = [{"at": "2026-01-02", "what": "seeds added: 2"}]
+    lab.edit_json("study.json", lambda study: study.update(edits=edits))
+    found = lab.certificate()
+    assert found.lock.state == "differs as declared"
+    assert found.lock.detail == "changed after the first step: 2026-01-02 seeds added: 2"
+    assert found.ok
+
+
+def _resumed(**changes: Any) -> Callable[[Lines], Lines]:
+    """A worker stopped after step 1, another one went on and recorded the rest."""
+
+    def edit(lines: Lines) -> Lines:
+        at = next(i for i, line in enumerate(lines) if line["kind"] == "update" and line["step"] == 2)
+        facts = {**FACTS, "weights": "dd" * 32, **changes}
+        return [*lines[:at], {"kind": "status", "state": "started", "step": 2, "facts": facts}, *lines[at:]]
+
+    return edit
+
+
+def test_a_resumed_run_is_matched_if_its_workers_were_alike(lab: Lab) -> None:
+    lab.edit_journal("gspo/s0", _resumed())
+    found = lab.certificate()
+    assert found.ok
+    assert of(found, "restarts").detail == "workers beside the first: 1, all alike"
+    assert of(found, "weights").detail == "aaaaaaaaaaaa"
+
+
+def test_a_package_that_changed_between_start_and_resume_is_named(lab: Lab) -> None:
+    lab.edit_journal("gspo/s0", _resumed(packages={"torch": "2.14.0", "numpy": "2.4.6"}))
+    found = lab.certificate()
+    assert odd_ones(found) == {("restarts", 0)}
+    assert of(found, "restarts").parts == ("gspo: packages.torch",)
+    assert "toy/gspo/s0 went on at step 2 with packages.torch = 2.14.0, before 2.13.0" in of(found, "restarts").detail
+    assert lab.verdict()["word"] == "withheld"
+
+
+def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
+    def forget(lines: Lines) -> Lines:
+        for line in lines:
+            for name in ("facts", "prompt_digest", "rollout_digest", "log_ratio_max_abs", "grader"):
+                line.pop(name, None)
+        return [line for line in lines if line.get("bench") != "sums"]
+
+    lab.edit_journal("gspo/s0", forget)
+    found = lab.certificate()
+    unknown = {check.name for check in found.pairs[0].checks if check.state == "not recorded"}
+    same = {"settings", "declaration", "benchmark protocol", "other facts", "first log-probs"}
+    assert unknown == set(CHECKS) - same | {"other facts"}
+    assert of(found, "weights").detail == "nothing recorded by gspo"
+    assert found.ok
+    assert "not recorded everywhere: code, packages" in found.headline
+
+
+def test_uncommitted_changes_leave_the_code_unknown(lab: Lab) -> None:
+    for arm in ("grpo", "gspo"):
+        lab.set_facts(f"{arm}/s0", code="0123abc+")
+    found = of(lab.certificate(), "code")
+    assert found.state == "not recorded"
+    assert found.detail == "0123abc+: with uncommitted changes that were not recorded"
+
+
+def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:
+    (lab.home / "gspo" / "s2" / "journal.jsonl").unlink()
+    lab.edit_journal(
+        "gspo/s1",
+        lambda lines: [line for line in lines if (line["step"] < 2 and line["kind"] != "status") or line is lines[0]],
+    )
+    found = lab.certificate()
+    assert [pair.seed for pair in found.pairs] == [0, 1]
+    assert found.ok
+    assert of(found, "prompts", 1).detail == "the same prompts in the same order over 2 steps"
+    assert of(found, "benchmark items", 1).detail == "1 evaluations, 20 answers, item by item"
+
+
+def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='model = "tiny-qwen3-moe"')
+    lab.set_facts("gspo/s0", weights="ee" * 32, tokenizer="ee" * 32, chat_template="ee" * 32, parameters=7)
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o", "reward_mean": 0.75}, step=0)
+    lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
+    found = lab.certificate()
+    stated = {check.name for check in found.pairs[0].checks if check.state == "differs as declared"}
+    assert stated == {
+        *("settings", "weights", "tokenizer", "chat template", "other facts"),
+        *("first rollout", "first log-probs", "first rewards", "base score"),
+    }
+    assert of(found, "weights").detail.endswith("(declared: model)")
+    assert found.ok
+    lab.set_facts("gspo/s0", device="a GPU")
+    assert odd_ones(lab.certificate()) == {("device", 0)}
+
+
+def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
+    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
+    lab.set_facts("gspo/s0", weights="ee" * 32)
+    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0)}
+
+
+@pytest.mark.parametrize(
+    ("how", "excuse"),
+    [
+        ({"coupled": "false"}, "rollout.coupled = false"),
+        ({"gspo": "rollout = { temperature = 0.5 }"}, "rollout.temperature"),
+    ],
+)
+def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: dict[str, str], excuse: str) -> None:
+    lab = Lab(tmp_path, **how)
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o"}, step=0)
+    found = lab.certificate()
+    assert of(found, "first rollout").state == of(found, "first log-probs").state == "differs as declared"
+    assert of(found, "first rollout").detail.endswith(f"(declared: {excuse})")
+    assert of(found, "first rollout", 1).state == "equal"
+    lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
+    assert odd_ones(lab.certificate()) == {("base score", 0)}
+
+
+def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='update = { old_logprobs = "sampler" }')
+    lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-6}, minibatch=0)
+    found = lab.certificate()
+    assert of(found, "first mini-batches").state == "differs as declared"
+    lab.set_of("grpo/s0", "update", {"log_ratio_max_abs": 1e-6}, minibatch=0)
+    assert odd_ones(lab.certificate()) == {("first mini-batches", 0)}
+
+
+def test_declared_prompts_per_step_excuse_another_stream(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo="rollout = { prompts_per_step = 6 }")
+    lab.edit_journal("gspo/s0", _swap_prompts)
+    found = of(lab.certificate(), "prompts")
+    assert (found.state, found.parts) == ("differs as declared", ("step 2",))
+
+
+def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, study='[arm.third]\nobjective = "gspo"\nclip_high = 1e-3')
+    assert len(lab.certificate().pairs) == 9
+    lab.set_facts("third/s1", threads=4)
+    found = lab.certificate()
+    assert {pair.arms for pair in found.pairs for check in pair.checks if check.state == "differs undeclared"} == {
+        arms for arms in {pair.arms for pair in found.pairs} if "third" in arms
+    }
+    assert len({pair.arms for pair in found.pairs}) == 3
+    reason = ("undeclared difference in numerics: threads (seed 1)",)
+    assert (found.baseline, found.reasons) == ("grpo", {"third": reason})  # the verdict on gspo stands
+    assert found.against("third") == {"grpo": reason, "gspo": reason}
+
+
+def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab) -> None:
+    lab.set_facts("gspo/s0", threads=2)
+    assert not lab.certificate().ok
+    unsaved = lab.certificate(accept="same machine")
+    assert (unsaved.ok, unsaved.reasons, lab.certificate().ok) == (True, {}, False)
+    with Evidence.open(lab.runs / "lab.db") as evidence:
+        accept_mismatch(evidence, "toy", "same machine, two threads")
+    (kept,) = json.loads((lab.home / "accepted.json").read_text())
+    assert kept["reason"] == "same machine, two threads"
+    assert kept["differences"] == ["grpo / gspo, seed 0: numerics: threads"]
+    found = lab.certificate()
+    assert (found.ok, found.reasons) == (True, {})
+    assert found.undeclared == ("grpo / gspo, seed 0: numerics: threads",)
+    assert found.headline.startswith("toy: matched, with accepted mismatches")
+    assert "same machine, two threads" in found.lines()[-1]
+    assert lab.verdict()["word"] == "better beyond margin"
+    # What comes later was not accepted.
+    lab.set_facts("gspo/s0", device="a GPU")
+    found = lab.certificate()
+    assert found.open == ("grpo / gspo, seed 0: device: device",)
+    assert lab.verdict()["word"] == "withheld"
+    with Evidence.open(lab.runs / "lab.db") as evidence:
+        assert accept_mismatch(evidence, "toy", "and a GPU").ok
+    assert [one.reason for one in lab.certificate().acceptances] == ["same machine, two threads", "and a GPU"]
+
+
+def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
+    with (
+        Evidence.open(lab.runs / "lab.db") as evidence,
+        pytest.raises(LabError, match="toy has no undeclared difference"),
+    ):
+        accept_mismatch(evidence, "toy", "just in case")
+    lab.set_facts("gspo/s0", threads=2)
+    with Evidence.open(lab.runs / "lab.db") as evidence, pytest.raises(LabError, match="give the reason in words"):
+        accept_mismatch(evidence, "toy", "  ")
+    assert not (lab.home / "accepted.json").exists()
+    (lab.home / "accepted.json").write_text('{"reason": 1}')
+    with pytest.raises(LabError, match=r"accepted\.json cannot be read"):
+        lab.certificate()
+
+
+def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
+    lines = lab.certificate().lines()
+    assert len(lines) == 1 + 22
+    lab.set_facts("gspo/s2", threads=2)
+    text = lab.certificate().lines()
+    assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
+    assert len(text) == 1 + 22 + 1
+
+
+def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:
+    more = "".join(f'[arm.extra{i}]\nobjective = "gspo"\nclip_high = {i}e-3\n' for i in range(1, 4))
+    found = Lab(tmp_path, study=more).certificate()
+    settings = [line for line in found.lines() if line.startswith("  settings ")]
+    assert len(found.pairs) == 30
+    assert len(settings) == 7
+    assert "and 4 more that read differently; the JSON has them all" in settings[-1]
+
+
+def test_the_json_form_has_every_check_of_every_pair(lab: Lab) -> None:
+    data = json.loads(json.dumps(lab.certificate().to_json()))
+    assert (data["ok"], data["baseline"], len(data["pairs"])) == (True, "grpo", 3)
+    assert [check["name"] for check in data["pairs"][2]["checks"]] == CHECKS
+
+
+def test_the_room_is_light() -> None:
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils'}"
+    code = f"import sys, gspo_lab.matching, gspo_lab.cli; print(sorted({heavy} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

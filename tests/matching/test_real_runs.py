@@ -1,0 +1,232 @@
+"""The certificate over runs that a real engine trained, and the same after tampering with the runs themselves."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from matched_lab import odd_ones, of
+
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.journal import Journal, read
+from gspo_lab.matching import Certificate, certificate, why
+from gspo_lab.records import RunStatus
+from gspo_lab.stats import decide
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Run, against_itself, load_study
+
+STUDY = """
+question = "Are real runs matched?"
+model = "tiny-qwen3-moe"
+steps = 2
+seeds = [0]
+[task]
+name = "dice.py:grade"
+problems = "problems.jsonl"
+held_out = 0.25
+max_tokens = 8
+[rollout]
+prompts_per_step = 4
+group_size = 4
+[update]
+minibatches = 2
+learning_rate = 1e-3
+warmup_updates = 1
+[record]
+rollouts = 1.0
+[[bench]]
+name = "dice"
+problems = 4
+every = 1
+[arm.grpo]
+objective = "grpo"
+[arm.grpo-r2]
+objective = "grpo"
+routing_replay = "old-policy"
+[arm.grpo-r3]
+objective = "grpo"
+routing_replay = "rollout"
+[arm.gspo]
+objective = "gspo"
+"""
+
+GRADER = """
+def grade(problem, answer):
+    return float(sum(answer.encode()) % 3 == 0)
+"""
+
+Tamper = Callable[[Run], Run]
+InHand = Callable[[Parts], None]
+
+
+class Room:
+    """A folder in which the study's arms are trained one after the other."""
+
+    def __init__(self, folder: Path, against: str | None = None) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        problems = [{"id": f"p{i}", "prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
+        (folder / "problems.jsonl").write_text("\n".join(json.dumps(problem) for problem in problems))
+        (folder / "dice.py").write_text(GRADER)
+        (folder / "study.toml").write_text(STUDY)
+        study = load_study(folder / "study.toml", name="dice")
+        self.study = study if against is None else replace(against_itself(study, against), name="dice")
+        declare(self.study, self.runs / "dice")
+
+    def train(self, arm: str, run: Run | None = None, in_hand: InHand | None = None) -> None:
+        run = run or next(one for one in self.study.runs() if one.arm == arm)
+        home = run.folder(self.runs)
+        home.mkdir(parents=True)
+        (home / "run.json").write_text(json.dumps(run.to_json()))
+        parts = set_up(run, None)
+        if in_hand is not None:
+            in_hand(parts)
+        with Journal(home) as sink:
+            Loop(run, parts, sink, home).run(lambda: False)
+            sink.write([RunStatus(state="finished", step=run.settings.steps)])
+
+    def run(self, arm: str) -> Run:
+        return next(one for one in self.study.runs() if one.arm == arm)
+
+    def elsewhere(self, arm: str, file: str, edit: Callable[[str], str]) -> Run:
+        """The run of an arm, made from a folder in which one file is another."""
+        other = self.folder / "elsewhere"
+        other.mkdir()
+        for name in ("problems.jsonl", "dice.py"):
+            shutil.copy(self.folder / name, other / name)
+        (other / file).write_text(edit((other / file).read_text()))
+        return replace(self.run(arm), base=str(other))
+
+    def certificate(self) -> Certificate:
+        ingest(self.runs)
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            return certificate(evidence, "dice")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """GRPO trained once, untouched, for every test of this file."""
+    room = Room(tmp_path_factory.mktemp("dice"))
+    room.train("grpo")
+    return room.folder
+
+
+@pytest.fixture
+def room(trained: Path, tmp_path: Path) -> Room:
+    room = Room(tmp_path)
+    shutil.copytree(trained / "runs" / "dice" / "grpo", room.runs / "dice" / "grpo")
+    return room
+
+
+def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
+    for arm in ("grpo-r2", "grpo-r3", "gspo"):
+        room.train(arm)
+    found = room.certificate()
+    assert len(found.pairs) == 6
+    for pair in found.pairs:
+        states = {check.name: check.state for check in pair.checks}
+        assert states.pop("settings") == "differs as declared"
+        assert states.pop("code") in ("equal", "not recorded")  # as clean as this checkout is
+        assert set(states.values()) == {"equal"}, (pair.name, states)
+    assert found.ok
+    with Evidence.open(room.runs / "lab.db") as evidence:
+        parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
+    assert parted is not None
+    effect = next(one for one in parted.later if one.kind != "setting")
+    assert effect.where.startswith("step 0, mini-batch 1,")
+
+
+def test_an_arm_against_itself_may_sample_apart_and_nothing_else(tmp_path: Path) -> None:
+    room = Room(tmp_path, against="grpo")
+    for arm in ("grpo-a", "grpo-b"):
+        room.train(arm)
+    found = room.certificate()
+    (pair,) = found.pairs
+    states = {check.name: check.state for check in pair.checks if check.name != "code"}
+    apart = {name for name, state in states.items() if state == "differs as declared"}
+    assert {"first rollout", "first log-probs"} <= apart <= {"first rollout", "first log-probs", "first rewards"}
+    assert {state for name, state in states.items() if name not in apart} == {"equal"}
+    assert found.ok
+
+
+def _flip_lowest_bit(parts: Parts) -> None:
+    weight = next(parts.policy.model.parameters()).data
+    bits = weight.view(torch.int32)
+    bits[0, 0] ^= 1
+
+
+def _withheld(found: Certificate) -> str:
+    verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=found.reasons["gspo"])
+    assert (verdict.word, verdict.better) == ("withheld", None)
+    assert verdict.reason is not None
+    return verdict.reason
+
+
+def test_one_weight_bit_is_named(room: Room) -> None:
+    room.train("gspo", in_hand=_flip_lowest_bit)
+    found = room.certificate()
+    assert ("weights", 0) in odd_ones(found)
+    assert _withheld(found).startswith("undeclared difference in weights: weights (seed 0)")
+
+
+def test_two_prompts_in_another_order_are_named(room: Room) -> None:
+    journal = read(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl")[0]
+    asked = [r["problem"] for r in journal if r.get("bench") == "rollout" and r["step"] == 1 and r["sample"] == 0]
+
+    def swap(text: str) -> str:
+        lines = {json.loads(line)["id"]: line for line in text.splitlines()}
+        lines[asked[0]], lines[asked[1]] = lines[asked[1]], lines[asked[0]]
+        return "\n".join(lines.values())
+
+    room.train("gspo", room.elsewhere("gspo", "problems.jsonl", swap))
+    found = room.certificate()
+    assert odd_ones(found) == {("prompts", 0)}
+    assert of(found, "prompts").parts == ("step 1",)
+    assert "undeclared difference in prompts: step 1 (seed 0)" in _withheld(found)
+    with Evidence.open(room.runs / "lab.db") as evidence:
+        parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
+    assert parted is not None
+    prompt = next(one for one in parted.later if one.kind == "prompt")
+    assert (prompt.where, prompt.one, prompt.other) == ("step 1", asked[0], asked[1])
+
+
+def test_another_grader_is_named(room: Room) -> None:
+    room.train("gspo", room.elsewhere("gspo", "dice.py", lambda text: text + "# the second version\n"))
+    found = room.certificate()
+    assert odd_ones(found) == {("grader", 0), ("benchmark grader", 0)}
+    assert "undeclared difference in grader: grade@" in _withheld(found)
+
+
+def test_an_undeclared_key_is_named(room: Room) -> None:
+    run = room.run("gspo")
+    update = run.settings.update.model_copy(update={"weight_decay": 0.1})
+    room.train("gspo", replace(run, settings=run.settings.model_copy(update={"update": update})))
+    found = room.certificate()
+    assert odd_ones(found) == {("settings", 0), ("declaration", 0)}
+    assert "undeclared difference in settings: update.weight_decay" in _withheld(found)
+
+
+def test_a_numerics_flag_is_named(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MKL_NUM_THREADS", "7")
+    room.train("gspo")
+    found = room.certificate()
+    assert odd_ones(found) == {("numerics", 0)}
+    assert of(found, "numerics").parts == ("MKL_NUM_THREADS",)
+    assert "undeclared difference in numerics: MKL_NUM_THREADS" in _withheld(found)
+
+
+def test_another_version_of_a_package_is_named(room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer numpy is found first on the path, as after an upgrade between two runs."""
+    about = tmp_path / "newer" / "numpy-99.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 99.0\n")
+    monkeypatch.syspath_prepend(tmp_path / "newer")
+    room.train("gspo")
+    found = room.certificate()
+    assert odd_ones(found) == {("packages", 0)}
+    assert "99.0 in gspo" in of(found, "packages").detail
+    assert "undeclared difference in packages: numpy" in _withheld(found)

@@ -1,0 +1,189 @@
+"""Where two runs part, and what the two commands print."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matched_lab import Lab, Lines
+
+from gspo_lab.cli import main
+from gspo_lab.errors import LabError
+from gspo_lab.matching import Difference, why
+from gspo_lab.store import Evidence, rebuild
+
+TWIN, OTHER = "toy/grpo/s0", "copy/grpo/s0"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    """The study `toy`, and a copy of it with nothing changed."""
+    lab = Lab(tmp_path)
+    for path in [path for path in lab.home.rglob("*") if path.is_file()]:
+        target = lab.runs / "copy" / path.relative_to(lab.home)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    rebuild(lab.runs)
+    return lab
+
+
+def parting(lab: Lab, one: str = TWIN, other: str = OTHER) -> Difference | None:
+    with Evidence.open(lab.runs / "lab.db") as evidence:
+        return why(evidence, one, other)
+
+
+def first(lab: Lab) -> Difference:
+    found = parting(lab)
+    assert found is not None
+    return found
+
+
+def test_twins_agree(lab: Lab) -> None:
+    assert parting(lab) is None
+
+
+def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
+    found = parting(lab, TWIN, "toy/gspo/s0")
+    assert found is not None
+    assert (found.kind, found.where, found.one, found.other) == ("setting", "objective.clip_high", "0.27", "0.0004")
+    assert found.declared
+    kinds = [(one.kind, one.where) for one in found.later[3:]]
+    assert kinds == [
+        # The first update that can differ is the second one of step 0; everything before it is equal.
+        ("update", "step 0, mini-batch 1, loss"),
+        ("rollout", "step 1, response 0 to train-0-1-0"),
+        ("log-probs", "step 1, logprob_digest"),
+        ("answer", "sums after 2 steps, held-8 #0"),
+    ]
+    assert (found.later[3].one, found.later[3].other) == ("0.5", "1")
+    assert (found.later[4].one, found.later[4].other) == ("train-0-1-0 said g›rpo 0", "train-0-1-0 said g›spo 0")
+    assert found.later[4].context == ("asked: train-0-1-0?",)
+
+
+def test_an_undeclared_setting_comes_before_declared_ones(lab: Lab) -> None:
+    lab.edit_json("gspo/s0/run.json", lambda run: run["settings"]["update"].update(weight_decay=0.1))
+    found = parting(lab, TWIN, "toy/gspo/s0")
+    assert found is not None
+    assert (found.where, found.one, found.other, found.declared) == ("update.weight_decay", "0", "0.1", False)
+
+
+def test_another_seed_is_the_first_difference(lab: Lab) -> None:
+    found = parting(lab, TWIN, "toy/grpo/s1")
+    assert found is not None
+    assert (found.kind, found.where, found.one, found.other) == ("setting", "seed", "0", "1")
+    prompt = next(one for one in found.later if one.kind == "prompt")
+    assert (prompt.where, prompt.one, prompt.other) == ("step 0", "train-0-0-0", "train-1-0-0")
+
+
+def test_a_package_comes_before_the_weights(lab: Lab) -> None:
+    lab.set_facts("grpo/s0", weights="ee" * 32, packages={"torch": "2.13.1", "numpy": "2.4.6"})
+    found = first(lab)
+    assert (found.kind, found.where, found.one, found.other) == ("package", "packages.torch", "2.13.1", "2.13.0")
+    assert [(one.kind, one.one, one.other) for one in found.later] == [("weights", "e" * 12, "a" * 12)]
+
+
+def test_a_prompt_is_named_if_it_was_kept(lab: Lab) -> None:
+    def swap(lines: Lines) -> Lines:
+        for line in lines:
+            if line["kind"] == "step" and line["step"] >= 2:
+                line["prompt_digest"] = "other " + line["prompt_digest"]
+        kept = [line for line in lines if line.get("bench") == "rollout" and line["step"] == 2]
+        place = lines.index(kept[0])
+        rest = [line for line in lines if line not in kept]
+        return [*rest[:place], *kept[2:4], *kept[:2], *kept[4:], *rest[place:]]
+
+    lab.edit_journal("grpo/s0", swap)
+    found = first(lab)
+    assert (found.kind, found.where, found.one, found.other) == ("prompt", "step 2", "train-0-2-1", "train-0-2-0")
+    lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"])
+    found = first(lab)
+    assert (found.kind, found.where) == ("prompt", "step 2, digest")
+    assert "rollouts = 1.0 keeps all" in found.context[0]
+
+
+def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
+    long = "a" * 60
+    change = {"text": f"{long}x{long}"}
+    lab.set_of("grpo/s0", "answer", change, bench="rollout", problem="train-0-3-2", sample=1)
+    rebuild(lab.runs)
+    lab.set_of("grpo/s0", "step", {"rollout_digest": "other"}, step=3)
+    found = first(lab)
+    assert (found.kind, found.where) == ("rollout", "step 3, response 1 to train-0-3-2")
+    assert found.one == "›" + "a" * 40 + "…"
+    assert found.other == "›train-0-3-2 said grpo 1"
+    theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
+    theirs.write_text(theirs.read_text().replace("train-0-3-2 said grpo 1", f"{long}y"))
+    rebuild(lab.runs)
+    assert (first(lab).one, first(lab).other) == (f"…{'a' * 40}›x{'a' * 39}…", f"…{'a' * 40}›y")
+    lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"])
+    found = first(lab)
+    assert (found.where, found.one) == ("step 3, token ids", "other")
+    assert found.context[0].startswith("no response of this step was kept")
+
+
+def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> None:
+    lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.5, "loss": 9.0}, step=2, minibatch=1)
+    lab.set_of("grpo/s0", "update", {"clip_fraction_tokens": 0.75}, step=3, minibatch=0)
+    found = first(lab)
+    assert (found.kind, found.where, found.one, found.other) == ("update", "step 2, mini-batch 1, loss", "9", "0.5")
+    assert found.context == ("and 1 more columns: clip_fraction_tokens",)
+    assert found.later == ()
+
+
+def test_times_are_no_difference_and_neither_is_what_one_side_did_not_record(lab: Lab) -> None:
+    lab.set_of("grpo/s0", "update", {"seconds": 9.0, "grad_norm": 1.0}, step=2, minibatch=1)
+    lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line["step"] < 3])
+    assert parting(lab) is None
+
+
+def test_unknown_runs_are_refused_with_the_nearest_name(lab: Lab) -> None:
+    with pytest.raises(LabError, match=r"no run 'toy/grop/s0' \(did you mean 'toy/grpo/s0'\?\)"):
+        parting(lab, "toy/grop/s0")
+    with pytest.raises(LabError, match="no study 'other'"):
+        parting(lab, "other/grpo/s0")
+    (lab.home / "grpo" / "s0" / "journal.jsonl").unlink()
+    rebuild(lab.runs)
+    with pytest.raises(LabError, match="toy/grpo/s0 has not begun"):
+        parting(lab)
+
+
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: Any) -> tuple[int, str, str]:
+    """Exit code, output and errors of `gspo-lab WORDS`."""
+    monkeypatch.setattr(sys, "argv", ["gspo-lab", *map(str, words)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    shown = capsys.readouterr()
+    return int(left.value.code or 0), shown.out, shown.err
+
+
+def test_certify_prints_and_its_exit_code_tells(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
+    assert (code, out.splitlines()[0]) == (0, "toy: matched (3 pairs of runs, 22 checks)")
+    lab.set_facts("gspo/s1", threads=2)
+    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
+    assert code == 1
+    assert "NOT matched (3 pairs of runs, 22 checks): numerics" in out
+    code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--json", "--runs", lab.runs)
+    assert (code, json.loads(out)["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
+    code, out, err = command(capsys, monkeypatch, "certify", "toi", "--runs", lab.runs)
+    assert (code, out) == (2, "")
+    assert "no study 'toi' (did you mean 'toy'?)" in err
+
+
+def test_why_prints_the_first_difference(
+    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = command(capsys, monkeypatch, "why", TWIN, OTHER, "--runs", lab.runs)
+    assert (code, out) == (0, f"{TWIN} and {OTHER} agree in everything that both recorded\n")
+    code, out, _ = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s0", "--runs", lab.runs)
+    assert code == 0
+    assert out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
+    assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in out.splitlines()
+    code, out, _ = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s0", "--json", "--runs", lab.runs)
+    assert (code, json.loads(out)["later"][3]["kind"]) == (0, "update")
+    code, _, err = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s9", "--runs", lab.runs)
+    assert code == 2
+    assert "no run 'toy/gspo/s9'" in err

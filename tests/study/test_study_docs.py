@@ -1,0 +1,54 @@
+"""The guides say what the code does: examples load, commands are accepted, presets have the values written there."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import get_args
+
+from gspo_lab.objectives.presets import PRESETS, Advantage, Aggregation, Level
+from gspo_lab.study import load_study
+from gspo_lab.study.schema import ARM_KEYS, Replay
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None:
+    text = (DOCS / "studies.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.S)
+    path = tmp_path / "my_study.toml"
+    path.write_text(example)
+    study = load_study(path)
+    assert study.comment == study.question
+    assert [arm.settings.objective.clip_low for arm in study.arms.values()] == [3e-4, 3e-3]
+    (console,) = re.findall(r"```console\n(.*?)```", text, re.S)
+    overrides = [word for word in shlex.split(console.replace("$", "")) if "=" in word]
+    assert len(overrides) == 5
+    for override in overrides:
+        assert load_study(path, overrides=[override]).resolved() != study.resolved(), override
+
+
+def test_the_guide_names_what_arms_may_hold() -> None:
+    text = (DOCS / "studies.md").read_text(encoding="utf-8")
+    for key in ("objective", "model", "routing_replay", *(f"[arm.NAME.{key}]" for key in ARM_KEYS[2:])):
+        assert key in text
+    assert ARM_KEYS == ("model", "routing_replay", "rollout", "update")
+
+
+def test_the_formulas_have_every_choice_and_every_preset() -> None:
+    text = (DOCS / "objectives.md").read_text(encoding="utf-8")
+    for choice in (*get_args(Level), *get_args(Aggregation), *get_args(Advantage), *get_args(Replay)):
+        assert f"| `{choice}` |" in text
+    for name, preset in PRESETS.items():
+        (level, low, high) = re.findall(rf"^\| `{name}` \| `(.+?)` \| (\S+) \| (\S+) \|", text, re.M)[0]
+        assert (level, float(low), float(high)) == (
+            preset.importance_sampling_level,
+            preset.clip_low,
+            preset.clip_high,
+        )
+
+
+def test_links_between_the_guides_lead_somewhere() -> None:
+    for name in ("architecture.md", "objectives.md", "studies.md"):
+        text = (DOCS / name).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+            assert target.startswith("http") or (DOCS / target).is_file(), (name, target)
