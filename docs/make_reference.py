@@ -1,6 +1,7 @@
 """Write the references that are made from the code: `python docs/make_reference.py`. A test says when they are stale.
 
-docs/metrics.md from the records' fields; docs/studies_reference.md from the study's tables and the objectives' presets.
+docs/metrics.md from the records' fields; docs/studies_reference.md from the study's tables and the objectives' presets;
+docs/claims.md from docs/claims_introduction.md and the claims' library.
 """
 
 import dataclasses
@@ -11,6 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from gspo_lab.claims import LIBRARY, Claim
+from gspo_lab.claims.roles import ROLES
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
@@ -137,6 +140,27 @@ def studies_markdown() -> str:
     return "\n".join(parts)
 
 
+def claims_markdown() -> str:
+    """docs/claims.md: how a claim gets its word, and every built-in one with what speaks against it."""
+    roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in ROLES.items())
+    introduction = (HERE / "claims_introduction.md").read_text(encoding="utf-8").replace("{roles}", roles)
+    return "\n".join([introduction, *(_claim_section(claim) for claim in LIBRARY.values())])
+
+
+def _claim_section(claim: Claim) -> str:
+    needs = "; ".join(need.text for need in claim.needs) or "nothing but its runs"
+    lines = [
+        f"### `{claim.id}`",
+        "",
+        f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.value}.",
+        "",
+        f"- criterion: {claim.criterion}",
+        f"- not testable here: {claim.unrecorded}" if claim.unrecorded else f"- needs: {needs}",
+        *(f"- against it: {one.text} ({one.source})" for one in claim.counter),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 _HEAD = ("| key | type | default | meaning |", "|---|---|---|---|")
 
 
@@ -209,7 +233,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"metrics.md": metrics_markdown, "studies_reference.md": studies_markdown}
+PAGES = {"metrics.md": metrics_markdown, "studies_reference.md": studies_markdown, "claims.md": claims_markdown}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -54,13 +54,19 @@ class StepRecord:
     entropy: float | None = metric(
         "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"
     )
-    mismatch_k1: float | None = metric("nats/token", "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed")
+    mismatch_k1: float | None = metric(
+        "nats/token",
+        "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 "
+        "mu is renormalised over the nucleus, which d then contains",
+    )
     mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
     mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
     mismatch_abs_max: float | None = metric("nats", "largest |d|")
     mismatch_outside_2: float | None = metric("share of tokens", "tokens with exp(d) outside [1/2, 2]")
     route_gap: float | None = metric(
-        "share of experts", "1 - overlap/k of the sampler's and the trainer's experts, same weights; MoE only"
+        "share of experts",
+        "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
+        "positions, prompts included; MoE only",
     )
     prompts_total: int | None = metric("prompts", "prompts sampled for so far")
     tokens_sampled_total: int | None = metric("tokens", "response tokens sampled so far")
@@ -129,14 +135,17 @@ class UpdateRecord:
     dual_clip_fraction_tokens: float | None = metric(
         "share of response tokens", "tokens capped by the dual clip, never part of the headline; only with dual_clip"
     )
-    effective_fraction_tokens: float | None = metric("share of response tokens", "tokens with a non-zero gradient")
-    log_ratio_std_tokens: float | None = metric("nats", "standard deviation of l_t over response tokens")
-    log_ratio_std_responses: float | None = metric("nats", "standard deviation of log s over responses")
+    effective_fraction_tokens: float | None = metric(
+        "share of response tokens",
+        "tokens with a non-zero policy gradient; a KL term reaches all tokens and is not counted",
+    )
+    log_ratio_std_tokens: float | None = metric("nats", "standard deviation (divisor n) of l_t over response tokens")
+    log_ratio_std_responses: float | None = metric("nats", "standard deviation (divisor n) of log s over responses")
     log_ratio_max_abs: float | None = metric("nats", "largest |l_t|")
-    log_ratio_quantiles_tokens: list[float] | None = metric(
+    log_ratio_quantiles_tokens: list[float | None] | None = metric(
         "nats", "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t over response tokens (JSON)"
     )
-    log_ratio_quantiles_responses: list[float] | None = metric(
+    log_ratio_quantiles_responses: list[float | None] | None = metric(
         "nats", "the same quantiles of log s over responses (JSON)"
     )
     ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")

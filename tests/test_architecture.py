@@ -39,7 +39,7 @@ WALLS: dict[str, set[str]] = {
     "engines": {"store", "stats", "launch", "claims", "matching"},
     "report": {"models", "samplers", "evaluation", "tasks", "launch", "journal"},
     "worker": {"store", "stats", "claims", "matching", "report"},
-    "conduct": {"report", "engines", "samplers", "evaluation"},
+    "conduct": {"report", "evaluation"},
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 

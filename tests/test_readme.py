@@ -36,8 +36,8 @@ def run(command: str, tmp_path: Path, **environment: str) -> str:
 
 
 def shape(text: str) -> str:
-    """A text without what differs from run to run: numbers, and the estimate's words around them."""
-    return re.sub(r"[-+]?\d[\d.,:]*", "N", text)
+    """A text without what differs from machine to machine: the number of workers and the estimated time."""
+    return re.sub(r"\d+ workers|about .*? \(", "...", text)
 
 
 def test_the_set_up_is_two_lines_of_one_command_each() -> None:
@@ -45,11 +45,6 @@ def test_the_set_up_is_two_lines_of_one_command_each() -> None:
     assert all(line.startswith("python3 -m venv .venv && ") for line in BASH)
     assert "gspo-lab run studies/moe_stability.toml" in BASH[0]
     assert "pytest" in BASH[1]
-
-
-def test_check_block(tmp_path: Path) -> None:
-    (command,) = [line for line in CONSOLE if line.startswith("gspo-lab check")]
-    assert run(command, tmp_path) == CONSOLE[command]
 
 
 def test_dry_run_block(tmp_path: Path) -> None:

@@ -136,10 +136,13 @@ def _unresolved(parts: Sequence[Part], side: Side | None, p: float | None, adjus
     lacking = [part for part in parts if not part.resolved]
     said = []
     for part in lacking:
-        if part.detectable is None:
-            said.append(f"{part.name} is on neither side" if part.note is None else part.name)
+        if part.detectable is None and part.note is None:
+            said.append(f"{part.name} is on neither side")
+        elif part.detectable is None:
+            continue  # its note follows
         elif part.ratio:
             said.append(f"{part.name}: these seeds could have seen a factor of {part.detectable:.3g}")
         else:
             said.append(f"{part.name}: these seeds could have seen a difference of {part.detectable:.3g}")
-    return "the interval covers both sides; " + "; ".join(said) if said else "the interval covers both sides"
+    judged = any(part.low is not None for part in lacking) or not lacking
+    return "; ".join(["the interval covers both sides" if judged else "no interval decides", *said])

@@ -5,7 +5,21 @@ import sys
 import typer
 
 from gspo_lab import __version__
-from gspo_lab.cli import calibrate, certify, check, claims, evaluate, export, listing, rebuild, report, run, show, why
+from gspo_lab.cli import (
+    calibrate,
+    certify,
+    check,
+    claims,
+    evaluate,
+    export,
+    listing,
+    plan,
+    rebuild,
+    report,
+    run,
+    show,
+    why,
+)
 from gspo_lab.errors import LabError
 
 app = typer.Typer(
@@ -30,6 +44,7 @@ def _options(
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("list", epilog=listing.EXAMPLES)(listing.list_studies)
 app.command("show", epilog=show.EXAMPLES)(show.show)

@@ -62,7 +62,6 @@ def run(
             return write(render(evidence, [study_name]), reports)[0]
 
     console = Console(stderr=json)
-    console.print(f"[bold]{study.name}[/bold]: {study.question}", highlight=False)
     outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, report=write_report)
     if json:
         print_json(outcome.to_json())

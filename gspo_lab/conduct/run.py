@@ -51,6 +51,7 @@ def conduct(
     in the database, unless an interrupt ended the work. Raises LabError for what keeps the first step from being made.
     """
     check(study)  # before the first folder is made
+    console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     with ExitStack() as stack:

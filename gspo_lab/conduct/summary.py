@@ -10,6 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
+from gspo_lab.claims.dose_response import dose_response
+from gspo_lab.claims.outcomes import Outcome as RunOutcome
+from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.conduct.crew import Ending
 from gspo_lab.matching import certificate
 from gspo_lab.store import Evidence
@@ -89,7 +92,9 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
     failures = tuple(ending.line for ending in endings if ending.state != "finished")
     with Evidence.open(database) as evidence:
         arms = arm_results(evidence, study)
-        matched = certificate(evidence, study.name) if study.name in evidence.studies() else None
+        known = study.name in evidence.studies()
+        matched = certificate(evidence, study.name) if known else None
+        doses = dose_response(evidence, study.name) if known else None
     withheld = matched.against(baseline_arm(study)) if matched is not None else {}
     complete = all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state == "failed"}
@@ -99,7 +104,8 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
         code = REFUSED if failed == {REFUSED} else 1
     else:
         code = 0 if complete else 1
-    return Outcome(study.name, primary_bench(study), arms, failures, summary(arms, study, withheld), code)
+    seen = summary(arms, study, withheld) if doses is None else "\n".join(doses.sentences)
+    return Outcome(study.name, primary_bench(study), arms, failures, seen, code)
 
 
 def primary_bench(study: Study) -> str | None:
@@ -120,28 +126,26 @@ def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
         return tuple(ArmResult(name, len(seeds), 0, dict.fromkeys(seeds), None, None, None) for name in study.arms)
     runs = evidence.runs(study.name)
     steps = evidence.steps(study.name, ["reward_mean"])
-    updates = evidence.updates(study.name, ["clip_fraction_tokens", "nonfinite"])
-    scores = evidence.scores(study.name)
-    scores = scores[scores["bench"] == primary_bench(study)]
+    updates = evidence.updates(study.name, ["clip_fraction_tokens"])
+    # One rule for a run's final score and its collapse, the report's too.
+    ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, primary_bench(study) or "")}
     out = []
     for name, arm in study.arms.items():
         mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
         tail = arm.settings.steps - max(1, round(arm.settings.steps * TAIL))
-        scored, rewards, clips, collapses = {}, [], [], []
-        for row in mine.itertuples():
-            own_steps, own_updates = (table[table["run_id"] == row.run_id] for table in (steps, updates))
-            own_scores = scores[scores["run_id"] == row.run_id].sort_values("step")["score"]
-            scored[row.seed] = _known(own_scores.tail(study.verdict.last).mean())
+        rewards, clips = [], []
+        for run_id in mine["run_id"]:
+            own_steps, own_updates = (table[table["run_id"] == run_id] for table in (steps, updates))
             rewards.append(_known(own_steps[own_steps["step"] >= tail]["reward_mean"].mean()))
             clips.append(_known(own_updates[own_updates["minibatch"] >= 1]["clip_fraction_tokens"].mean()))
-            collapses.append(_collapsed(own_steps, own_updates, arm.settings.steps))
-        judged = [collapse for collapse in collapses if collapse is not None]
+        mine_ended = [ended[name, seed] for seed in study.seeds if (name, seed) in ended]
+        judged = [one.collapsed for one in mine_ended if one.stability is not None and one.stability.judged]
         out.append(
             ArmResult(
                 arm=name,
                 runs=len(study.seeds),
                 finished=int((mine["state"] == "finished").sum()),
-                scores={seed: scored.get(seed) for seed in study.seeds},
+                scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
                 clipped=_mean(clips),
                 collapsed=sum(judged) if judged else None,
@@ -187,13 +191,9 @@ def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequ
     return f"{primary}: " + "; ".join(parts)
 
 
-def _collapsed(steps: Any, updates: Any, planned: int) -> bool | None:
-    from gspo_lab.stats.collapse import stability
-
-    known = steps.dropna(subset=["reward_mean"]).sort_values("step")
-    bad = updates[updates["nonfinite"] == 1]["step"]
-    found = stability(known["step"], known["reward_mean"], planned, nonfinite_steps=[int(step) for step in bad])
-    return found.collapse is not None if found.judged or found.collapse is not None else None
+def _final(ended: RunOutcome | None) -> float | None:
+    """The score that decides; of a run under way, where it stands."""
+    return None if ended is None else ended.latest if ended.final is None else ended.final
 
 
 def _mean(values: Any) -> float | None:

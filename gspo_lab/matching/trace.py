@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from gspo_lab.matching.settings import flat
 
@@ -75,17 +76,24 @@ class Trace:
         return any(start.step == 0 and start.facts is not None for start in self.starts)
 
 
-def traces(evidence: "Evidence", study: str, only: frozenset[str] | None = None) -> list[Trace]:
-    """The runs of a study that have recorded anything, in the order of its arms, then seeds; or `only` those."""
-    runs = [
-        row
-        for row in _rows(evidence.runs(study))
-        if row["state"] != "planned" and (only is None or row["run_id"] in only)
-    ]
+_READ: "WeakKeyDictionary[Evidence, dict[str, list[Trace]]]" = WeakKeyDictionary()
+"""An Evidence shows one moment for as long as it is open, so a study is read from it once."""
+
+
+def traces(evidence: "Evidence", study: str) -> list[Trace]:
+    """The runs of a study that have recorded anything, in the order of its arms, then seeds."""
+    read = _READ.setdefault(evidence, {})
+    if study not in read:
+        read[study] = _traces(evidence, study)
+    return read[study]
+
+
+def _traces(evidence: "Evidence", study: str) -> list[Trace]:
+    runs = [row for row in _rows(evidence.runs(study)) if row["state"] != "planned"]
     starts = _by_run(evidence.starts(study))
-    steps = _by_run(evidence.steps(study, ["prompt_digest"]))
+    steps = _columns(evidence.steps(study, ["prompt_digest"]), "step", "prompt_digest")
     firsts = _by_run(evidence.steps(study, FIRST, step=0))
-    updates = _by_run(evidence.updates(study, IDENTITIES, minibatch=0))
+    updates = _columns(evidence.updates(study, IDENTITIES, minibatch=0), "step", *IDENTITIES)
     scores = _by_run(evidence.scores(study))
     out = []
     for row in runs:
@@ -104,9 +112,9 @@ def traces(evidence: "Evidence", study: str, only: frozenset[str] | None = None)
                     Start(int(one["step"]), None if one["facts"] is None else flat(json.loads(one["facts"])))
                     for one in starts.get(run, [])
                 ),
-                prompts={int(r["step"]): r["prompt_digest"] for r in steps.get(run, []) if r["prompt_digest"]},
+                prompts={step: seen for step, seen in steps.get(run, ()) if seen is not None},
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
-                identities=tuple((int(r["step"]), tuple(r[name] for name in IDENTITIES)) for r in updates.get(run, [])),
+                identities=tuple((step, tuple(values)) for step, *values in updates.get(run, ())),
                 asked=asked(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
             )
@@ -145,6 +153,19 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     out: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(frame):
         out.setdefault(str(row["run_id"]), []).append(row)
+    return out
+
+
+def _columns(frame: "DataFrame", *names: str) -> dict[str, tuple[tuple[Any, ...], ...]]:
+    """Per run its rows as tuples of the named columns; None for what is missing. For long frames."""
+    out = {}
+    for run, group in frame.groupby("run_id", sort=False):
+        columns = [group[name].tolist() for name in names]
+        gaps = [
+            column if group[name].notna().all() else [None if _missing(v) else v for v in column]
+            for name, column in zip(names, columns, strict=True)
+        ]
+        out[str(run)] = tuple(zip(*gaps, strict=True))
     return out
 
 

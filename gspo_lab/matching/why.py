@@ -73,7 +73,7 @@ def _trace(evidence: "Evidence", run: str) -> Trace:
     known = [str(name) for name in evidence.runs(study)["run_id"]]
     if run not in known:
         raise LabError(f"no run '{run}'{nearest(run, known)}; {study} has {', '.join(known)}")
-    found = traces(evidence, study, frozenset({run}))
+    found = [trace for trace in traces(evidence, study) if trace.id == run]
     if not found:
         raise LabError(f"{run} has not begun: there is nothing to compare yet")
     return found[0]

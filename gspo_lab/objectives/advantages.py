@@ -14,7 +14,8 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
 
     `group-mean-std`: (r - mean) / (std + 1e-6), arXiv 2402.03300; `group-mean`: r - mean, 2503.20783;
     `leave-one-out`: r - mean of the others = G/(G-1) (r - mean), 2402.14740; `batch-std`: r - group mean, divided by
-    the batch's standard deviation of that, 2501.03262 (the "-baseline" variant).
+    the standard deviation of that over the batch's responses, after 2501.03262's "-baseline" variant (verl takes the
+    standard deviation, and the mean once more, over tokens instead).
     """
     group_size = reward_PG.shape[1]
     equal_P1 = reward_PG.amax(dim=1, keepdim=True) == reward_PG.amin(dim=1, keepdim=True)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+LARGEST_LOG_RATIO = 80.0
+"""e^80 is still finite in float32. A larger ratio must not become infinite, or a bound clip's zero gradient NaN."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What an objective reads: a mini-batch, or some rows of one.
@@ -58,7 +62,7 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     log_r_BT = importance_log_ratio(log_ratio_BT, mask_BT, settings.importance_sampling_level)
     # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
     active_BT = mask_BT & (adv_BT != 0)
-    ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).exp()
+    ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
 
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     term_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
@@ -92,7 +96,7 @@ def importance_log_ratio(log_ratio_BT: "Tensor", mask_BT: "Tensor", level: str) 
     if level == "sequence":
         return mean_BT
     # GSPO-token: the sequence's value, the token's gradient (eq. 14).
-    return (mean_BT - log_ratio_BT).detach() + log_ratio_BT
+    return mean_BT.detach() + (log_ratio_BT - log_ratio_BT.detach())
 
 
 def sequence_mean(x_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
@@ -104,8 +108,9 @@ def sequence_mean(x_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
 def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "Tensor":
     """One number from token terms (0 off the mask), with the denominators of the whole mini-batch.
 
-    `seq-mean-token-mean` is both papers'; `token-mean` is DAPO's (2503.14476 eq. 8); `constant` is Dr. GRPO's
-    (2503.20783). A response without tokens counts as a response whose term is 0.
+    `seq-mean-token-mean` is both papers'; `token-mean` is one mean over the mini-batch's tokens, which is how verl and
+    TRL read DAPO (2503.14476 eq. 8 has one per group); `constant` is Dr. GRPO's (2503.20783). A response without tokens
+    counts as a response whose term is 0.
     """
     how = settings.aggregation
     if how == "token-mean":

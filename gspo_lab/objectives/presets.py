@@ -23,7 +23,10 @@ class ObjectiveSettings:
     )
     clip_low: float = _key(0.2, "the ratio is clipped at 1 - clip_low")
     clip_high: float = _key(0.27, "the ratio is clipped at 1 + clip_high")
-    clip_target: float = _key(0.15, "with clip = 'calibrated': share of active tokens to clip on mini-batches >= 1")
+    clip_target: float = _key(
+        0.15,
+        "with clip = 'calibrated': share to clip on mini-batches >= 1, of active tokens (level token) or responses",
+    )
     dual_clip: float | None = _key(
         None, "caps the ratio at this value (> 1) where the advantage is negative; unset: no cap"
     )

@@ -75,7 +75,8 @@ class Axis:
 
     def place(self, value: float) -> float:
         if not self.log:
-            return (value - self.low) / (self.high - self.low)
+            span = self.high - self.low
+            return (value - self.low) / span if span else 0.5  # one position only: in the middle
         start = self.GAP if self.zero else 0.0
         if value <= 0:
             return 0.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 CHOSEN = """\
-WITH chosen AS (
+WITH chosen AS MATERIALIZED (
   SELECT run_id, arm, seed,
          (SELECT arms.id FROM studies, json_each(studies.content, '$.arms') AS arms
           WHERE studies.study = runs.study AND arms.key = runs.arm) AS place

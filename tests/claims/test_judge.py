@@ -204,10 +204,10 @@ def later(run: Run, step: int, minibatch: int) -> Fields:
 @pytest.mark.parametrize(
     ("metric", "statistic", "comparison", "bound", "estimate", "word"),
     [
-        # entropy 10, 9, ..., 1 by step; gspo 2 above, and 1 % of it more by seed: 1.01 on average
+        # entropy 10, 9, ..., 1 by step; gspo 2 above, and 0, 1, 2 % of the height more by seed
         ("entropy", "mean over steps", "difference", "above = 1.0", 2 + 0.01 * 5.5, "supported"),
         ("entropy", "mean over the last fifth", "difference", "below = 1.0", 2 + 0.01 * 1.5, "contradicted"),
-        ("entropy", "largest", "difference", "inside = [2.0, 2.2]", 2 + 0.01 * 10, "supported"),
+        ("entropy", "largest", "difference", "inside = [1.5, 2.5]", 2 + 0.01 * 10, "supported"),
         ("entropy", "area under the curve", "difference", "inside = [0.0, 1.0]", 2 + 0.01 * 5.5, "contradicted"),
         # grad_norm 1, 2, 3, 4 by mini-batch; gspo twice as much, and 0, .5, 1 % more: geometric mean of the seeds
         ("grad_norm", "mean over updates", "ratio", "above = 1.5", (2 * 2.01 * 2.02) ** (1 / 3), "supported"),

@@ -1,10 +1,11 @@
 """Gradients on real models: splits change nothing, GRPO and GSPO agree on the first mini-batch, replay replays."""
 
+import pytest
 import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.native.experience import Experience, pack, pack_routes, parts
-from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.engines.native.setup import Parts, set_up, without_dropout
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.samplers import Request, noise_key
 
@@ -138,3 +139,31 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
         own = seen.natural_BSLK[split[0].attention_BS].long().sort(-1).values
         want = recorded[split[0].rows, split[0].first : split[0].first + split[0].input_BS.shape[1]]
         assert not torch.equal(own, want[split[0].attention_BS].long().sort(-1).values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_equal_weights_give_equal_logprobs_however_a_minibatch_is_split(make_run: MakeRun, dtype: str) -> None:
+    """In bfloat16 another grouping of rows moves log-probs; the old policy's passes must have the updates' grouping."""
+    run = make_run("gspo", f"update.dtype={dtype}", "update.microbatch_tokens=60", "update.learning_rate=1e-30")
+    setting = set_up(run, None)
+    experience = experience_of(setting)
+    minibatches = torch.arange(16).chunk(4)
+    for rows in minibatches[1:]:
+        setting.policy.remember(experience, rows)
+    for index, rows in enumerate(minibatches[1:], start=1):
+        done = setting.updater.update(experience, Minibatch(0, index, rows, False))
+        assert done.log_ratio_MT.abs().max() == 0.0
+
+
+def test_dropout_is_off_while_training() -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=1, vocab_size=50, attention_dropout=0.5
+    )
+    model = Qwen3ForCausalLM(config).train()
+    ids = torch.arange(20)[None]
+    assert not torch.equal(model(ids).logits, model(ids).logits)
+    without_dropout(model)
+    assert model.training
+    assert torch.equal(model(ids).logits, model(ids).logits)

@@ -391,6 +391,19 @@ def test_declared_prompts_per_step_excuse_another_stream(tmp_path: Path) -> None
     assert (found.state, found.parts) == ("differs as declared", ("step 2",))
 
 
+def test_a_swept_warm_start_excuses_other_weights(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, study="[sweep]\nwarm_start.learning_rate = [1e-3, 2e-3]")
+    for arm in ("grpo@0.002", "gspo@0.002"):
+        for seed in range(3):
+            lab.set_facts(f"{arm}/s{seed}", weights="ee" * 32)
+    found = lab.certificate()
+    assert len(found.pairs) == 18
+    states = {pair.arms: check.state for pair in found.pairs for check in pair.checks if check.name == "weights"}
+    assert states["grpo@0.001", "gspo@0.001"] == states["grpo@0.002", "gspo@0.002"] == "equal"
+    assert states["grpo@0.001", "grpo@0.002"] == "differs as declared"
+    assert found.against("grpo@0.001") == {}
+
+
 def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
     lab = Lab(tmp_path, study='[arm.third]\nobjective = "gspo"\nclip_high = 1e-3')
     assert len(lab.certificate().pairs) == 9

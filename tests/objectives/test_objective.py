@@ -166,6 +166,17 @@ def test_an_overflowing_ratio_at_zero_advantage_adds_nothing() -> None:
     assert leaf.grad[1].abs().sum() > 0
 
 
+@pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
+def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: str) -> None:
+    # e^200 is infinite in float32; A > 0 clips it to 1.27, so the loss is finite and the gradient 0, not NaN.
+    leaf = torch.tensor([[200.0, 200.0]], requires_grad=True)
+    batch = Batch(torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2), torch.zeros(1, 2), responses=1, tokens=2)
+    out = surrogate(leaf, batch, replace(GRPO, importance_sampling_level=level))
+    out.loss.backward()
+    assert float(out.loss.detach()) == pytest.approx(-1.27)
+    assert leaf.grad.tolist() == [[0.0, 0.0]]
+
+
 def test_kl_term_is_k3_aggregated_like_the_rest() -> None:
     # d = log pi_ref - log pi = ln 2 on one of two tokens: k3 = 2 - ln 2 - 1. The policy term is 0 (A = 0).
     batch = batch_of([[1, 1]], [0.0])

@@ -166,7 +166,9 @@ class Loop:
     def _old_policy(self, experience: Experience, minibatches: Sequence[torch.Tensor]) -> float:
         if not self._needs_old_policy or len(minibatches) < 2:
             return 0.0
-        return self.parts.policy.remember(experience, torch.cat(list(minibatches[1:])))
+        # Mini-batch by mini-batch, so that each pass has the very rows and padding that its update will have: in
+        # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
+        return sum(self.parts.policy.remember(experience, rows) for rows in minibatches[1:])
 
     def _count(self, rollouts: Sequence[Rollout], problems: Sequence[Problem], clock: "Clock") -> None:
         totals, update = self.totals, self.settings.update

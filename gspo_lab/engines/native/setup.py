@@ -68,6 +68,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     if settings.update.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
+    without_dropout(model)
 
     def policy_of(model: Any) -> Policy:
         return Policy(
@@ -121,6 +122,21 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         device=device,
         active_parameters=param_counts(model)[1],
     )
+
+
+def without_dropout(model: Any) -> None:
+    """Turn off all dropout: two passes at the same weights must give the same log-probs, or every ratio is noise."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if getattr(module, "jitter_noise", 0) or getattr(module, "router_jitter_noise", 0):
+            raise LabError(
+                f"the model's routers add noise while training ({type(module).__name__}), so that no two passes agree; "
+                "set router_jitter_noise to 0 in its config.json"
+            )
 
 
 def objective_settings(run: Run) -> ObjectiveSettings:

@@ -11,9 +11,11 @@ from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.sections.settings import settings
+from gspo_lab.report.sections.stability import stability
 
 SECTIONS: tuple[Writer, ...] = (
     answer,
+    stability,
     scores,
     curves,
     clipping,

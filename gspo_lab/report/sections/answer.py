@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.claims.dose_response import dose_response
 from gspo_lab.claims.outcomes import Outcome, outcomes, primary
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.report.frames import arms
@@ -24,6 +25,9 @@ def answer(evidence: "Evidence", study: str) -> Section | None:
     states = {str(state): int(count) for state, count in evidence.runs(study)["state"].value_counts().items()}
     progress = _progress(states, len(order) * len(content["seeds"]))
     data: dict[str, Any] = {"question": content["question"], "baseline": baseline, "primary": bench, "runs": states}
+    doses = dose_response(evidence, study)
+    if doses is not None:
+        return _plain(". ".join(doses.sentences) + ".", progress, {**data, "stability": doses.to_json()})
     treatments = [arm for arm in order if arm != baseline]
     if bench is None:
         said = f"No verdict: the study declares no benchmark, so the score that would decide is {NOT_MEASURED}."

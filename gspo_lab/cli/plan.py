@@ -1,0 +1,40 @@
+from typing import Annotated
+
+import typer
+
+from gspo_lab.cli.options import RUNS, Arms, Json, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+
+EXAMPLES = (
+    "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
+    "gspo-lab plan my.toml --sd 0.03"
+)
+
+
+def plan(
+    study_file: StudyFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    arms: Arms = None,
+    sd: Annotated[
+        float | None, typer.Option(min=0, help="Assume this sd of a pair's difference instead of a measured one.")
+    ] = None,
+    json: Json = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Say what a study would cost and the smallest effect it could detect, before any compute is spent."""
+    from dataclasses import asdict
+
+    from gspo_lab.cli.output import print_json
+    from gspo_lab.conduct import plan as plan_study
+    from gspo_lab.conduct.detectable import detectable
+    from gspo_lab.conduct.prepare import check
+    from gspo_lab.study import load_study
+
+    study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
+    check(study)
+    planned, found = plan_study(study, runs), detectable(study, runs, sd)
+    if json:
+        print_json({**planned.to_json(), "detectable": asdict(found)})
+    else:
+        typer.echo("\n".join([*planned.lines(), found.line()]))

@@ -1,0 +1,156 @@
+"""Claims as a person meets them: the commands, the report's section and the page of docs."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claim_lab import PAIR, Fields, Numbers, evidence, gives
+from typer.testing import CliRunner
+
+from gspo_lab.claims import LIBRARY
+from gspo_lab.cli import app
+from gspo_lab.report import render
+from gspo_lab.report.sections import SECTIONS
+from gspo_lab.report.sections.claims import claims
+from gspo_lab.report.sections.experts import experts
+from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.study import Run
+
+DOCS = Path(__file__).parents[2] / "docs"
+NAMES = ["C01-first-minibatch", "C04-clip-gap", "C09-expert-change"]
+
+
+def fractions(run: Run, step: int, minibatch: int) -> Fields:
+    """C04's ratios are 50, 100 and 200."""
+    own = {0: 0.05, 1: 0.1, 2: 0.2}[run.seed] if run.arm == "gspo" else 0.001
+    return {"clip_fraction_tokens": own if minibatch else 0.0}
+
+
+@pytest.fixture(scope="module")
+def declared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of a study that declares three claims."""
+    folder = tmp_path_factory.mktemp("shown")
+    evidence(folder, gives(update=fractions), claims=NAMES).close()
+    return folder / "runs"
+
+
+def said(*words: str, code: int = 0) -> str:
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def test_the_library_is_listed_with_what_each_claim_needs() -> None:
+    text = said("claims")
+    for claim in LIBRARY.values():
+        assert claim.id in text
+        assert claim.statement in text
+    assert "cannot be tested here: it needs backward passes" in text
+    assert [one["id"] for one in json.loads(said("claims", "--json"))] == list(LIBRARY)
+
+
+def test_a_studys_claims_are_evaluated(declared: Path) -> None:
+    text = said("claims", "toy", "--runs", str(declared))
+    assert "C01-first-minibatch: supported" in text
+    assert "C09-expert-change: not testable here" in text
+    assert "cf GSPO / cf GRPO = 100, 95 % interval 17.87 to 559.5" in text
+    assert "C05-gap-robust" not in text
+    assert "(description)" not in text
+    # two tests in the family, C04 and C09: .0289 x 2 is above .05
+    assert "C04-clip-gap: not resolved" in text
+
+
+def test_all_adds_the_rest_as_description(declared: Path) -> None:
+    found = json.loads(said("claims", "toy", "--all", "--json", "--runs", str(declared)))
+    assert [one["id"] for one in found][:3] == NAMES
+    assert {one["id"] for one in found} == set(LIBRARY)
+    assert [one["declared"] for one in found] == [True] * 3 + [False] * 22
+    gap = found[1]
+    assert gap["arms"] == {"grpo": "grpo", "gspo": "gspo"}
+    assert gap["parts"][0]["estimate"] == pytest.approx(100)
+    assert gap["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
+    assert "(description)" in said("claims", "toy", "--all", "--runs", str(declared))
+
+
+def test_no_claim_declared_is_said(tmp_path: Path) -> None:
+    evidence(tmp_path, Numbers()).close()
+    assert "toy declares no claim; --all evaluates" in said("claims", "toy", "--runs", str(tmp_path / "runs"))
+
+
+def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
+    with Evidence.open(declared / DATABASE) as opened:
+        report = render(opened, ["toy"])
+        section = claims(opened, "toy")
+    assert section is not None
+    data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
+    assert [one["id"] for one in data["claims"]] == NAMES
+    assert [one["word"] for one in data["claims"]] == ["supported", "not resolved", "not testable here"]
+    assert 'id="claims"' in report.html
+    for shown in ("(17.9 to 559)", "115 times", "no arm has a mixture of experts", "SAPO, 2511.20347"):
+        assert shown in report.html, shown
+        assert shown in report.markdown, shown
+
+
+def test_a_study_without_claims_has_no_such_section(tmp_path: Path) -> None:
+    with evidence(tmp_path, Numbers()) as opened:
+        assert claims(opened, "toy") is None
+
+
+def test_the_section_stands_behind_the_experts() -> None:
+    assert SECTIONS.index(claims) == SECTIONS.index(experts) + 1
+
+
+def test_calibrate_prints_rates_bands_and_controls() -> None:
+    text = said("calibrate", "--studies", "100")
+    assert "every row lies where it must" in text
+    rows = [line for line in text.splitlines() if "must lie in [" in line]
+    controls = text.split("Negative controls")[1]
+    assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
+    assert all(line.endswith("ok") for line in rows)
+    data = json.loads(said("calibrate", "--studies", "100", "--json"))
+    assert data["ok"] is True
+    assert len(data["rows"]) == len(rows)
+    first = data["rows"][0]
+    assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
+
+
+def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
+    # an interval with one seed more than there are: the code under test is made wrong, and must be caught
+    from gspo_lab.stats import paired
+
+    right = paired.t_quantile
+    monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
+    text = said("calibrate", "--studies", "100", code=1)
+    assert "WRONG" in text
+    assert "not where it must be: score, normal, n = 3" in text
+
+
+def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    head = 'question = "?"\ntask = "addition"\nseeds = 2\n[[claim]]\nname = "C04-clip-gap"\n'
+    path.write_text(head + PAIR)
+    text = said("check", str(path))
+    assert "warn: too-few-seeds: 2 seeds: no interval" in text
+    assert "warn: no-primary: no benchmark" in text
+    assert "warn: eps-too-narrow: arm.gspo" in text
+    assert text.index("gspo: ") < text.index("warn: ")
+    assert "claim C04-clip-gap" in text
+    path.write_text(head + PAIR + "dual_clip = 3.0\n")
+    assert "error: dual-clip-one-arm" in said("check", str(path), code=2)
+    found = json.loads(said("check", str(path), "--json", code=2))
+    assert found["findings"][0]["name"] == "dual-clip-one-arm"
+    assert found["findings"][0]["level"] == "error"
+
+
+def test_the_page_of_docs_is_made_from_the_library() -> None:
+    spec = importlib.util.spec_from_file_location("make_reference_for_claims", DOCS / "make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    page = (DOCS / "claims.md").read_text(encoding="utf-8")
+    assert page == maker.PAGES["claims.md"](), "run: python docs/make_reference.py"
+    for name in LIBRARY:
+        assert f"### `{name}`" in page

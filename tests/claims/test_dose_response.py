@@ -1,0 +1,98 @@
+"""A sweep's answer from a real database: what collapsed at which dose, arm by arm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.claims.dose_response import dose_response
+from gspo_lab.journal import Journal
+from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.report import render
+from gspo_lab.store import DATABASE, Evidence, ingest
+from gspo_lab.study import load_study, lock_digest
+
+TOML = """
+question = "How much does it stand?"
+model = "tiny-qwen3"
+task = "addition"
+seeds = [0, 1, 2, 3]
+steps = 30
+[sweep]
+update.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]
+[[bench]]
+name = "addition"
+every = 30
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+def lab(tmp_path: Path, stands: dict[str, float]) -> Path:
+    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands."""
+    path = tmp_path / "margin.toml"
+    path.write_text(TOML)
+    study = load_study(path)
+    runs = tmp_path / "runs"
+    content = {**study.resolved(), "reference_bands": {}, "created": "2026-01-01", "edits": []}
+    (runs / study.name).mkdir(parents=True)
+    (runs / study.name / "study.json").write_text(json.dumps({**content, "digest": lock_digest(content)}))
+    for run in study.runs():
+        arm = study.arms[run.arm]
+        assert arm.of is not None
+        assert arm.dose is not None
+        falls = arm.dose > stands[arm.of]
+        folder = run.folder(runs)
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(run.to_json()))
+        with Journal(folder) as journal:
+            journal.write([RunStatus(state="started", step=0, at=1.0)])
+            for step in range(30):
+                reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
+                journal.write([UpdateRecord(step=step, minibatch=0, nonfinite=0)])
+                journal.write([StepRecord(step=step, prompts=1, responses=2, reward_mean=reward)])
+            right = int(not falls)
+            journal.write([AnswerRecord(step=30, bench="addition", problem="p", sample=0, correct=right, reward=right)])
+            journal.write([RunStatus(state="finished", step=30, at=2.0)])
+    ingest(runs)
+    return runs / DATABASE
+
+
+def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the_first_that_did_not(
+    tmp_path: Path,
+) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})) as evidence:
+        found = dose_response(evidence, "margin")
+        assert found is not None
+        report = render(evidence, ["margin"])
+    grpo, gspo = found.arms
+    assert [(p.dose, p.runs, p.collapsed) for p in grpo.points] == [
+        (1e-4, 4, 0),
+        (3e-4, 4, 4),
+        (1e-3, 4, 4),
+        (3e-3, 4, 4),
+    ]
+    assert [(p.collapsed, p.score) for p in gspo.points] == [(0, 1.0), (0, 1.0), (0, 1.0), (4, 0.0)]
+    assert grpo.half is not None
+    assert grpo.half.resolved
+    assert grpo.half.low is not None
+    assert grpo.half.high is not None
+    assert 1e-4 < grpo.half.estimate < 3e-4  # type: ignore[operator]
+    assert grpo.half.low < grpo.half.estimate < grpo.half.high  # type: ignore[operator]
+    ratio = found.ratios["gspo"]
+    assert ratio.estimate == pytest.approx(10, rel=0.3)
+    assert "half collapse at update.learning_rate" in found.sentences[0]
+    assert found.sentences[0] in report.html
+    assert json.loads(report.json)["studies"]["margin"]
+
+
+def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
+        found = dose_response(evidence, "margin")
+    assert found is not None
+    assert all(not one.half.resolved for one in found.arms if one.half is not None)
+    assert "0 of 16 runs collapsed" in found.sentences[0]
+    assert "doses above" in found.sentences[0]
+    assert not found.ratios["gspo"].resolved

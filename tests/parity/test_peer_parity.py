@@ -1,0 +1,436 @@
+"""Our objectives against the losses of TRL 1.16 and verl 0.9 on the same tensors: loss, gradient, clip fraction.
+
+Neither peer is in the base install, and their pins conflict with each other's and ours: run this file in an environment
+of its own, with this project on PYTHONPATH (torch 2.13.0, trl 1.16.0; verl 0.9.1 with --no-deps, then tensordict
+omegaconf hydra-core codetiming ray orjson numpy pandas). What is not importable is skipped, with the reason.
+
+Equal lengths would hide the aggregation, so no case has them. Shapes: B responses, T response tokens (padded).
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, advantages, ratio_measures, surrogate
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LOSS = 1e-7
+GRADIENT = 4e-9
+"""Absolute; both grow with the size of the value itself where ratios are large (float32 has 1.2e-7 of it)."""
+LENGTHS = (4, 9, 17, 30, 47, 64)
+BANDS = {"grpo": (0.2, 0.28), "gspo": (3e-4, 4e-4)}
+HORIZON = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mini-batch: what every loss function here reads."""
+
+    mask_BT: Tensor
+    adv_BT: Tensor
+    old_BT: Tensor
+    logp_BT: Tensor
+    ref_BT: Tensor
+
+    def rows(self, rows: slice) -> "Case":
+        return Case(*(x[rows] for x in (self.mask_BT, self.adv_BT, self.old_BT, self.logp_BT, self.ref_BT)))
+
+
+def case_of(log_ratio_BT: Tensor, lengths: tuple[int, ...], adv_BT: Tensor) -> Case:
+    mask_BT = torch.arange(log_ratio_BT.shape[1])[None, :] < torch.tensor(lengths)[:, None]
+    old_BT = -2.0 * torch.rand(log_ratio_BT.shape) * mask_BT
+    ref_BT = (old_BT + 0.1 * torch.randn(log_ratio_BT.shape)) * mask_BT
+    return Case(mask_BT, adv_BT.expand(mask_BT.shape) * mask_BT, old_BT, (old_BT + log_ratio_BT) * mask_BT, ref_BT)
+
+
+def near(*, per_token: bool = False, empty: bool = False) -> Case:
+    """Sequence ratios around 1 +- 6e-4, so that GSPO's band binds for some responses; token ratios within +- 10 %."""
+    generator = torch.Generator().manual_seed(11)
+    torch.manual_seed(11)
+    lengths = (0, *LENGTHS[1:]) if empty else LENGTHS
+    noise_BT = 0.1 * torch.randn(6, 64, generator=generator)
+    for row, length in enumerate(lengths):
+        noise_BT[row, :length] -= noise_BT[row, :length].mean() if length else 0.0
+    shift_B1 = torch.tensor([6e-4, -6e-4, 6e-4, -6e-4, 1e-4, -1e-4])[:, None]
+    adv_B1 = torch.tensor([1.1, -0.7, -0.9, 0.6, 1.3, -1.4])[:, None]
+    adv_BT = adv_B1 * (0.2 + torch.rand(6, 64, generator=generator)) if per_token else adv_B1
+    return case_of(noise_BT + shift_B1, lengths, adv_BT)
+
+
+def far() -> Case:
+    """Log-ratios of standard deviation 1: tokens and responses far outside every range, w > 3 with A < 0 included."""
+    torch.manual_seed(12)
+    log_ratio_BT = torch.randn(6, 64) + torch.tensor([0.5, -0.5, 0.8, 0.0, 1.4, -0.3])[:, None]
+    return case_of(log_ratio_BT, LENGTHS, torch.tensor([1.1, -0.7, -0.9, 0.6, -1.4, 0.0])[:, None])
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "near": near,
+    "far": far,
+    "empty": lambda: near(empty=True),
+    "per-token": lambda: near(per_token=True),
+}
+GRPO = replace(PRESETS["grpo"], clip_low=0.2, clip_high=0.28)
+TIGHT = replace(GRPO, clip_low=0.02, clip_high=0.03)
+GSPO = PRESETS["gspo"]
+GSPO_TOKEN = PRESETS["gspo-token"]
+
+
+@dataclass(frozen=True)
+class Result:
+    loss: float
+    grad_BT: Tensor
+    clip: dict[str, float]
+
+
+def ours(case: Case, settings: ObjectiveSettings, *, part: slice | None = None) -> Result:
+    """Our loss of a whole mini-batch, or of some of its rows."""
+    rows = case if part is None else case.rows(part)
+    leaf = rows.logp_BT.clone().requires_grad_()
+    count, tokens = len(case.mask_BT), int(case.mask_BT.sum())
+    out = surrogate(leaf, Batch(rows.mask_BT, rows.adv_BT, rows.old_BT, count, tokens, rows.ref_BT), settings)
+    out.loss.backward()
+    assert leaf.grad is not None
+    measured = ratio_measures(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, settings, BANDS)
+    return Result(float(out.loss.detach()), leaf.grad, measured)
+
+
+def agree(a: Result, b: Result, scale: float = 1.0) -> None:
+    """`a` equals `b` x scale, in loss and in gradient."""
+    assert a.loss == pytest.approx(scale * b.loss, abs=LOSS, rel=1e-6)
+    worst = float((a.grad_BT - scale * b.grad_BT).abs().max())
+    assert worst <= max(GRADIENT, 5e-7 * float(a.grad_BT.abs().max())), worst
+
+
+def cosine(a: Result, b: Result) -> float:
+    return float(torch.cosine_similarity(a.grad_BT.flatten(), b.grad_BT.flatten(), dim=0))
+
+
+def peer(package: str, version: str) -> None:
+    """Skip where a peer is not installed, or is another release than the one whose internals are called here."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: see this file's first lines")
+    found = importlib.metadata.version(package)
+    if not found.startswith(version):
+        pytest.skip(f"{package} {found} is installed; this test calls internals of {version}")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+def imported(package: str, load: Callable[[], Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return load()
+    except ImportError as error:
+        pytest.skip(f"{package} is installed but cannot be imported: {error}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- TRL
+
+
+class OneProcess:
+    """The part of an accelerator that the loss function talks to, for one process."""
+
+    num_processes = 1
+    sync_gradients = True
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x
+
+    def reduce(self, x: Tensor, reduction: str) -> Tensor:
+        return x
+
+
+@pytest.fixture(scope="module")
+def trl() -> Callable[..., Result]:
+    peer("trl", "1.16")
+
+    def load() -> Any:
+        from trl import GRPOTrainer
+
+        return GRPOTrainer
+
+    trainer = imported("trl", load)
+
+    def loss(
+        case: Case,
+        settings: ObjectiveSettings,
+        loss_type: str,
+        *,
+        delta: float | None = None,
+        items: int | None = None,
+    ) -> Result:
+        """TRL's loss; `items` are the tokens of the whole accumulation window (dapo), the case's own by default."""
+        leaf = case.logp_BT.clone().requires_grad_()
+        metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
+        stand_in = SimpleNamespace(
+            _get_per_token_logps_and_entropies=lambda *args, **kwargs: (leaf, torch.zeros_like(leaf), None),
+            _entropy_bonus_enabled=False,
+            _metrics=metrics,
+            accelerator=OneProcess(),
+            args=SimpleNamespace(delta=delta, steps_per_generation=1, use_bias_correction_kl=False),
+            aux_loss_enabled=False,
+            beta=settings.kl_coef,
+            current_gradient_accumulation_steps=1,
+            epsilon_low=settings.clip_low,
+            epsilon_high=settings.clip_high,
+            importance_sampling_level=settings.importance_sampling_level,
+            loss_type=loss_type,
+            max_completion_length=HORIZON,
+            model=SimpleNamespace(training=True),
+            off_policy_mask_threshold=None,
+            top_entropy_quantile=1.0,
+            use_vllm=False,
+            vllm_importance_sampling_correction=False,
+        )
+        mask_BT = case.mask_BT.long()
+        first_B1 = case.adv_BT[:, :1]
+        per_token = not torch.equal(first_B1 * case.mask_BT, case.adv_BT)
+        inputs = {
+            "prompt_ids": torch.zeros_like(mask_BT[:, :1]),
+            "prompt_mask": torch.ones_like(mask_BT[:, :1]),
+            "completion_ids": torch.zeros_like(mask_BT),
+            "completion_mask": mask_BT,
+            "advantages": case.adv_BT if per_token else first_B1[:, 0],
+            "old_per_token_logps": case.old_BT,
+            "ref_per_token_logps": case.ref_BT,
+            "num_items_in_batch": torch.tensor(float(case.mask_BT.sum()) if items is None else float(items)),
+        }
+        value = trainer._compute_loss(stand_in, None, inputs)
+        value.backward()
+        assert leaf.grad is not None
+        numbers = {key: sum(values) for key, values in metrics["train"].items()}
+        return Result(float(value.detach()), leaf.grad, numbers)
+
+    return loss
+
+
+TRL_AGGREGATIONS = [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean"), ("dr_grpo", "constant")]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("settings", [GRPO, TIGHT, GSPO], ids=["grpo", "grpo-tight", "gspo"])
+@pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
+def test_trl(
+    trl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_type: str, aggregation: str
+) -> None:
+    # TRL's aggregations that are sums of a sequence's one term over its tokens weight it by its length, as ours do.
+    mine = replace(settings, aggregation=aggregation, aggregation_constant=float(HORIZON))
+    data = CASES[case]()
+    agree(ours(data, mine), trl(data, settings, loss_type))
+
+
+@pytest.mark.parametrize("case", ["near", "far"])
+def test_trl_counts_responses_at_sequence_level_and_tokens_at_token_level(
+    trl: Callable[..., Result], case: str
+) -> None:
+    data = CASES[case]()
+    token, sequence = ours(data, TIGHT).clip, ours(data, GSPO).clip
+    theirs = trl(data, TIGHT, "grpo").clip
+    assert theirs["clip_ratio/region_mean"] == pytest.approx(token["clip_fraction_tokens"], abs=1e-6)
+    assert theirs["clip_ratio/low_mean"] == pytest.approx(token["clip_fraction_tokens_low"], abs=1e-6)
+    assert theirs["clip_ratio/high_mean"] == pytest.approx(token["clip_fraction_tokens_high"], abs=1e-6)
+    theirs = trl(data, GSPO, "grpo").clip
+    assert theirs["clip_ratio/region_mean"] == pytest.approx(sequence["clip_fraction_responses"], abs=1e-6)
+    assert theirs["clip_ratio/region_mean"] != pytest.approx(sequence["clip_fraction_tokens"], abs=1e-2)
+    assert token["clip_fraction_tokens"] > 0
+    assert sequence["clip_fraction_tokens"] > 0
+
+
+def test_trl_delta_is_a_dual_clip(trl: Callable[..., Result]) -> None:
+    data = far()
+    capped = ours(data, replace(GRPO, dual_clip=3.0))
+    agree(capped, trl(data, GRPO, "grpo", delta=3.0))
+    assert capped.loss < ours(data, GRPO).loss - 0.1
+
+
+@pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
+@pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
+def test_trl_kl(trl: Callable[..., Result], settings: ObjectiveSettings, loss_type: str, aggregation: str) -> None:
+    data, beta = near(), replace(settings, kl_coef=0.5)
+    mine = ours(data, replace(beta, aggregation=aggregation, aggregation_constant=float(HORIZON)))
+    agree(mine, trl(data, beta, loss_type))
+    assert mine.loss > ours(data, replace(settings, aggregation=aggregation, aggregation_constant=100.0)).loss + 1e-4
+
+
+def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
+    data = near()
+    for part in (slice(0, 2), slice(2, 6)):
+        mine = ours(data, replace(GSPO, aggregation="token-mean"), part=part)
+        agree(mine, trl(data.rows(part), GSPO, "dapo", items=int(data.mask_BT.sum())))
+
+
+def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> None:
+    data = far()
+    data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
+    for settings in (GRPO, GSPO):
+        mine, theirs = ours(data, settings), trl(data, settings, "grpo")
+        assert mine.loss == pytest.approx(theirs.loss, rel=1e-6)
+        assert mine.loss > 1e11
+        assert torch.linalg.norm(mine.grad_BT - theirs.grad_BT) <= 1e-6 * torch.linalg.norm(mine.grad_BT)
+
+
+# --------------------------------------------------------------------------------------------------------------- verl
+
+
+@pytest.fixture(scope="module")
+def verl_modules() -> Any:
+    peer("verl", "0.9")
+
+    def load() -> Any:
+        from verl.trainer.ppo import core_algos
+        from verl.workers.config import ActorConfig
+
+        return core_algos, ActorConfig
+
+    return imported("verl", load)
+
+
+@pytest.fixture(scope="module")
+def verl(verl_modules: Any) -> Callable[..., Result]:
+    core_algos, actor_config = verl_modules
+
+    def loss(
+        case: Case,
+        settings: ObjectiveSettings,
+        name: str,
+        how: str,
+        *,
+        dual_clip: float = 3.0,
+        whole: Case | None = None,
+    ) -> Result:
+        """verl's loss; `whole` is the mini-batch that `case` is a part of."""
+        config = actor_config(
+            strategy="fsdp",
+            rollout_n=1,
+            use_dynamic_bsz=True,
+            clip_ratio=settings.clip_low,
+            clip_ratio_low=settings.clip_low,
+            clip_ratio_high=settings.clip_high,
+            clip_ratio_c=dual_clip,
+            loss_agg_mode=how,
+        )
+        config.global_batch_info.clear()
+        if whole is not None:
+            config.global_batch_info.update(
+                dp_size=1, batch_num_tokens=int(whole.mask_BT.sum()), global_batch_size=len(whole.mask_BT)
+            )
+        if how == "seq-mean-token-sum-norm":
+            config.global_batch_info["loss_scale_factor"] = HORIZON
+        leaf = case.logp_BT.clone().requires_grad_()
+        value, numbers = core_algos.get_policy_loss_fn(name)(
+            old_log_prob=case.old_BT,
+            log_prob=leaf,
+            advantages=case.adv_BT,
+            response_mask=case.mask_BT.float(),
+            loss_agg_mode=how,
+            config=config,
+        )
+        value.backward()
+        assert leaf.grad is not None
+        return Result(float(value.detach()), leaf.grad, numbers)
+
+    return loss
+
+
+VERL_RULES = [
+    ("vanilla", replace(GRPO, dual_clip=3.0)),
+    ("vanilla", replace(TIGHT, dual_clip=3.0)),
+    ("gspo", GSPO),
+    ("gspo", GSPO_TOKEN),
+]
+VERL_IDS = ["grpo", "grpo-tight", "gspo", "gspo-token"]
+VERL_AGGREGATIONS = {
+    "seq-mean-token-mean": "seq-mean-token-mean",
+    "token-mean": "token-mean",
+    "seq-mean-token-sum": "seq-mean-token-sum",
+    "seq-mean-token-sum-norm": "constant",
+}
+
+
+@pytest.mark.parametrize("how", VERL_AGGREGATIONS)
+@pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
+@pytest.mark.parametrize("case", CASES)
+def test_verl(verl: Callable[..., Result], case: str, name: str, settings: ObjectiveSettings, how: str) -> None:
+    data = CASES[case]()
+    mine = ours(data, replace(settings, aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)))
+    theirs = verl(data, settings, name, how)
+    if case == "per-token" and settings is GSPO:
+        # verl's gspo is GSPO-token: where A varies within a response it is not the sequence objective.
+        assert cosine(mine, theirs) < 0.99
+        return
+    # verl's means over responses leave out those without tokens; ours, as TRL's, count them with a term of 0.
+    agree(theirs, mine, 6 / 5 if case == "empty" and how != "token-mean" else 1.0)
+
+
+@pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
+@pytest.mark.parametrize("case", ["near", "far", "empty"])
+def test_verl_clip_fractions(verl: Callable[..., Result], case: str, name: str, settings: ObjectiveSettings) -> None:
+    data = CASES[case]()
+    mine, theirs = ours(data, settings).clip, verl(data, settings, name, "token-mean").clip
+    # verl compares the rounded products r A: a token whose two products round alike is not counted.
+    assert theirs["actor/pg_clipfrac"] == pytest.approx(mine["clip_fraction_tokens"], abs=1e-6)
+    assert theirs["actor/ppo_kl"] == pytest.approx(mine["stale_k1"], abs=1e-6)
+    if settings.dual_clip is not None:
+        assert theirs["actor/pg_clipfrac_lower"] == pytest.approx(mine["dual_clip_fraction_tokens"], abs=1e-6)
+        assert case != "far" or mine["dual_clip_fraction_tokens"] > 0.01
+
+
+def test_verl_without_dual_clip(verl: Callable[..., Result]) -> None:
+    data = far()
+    agree(ours(data, GRPO), verl(data, GRPO, "vanilla", "seq-mean-token-mean", dual_clip=1e30))
+
+
+@pytest.mark.parametrize("how", ["seq-mean-token-mean", "token-mean"])
+@pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
+def test_verl_parts_of_a_minibatch(
+    verl: Callable[..., Result], name: str, settings: ObjectiveSettings, how: str
+) -> None:
+    for data in (near(), near(empty=True)):
+        for part in (slice(0, 2), slice(2, 6)):
+            mine = ours(data, replace(settings, aggregation=how), part=part)
+            agree(mine, verl(data.rows(part), settings, name, how, whole=data))
+
+
+def test_verl_k3(verl_modules: Any) -> None:
+    core_algos, _ = verl_modules
+    data = near()
+    leaf = data.logp_BT.clone()
+    batch = Batch(data.mask_BT, data.adv_BT, data.old_BT, 6, int(data.mask_BT.sum()), data.ref_BT)
+    mine = surrogate(leaf, batch, replace(GRPO, kl_coef=1.0)).kl_sum
+    theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
+    assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
+    assert float(theirs) > 0.1
+
+
+def test_verl_advantages(verl_modules: Any) -> None:
+    core_algos, _ = verl_modules
+    torch.manual_seed(13)
+    reward_PG = torch.cat([torch.rand(3, 4), torch.ones(1, 4), torch.tensor([[0.0, 1.0, 1.0, 0.0]])])
+    index = [prompt for prompt in range(5) for _ in range(4)]
+    one_token = {"response_mask": torch.ones(20, 1), "index": index}
+
+    def theirs(function: str, **options: Any) -> Tensor:
+        # Fresh rewards each time: verl's functions write into theirs.
+        scored = reward_PG.flatten()[:, None].clone()
+        return getattr(core_algos, function)(token_level_rewards=scored, **one_token, **options)[0][:, 0].view(5, 4)
+
+    grpo = "compute_grpo_outcome_advantage"
+    assert torch.allclose(advantages(reward_PG, "group-mean-std"), theirs(grpo), atol=2e-6)
+    no_std = theirs(grpo, norm_adv_by_std_in_grpo=False)
+    assert torch.allclose(advantages(reward_PG, "group-mean"), no_std, atol=1e-6)
+    assert torch.allclose(advantages(reward_PG, "leave-one-out"), theirs("compute_rloo_outcome_advantage"), atol=1e-6)
+    # Whitened over tokens there, over responses here: the same where every response has one token, but for epsilon.
+    baseline = theirs("compute_reinforce_plus_plus_baseline_outcome_advantage")
+    assert torch.allclose(advantages(reward_PG, "batch-std"), baseline, atol=1e-4)

@@ -1,0 +1,249 @@
+"""Each lint fires on what it is about, and is silent beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.study import Study, load_study
+from gspo_lab.study.lints import Finding, Known, lints
+
+QUIET = """
+question = "Nothing to warn of?"
+model = "tiny-qwen3"
+task = "addition"
+seeds = 5
+steps = 100
+[update]
+warmup_updates = 8
+[[bench]]
+name = "addition"
+problems = 400
+samples = 8
+[verdict]
+primary = "addition"
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+LONG = Known(max_tokens={"grpo": 5000, "gspo": 5000})
+
+
+def study(folder: Path, *changes: tuple[str, str]) -> Study:
+    text = QUIET
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    path = folder / "toy.toml"
+    path.write_text(text)
+    return load_study(path)
+
+
+def named(found: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.name) for finding in found]
+
+
+def test_a_good_study_is_quiet(tmp_path: Path) -> None:
+    assert lints(study(tmp_path), LONG) == []
+    assert lints(study(tmp_path)) == [], "what is unknown fires nothing"
+
+
+MOE = ('model = "tiny-qwen3"', 'model = "tiny-qwen3-moe"')
+ROUTED = Known(moe={"tiny-qwen3-moe": True})
+
+
+def arm(which: str, lines: str) -> tuple[str, str]:
+    return (f'objective = "{which}"', f'objective = "{which}"\n{lines}')
+
+
+@pytest.mark.parametrize(
+    ("changes", "known", "level", "name", "part"),
+    [
+        ([arm("gspo", "clip_low = 0.2\nclip_high = 0.2")], LONG, "warn", "eps-too-wide", "range of 0.2 hardly"),
+        (
+            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
+            Known(response_tokens={"gspo": 500}),
+            "warn",
+            "eps-too-wide",
+            "responses are 500 tokens long",
+        ),
+        (
+            # .015 / .0072 = 2.08 sd: .0186
+            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
+            Known(log_ratio_std_responses={"gspo": 0.0072}),
+            "warn",
+            "eps-too-wide",
+            "predicted clip fraction on mini-batches >= 1: 0.019",
+        ),
+        (
+            [arm("grpo", "clip_low = 3e-4\nclip_high = 4e-4")],
+            LONG,
+            "warn",
+            "eps-too-narrow",
+            "token ratio with a range",
+        ),
+        (
+            # .02 / sqrt(16) = .005; .00035 / .005 = .07 sd: .4721
+            [],
+            Known(max_tokens={"gspo": 16}),
+            "warn",
+            "eps-too-narrow",
+            "about 0.47 of the active tokens",
+        ),
+        (
+            [],
+            Known(max_tokens={"gspo": 5000}, log_ratio_std_responses={"gspo": 0.005}),
+            "warn",
+            "eps-too-narrow",
+            "(measured spread)",
+        ),
+        ([arm("grpo", 'aggregation = "token-mean"')], LONG, "error", "aggregation-label", "not the paper's GRPO"),
+        ([arm("gspo", 'aggregation = "constant"')], LONG, "error", "aggregation-label", "is not GSPO"),
+        ([arm("gspo", "kl_coef = 0.04")], LONG, "warn", "kl-not-zero", "kl_coef = 0.04"),
+        ([MOE], ROUTED, "warn", "replay-unspecified", "no arm says routing_replay"),
+        (
+            [MOE, arm("grpo", 'routing_replay = "old-policy"')],
+            ROUTED,
+            "warn",
+            "replay-unspecified",
+            "only with replay",
+        ),
+        (
+            [arm("grpo", 'routing_replay = "old-policy"')],
+            Known(moe={"tiny-qwen3": False}),
+            "error",
+            "replay-on-dense",
+            "a dense model",
+        ),
+        (
+            [("[update]", '[update]\nold_logprobs = "sampler"')],
+            Known(mismatch_k1={"gspo": -1.5e-3}),
+            "error",
+            "rollout-logp-as-old",
+            "range of 0.0003, below 3 x the measured mismatch 0.0015",
+        ),
+        (
+            [("[update]", '[rollout]\ndtype = "bfloat16"\n[update]')],
+            LONG,
+            "warn",
+            "mismatch-uncorrected",
+            "sampled in bfloat16, trained in float32",
+        ),
+        ([arm("gspo", "dual_clip = 3.0")], LONG, "error", "dual-clip-one-arm", "(grpo: unset, gspo: 3.0)"),
+        ([arm("gspo", 'advantage = "group-mean"')], LONG, "error", "std-one-arm", "gspo: group-mean)"),
+        ([("seeds = 5", "seeds = 2")], LONG, "warn", "too-few-seeds", "2 seeds: no interval"),
+        ([("seeds = 5", "seeds = 3")], LONG, "warn", "too-few-seeds", "3.26 sd"),
+        ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn", "tiny-benchmark", "99"),
+        (
+            # 64 x 1 x 3 x 5 = 960 answers: 1.96 sqrt(.5 / 960) = .0447
+            [("problems = 400", "problems = 64"), ("samples = 8", "samples = 1")],
+            LONG,
+            "warn",
+            "margin-below-noise",
+            "960 answers per arm alone leaves ±0.045",
+        ),
+        (
+            [('[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n')],
+            LONG,
+            "warn",
+            "no-primary",
+            "addition, the first of 2 benchmarks, decides",
+        ),
+        (
+            [("warmup_updates = 8", "warmup_updates = 0"), ("steps = 100", "steps = 99")],
+            LONG,
+            "warn",
+            "no-warmup",
+            "99",
+        ),
+        (
+            [
+                ("[verdict]", '[[claim]]\nname = "C14-more-efficient"\n[verdict]'),
+                ("samples = 8", "samples = 8\nevery = 12"),
+            ],
+            LONG,
+            "warn",
+            "coarse-eval",
+            "evaluated 9 times",
+        ),
+    ],
+)
+def test_a_lint_fires(
+    tmp_path: Path, changes: list[tuple[str, str]], known: Known, level: str, name: str, part: str
+) -> None:
+    found = [finding for finding in lints(study(tmp_path, *changes), known) if finding.name == name]
+    assert found
+    assert {finding.level for finding in found} == {level}
+    assert part in " ".join(finding.message for finding in found)
+    assert all(finding.source for finding in found)
+    assert str(found[0]).startswith(f"{level}: {name}: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        # a range of .015 with short responses that move as much as it is wide
+        (
+            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
+            Known(response_tokens={"gspo": 9}, log_ratio_std_responses={"gspo": 0.0145}),
+        ),
+        ([arm("gspo", 'clip = "calibrated"')], Known(max_tokens={"gspo": 16})),
+        ([("[arm.grpo]", "[arm.dapo]"), arm("grpo", 'aggregation = "token-mean"')], LONG),
+        ([("[arm.grpo]", "[arm.grpo-token-mean]"), arm("grpo", 'aggregation = "token-mean"')], LONG),
+        ([("[arm.gspo]", "[arm.luspo]"), arm("gspo", 'aggregation = "seq-mean-token-sum"')], LONG),
+        ([MOE, arm("grpo", 'routing_replay = "none"')], ROUTED),
+        ([MOE, arm("gspo", 'routing_replay = "old-policy"')], ROUTED),
+        # 3 x 1e-4 is the lower end of the range
+        ([("[update]", '[update]\nold_logprobs = "sampler"')], Known(mismatch_k1={"gspo": 9.9e-5})),
+        ([("[update]", '[update]\nold_logprobs = "sampler"')], LONG),
+        (
+            [
+                MOE,
+                ("[update]", '[rollout]\ndtype = "bfloat16"\n[update]'),
+                arm("grpo", 'routing_replay = "rollout"'),
+                arm(
+                    "gspo", 'routing_replay = "rollout"\n[arm.none]\nobjective = "grpo"\nrollout = {dtype = "float32"}'
+                ),
+            ],
+            ROUTED,
+        ),
+        # two arms per rule: the setting does not go with the rule
+        (
+            [
+                arm("grpo", '[arm.grpo-dual]\nobjective = "grpo"\ndual_clip = 3.0'),
+                arm("gspo", "dual_clip = 3.0"),
+            ],
+            LONG,
+        ),
+        ([("problems = 400", "problems = 99")], LONG),
+        ([("warmup_updates = 8", "warmup_updates = 0")], LONG),
+        (
+            [
+                ("[verdict]", '[[claim]]\nname = "C14-more-efficient"\n[verdict]'),
+                ("samples = 8", "samples = 8\nevery = 10"),
+            ],
+            LONG,
+        ),
+    ],
+)
+def test_a_lint_is_silent_beside_its_case(tmp_path: Path, changes: list[tuple[str, str]], known: Known) -> None:
+    assert named(lints(study(tmp_path, *changes), known)) == []
+
+
+def test_no_benchmark_is_no_verdict(tmp_path: Path) -> None:
+    bench = '[[bench]]\nname = "addition"\nproblems = 400\nsamples = 8\n[verdict]\nprimary = "addition"\n'
+    assert named(lints(study(tmp_path, (bench, "")), LONG)) == [("warn", "no-primary")]
+
+
+def test_a_difference_that_nobody_declared_is_an_error(tmp_path: Path) -> None:
+    whole = study(tmp_path)
+    other = whole.arms["gspo"].settings.model_copy(update={"device": "cpu"})
+    object.__setattr__(whole.arms["gspo"], "settings", other)
+    (found,) = lints(whole, LONG)
+    assert named([found]) == [("error", "undeclared-difference")]
+    assert "arm.gspo differs from arm.grpo in device" in found.message
+
+
+def test_errors_come_first(tmp_path: Path) -> None:
+    found = lints(study(tmp_path, ("seeds = 5", "seeds = 2"), arm("gspo", "kl_coef = 0.1\ndual_clip = 3.0")), LONG)
+    assert [finding.level for finding in found] == ["error", "warn", "warn"]

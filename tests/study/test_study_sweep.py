@@ -1,0 +1,71 @@
+"""Sweeps and A/A studies: what they make of a study's arms."""
+
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.study import against_itself, load_study
+
+TOML = """
+question = "How much does it stand?"
+model = "tiny-qwen3"
+task = "addition"
+seeds = [0, 1]
+steps = 3
+[[bench]]
+name = "addition"
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+def write(tmp_path: Path, sweep: str = "") -> Path:
+    path = tmp_path / "swept.toml"
+    path.write_text(f"{sweep}\n{TOML}" if not sweep.startswith("[") else f"{TOML}\n{sweep}")
+    return path
+
+
+def test_every_arm_runs_at_every_dose(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]"))
+    assert list(study.arms) == ["grpo@0.0002", "gspo@0.0002", "grpo@0.001", "gspo@0.001"]
+    arm = study.arms["gspo@0.001"]
+    assert (arm.of, arm.dose, arm.settings.update.learning_rate) == ("gspo", 1e-3, 1e-3)
+    assert "update.learning_rate" in arm.declared
+    assert len(study.runs()) == 8
+    assert study.resolved()["sweep"] == {"key": "update.learning_rate", "doses": [2e-4, 1e-3]}
+    assert study.resolved()["arms"]["gspo@0.001"]["dose"] == 1e-3
+
+
+def test_arms_are_chosen_by_the_name_that_the_file_gives(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]"), arms=["gspo"])
+    assert list(study.arms) == ["gspo@0.0002", "gspo@0.001"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ("[sweep]", "sweep: give one setting"),
+        ("[sweep]\nupdate.learning_rate = [1e-3]", "at least two"),
+        ("[sweep]\nupdate.learning_rate = [1e-3, -1]", "> 0"),
+        ("[sweep]\nupdate.learning_rate = 'fast'", "in a list"),
+        ("[sweep]\nupdate.lerning_rate = [1, 2]", "did you mean 'learning_rate'"),
+        ("[sweep]\nupdate.learning_rate = [1e-3, 2e-3]\nupdate.epochs = [1, 2]", "give one setting"),
+    ],
+)
+def test_a_wrong_sweep_is_told_once(tmp_path: Path, sweep: str, said: str) -> None:
+    with pytest.raises(LabError) as caught:
+        load_study(write(tmp_path, sweep))
+    assert [said in line for line in caught.value.details] == [True]
+
+
+def test_an_arm_against_itself(tmp_path: Path) -> None:
+    study = against_itself(load_study(write(tmp_path)), "gspo")
+    a, b = study.arms.values()
+    assert (study.name, a.name, b.name) == ("swept-aa-gspo", "gspo-a", "gspo-b")
+    assert a.settings == b.settings
+    assert not a.settings.rollout.coupled
+    assert "rollout.coupled" in a.declared
+    assert study.verdict.baseline == "gspo-a"
