@@ -11,6 +11,7 @@ from gspo_lab.claims.outcomes import Outcome, outcomes, primary
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 
 if TYPE_CHECKING:
+    from gspo_lab.matching import Certificate
     from gspo_lab.store import Evidence
 
 
@@ -51,6 +52,12 @@ class DoseResponse:
         """One line per arm, then one per ratio."""
         lines = [f"{one.arm}: {_half(one.half, self.key)}" for one in self.arms]
         return lines + [f"{arm} / {self.baseline}: {_ratio(ratio)}" for arm, ratio in self.ratios.items()]
+
+    def told(self, matched: "Certificate | None") -> list[str]:
+        """The sentences; where runs of the sweep are not matched, that instead."""
+        if matched is None or matched.ok:
+            return self.sentences
+        return [f"No verdict: {matched.headline}"]
 
     def to_json(self) -> dict[str, Any]:
         return {

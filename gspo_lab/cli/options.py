@@ -26,6 +26,11 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train
 Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
 Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
 
+Accept = Annotated[
+    str | None,
+    typer.Option("--accept-mismatch", metavar="REASON", help="Let a found mismatch stand; the report says why."),
+]
+
 RUNS = Path("runs")
 
 

@@ -3,7 +3,7 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.options import RUNS, Accept, Json, Runs, evidence_of, study_named
 
 EXAMPLES = "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/"
 
@@ -14,15 +14,21 @@ def report(
     ] = None,
     to: Annotated[Path, typer.Option(help="Folder for the report's files.")] = Path("reports"),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    accept_mismatch: Accept = None,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
     """Render one self-contained HTML file, with its numbers as JSON and its gist as Markdown beside it."""
+    from gspo_lab.matching import accept_mismatch as accept
     from gspo_lab.report import render, write
 
     with evidence_of(runs) as evidence:
         named: list[str | None] = [*studies] if studies else [None]
-        rendered = render(evidence, [study_named(evidence, name, runs) for name in named])
+        wanted = [study_named(evidence, name, runs) for name in named]
+        if accept_mismatch is not None:
+            for name in wanted:
+                accept(evidence, name, accept_mismatch)
+        rendered = render(evidence, wanted)
         page = write(rendered, to)[0]
     typer.echo(rendered.json if json else str(page), nl=not json)
     if open_page:

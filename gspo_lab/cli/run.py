@@ -3,7 +3,20 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Arms, Json, Name, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+from gspo_lab.cli.options import (
+    RUNS,
+    Accept,
+    Arms,
+    Json,
+    Name,
+    Overrides,
+    Runs,
+    Seeds,
+    Steps,
+    StudyFile,
+    names,
+    seed_list,
+)
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 
@@ -26,6 +39,7 @@ def run(
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
+    accept_mismatch: Accept = None,
     reports: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("reports"),
     json: Json = False,
     runs: Runs = RUNS,
@@ -55,10 +69,13 @@ def run(
         return
 
     def write_report(study_name: str) -> Path:
+        from gspo_lab.matching import accept_mismatch as accept
         from gspo_lab.report import render, write
         from gspo_lab.store import DATABASE, Evidence
 
         with Evidence.open(runs / DATABASE) as evidence:
+            if accept_mismatch is not None:
+                accept(evidence, study_name, accept_mismatch)
             return write(render(evidence, [study_name]), reports)[0]
 
     console = Console(stderr=json)

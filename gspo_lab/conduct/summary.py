@@ -104,7 +104,7 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
         code = REFUSED if failed == {REFUSED} else 1
     else:
         code = 0 if complete else 1
-    seen = summary(arms, study, withheld) if doses is None else "\n".join(doses.sentences)
+    seen = summary(arms, study, withheld) if doses is None else "\n".join(doses.told(matched))
     return Outcome(study.name, primary_bench(study), arms, failures, seen, code)
 
 

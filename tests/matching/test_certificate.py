@@ -313,14 +313,6 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     assert "not recorded everywhere: code, packages" in found.headline
 
 
-def test_uncommitted_changes_leave_the_code_unknown(lab: Lab) -> None:
-    for arm in ("grpo", "gspo"):
-        lab.set_facts(f"{arm}/s0", code="0123abc+")
-    found = of(lab.certificate(), "code")
-    assert found.state == "not recorded"
-    assert found.detail == "0123abc+: with uncommitted changes that were not recorded"
-
-
 def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:
     (lab.home / "gspo" / "s2" / "journal.jsonl").unlink()
     lab.edit_journal(

@@ -1,15 +1,15 @@
 """What a worker finds out about itself and its start: recorded, so that two runs can be shown to be matched."""
 
+import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from gspo_lab import __version__
+import gspo_lab
 from gspo_lab.models.load import chat_template_digest, tokenizer_digest, weights_digest
 from gspo_lab.tasks.base import Task
 
@@ -28,8 +28,8 @@ FLAGS = (
 def facts(model: Any, tokenizer: Any, task: Task, device: torch.device) -> dict[str, Any]:
     """Versions, device, numerics flags and digests, as a JSON-able dictionary."""
     return {
-        "gspo_lab": __version__,
-        "code": _code_version(),
+        "gspo_lab": gspo_lab.__version__,
+        "code": _sources_digest(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
@@ -43,20 +43,13 @@ def facts(model: Any, tokenizer: Any, task: Task, device: torch.device) -> dict[
     }
 
 
-def _code_version() -> str | None:
-    """The commit that the package runs from, "+" behind it if files were changed; None outside a git checkout."""
-    folder = Path(__file__).parent
-    try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--", str(folder.parents[1]))
-    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return None
-    return commit + ("+" if changed else "")
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout.strip()
+def _sources_digest() -> str:
+    """sha256 over the package's own source files: the code that runs, committed or not."""
+    package = Path(gspo_lab.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _cpu_name() -> str:

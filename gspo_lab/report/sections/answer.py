@@ -27,7 +27,9 @@ def answer(evidence: "Evidence", study: str) -> Section | None:
     data: dict[str, Any] = {"question": content["question"], "baseline": baseline, "primary": bench, "runs": states}
     doses = dose_response(evidence, study)
     if doses is not None:
-        return _plain(". ".join(doses.sentences) + ".", progress, {**data, "stability": doses.to_json()})
+        return _plain(
+            ". ".join(doses.told(certificate(evidence, study))) + ".", progress, {**data, "stability": doses.to_json()}
+        )
     treatments = [arm for arm in order if arm != baseline]
     if bench is None:
         said = f"No verdict: the study declares no benchmark, so the score that would decide is {NOT_MEASURED}."
