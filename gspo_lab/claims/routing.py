@@ -52,9 +52,10 @@ def expert_change(recorded: Recorded, roles: Roles) -> Reading:
         magnitude = [Region(below=0.05), Region(above=0.15)]
         parts.append(over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15), magnitude))
     else:
-        notes.append(
+        notes.insert(
+            0,
             f"direction only: the magnitude .05 to .15 is not testable here, the model has {layers} routed layers and "
-            f"about {DEEP} are needed"
+            f"about {DEEP} are needed",
         )
     return Reading(tuple(parts), tuple(also), tuple(notes))
 
@@ -152,7 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="C09-expert-change",
         grade="B",
-        statement="About a tenth of the activated experts change with every update.",
+        statement="Routing moves with every update, more in later layers; on 48 layers about a tenth of the experts.",
         source="2507.18071, sec. 5.3",
         value="about 10 % per update on 48 layers, more in deeper models",
         criterion="magnitude .05 to .15 on 48 layers; below that the direction: above 0 and rising with depth",

@@ -1,12 +1,6 @@
-from typing import TYPE_CHECKING
-
 import typer
 
 from gspo_lab.cli.options import Arms, Json, Overrides, Seeds, Steps, StudyFile, names, seed_list
-
-if TYPE_CHECKING:
-    from gspo_lab.study import Study
-    from gspo_lab.study.lints import Finding
 
 EXAMPLES = (
     "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
@@ -24,6 +18,7 @@ def check(
     """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct.prepare import check as check_models_and_tasks
+    from gspo_lab.conduct.prepare import findings
     from gspo_lab.study import flat, load_study
 
     study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
@@ -46,26 +41,3 @@ def check(
         typer.echo(str(finding))
     if failed:
         raise typer.Exit(2)
-
-
-def findings(study: "Study") -> "list[Finding]":
-    """The study's lints, with what its models and tasks say without being loaded."""
-    from gspo_lab.models.check import is_moe
-    from gspo_lab.study.lints import Known, lints
-    from gspo_lab.tasks import build_task
-
-    base = study.path.parent.resolve()
-    settings = [arm.settings for arm in study.arms.values()]
-    moe = {one.model: is_moe(one.model) for one in settings}
-    limit = build_task(settings[0].task.name, settings[0].task.options, base).max_tokens
-    problems = {}
-    for bench in settings[0].bench:
-        table = bench.task or settings[0].task
-        held_out = build_task(table.name, table.options, base).problems("held-out")
-        problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
-    known = Known(
-        moe={model: answer for model, answer in moe.items() if answer is not None},
-        max_tokens=dict.fromkeys(study.arms, limit),
-        problems=problems,
-    )
-    return lints(study, known)

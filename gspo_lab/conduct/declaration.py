@@ -136,6 +136,8 @@ def _grown(study: Study, before: Mapping[str, Any], begun: set[str], now: str) -
         edits += [f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()]
         if changes or name not in before["arms"]:
             arms_now[name] = arm
+    if new.get("claims", []) != before.get("claims", []):
+        edits.append("claims changed; those declared before the first step are the ones that count")
     if new["question"] != before["question"]:
         edits.append(f"question, was: {before['question']}")
     return {

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.conduct.summary import primary_bench
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Study
@@ -71,6 +70,8 @@ def _measured(study: Study, runs: Path) -> tuple[float | None, str]:
 
 def _differences(evidence: Evidence, name: str, study: Study) -> Iterator[list[float]]:
     """Per pair of arms of an earlier study the final scores' differences over the seeds that both have finished."""
+    from gspo_lab.claims.outcomes import outcomes
+
     content, bench = evidence.study(name), primary_bench(study)
     settings = next(iter(study.arms.values())).settings
     like = {

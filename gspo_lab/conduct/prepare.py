@@ -14,6 +14,7 @@ from gspo_lab.models.check import EMBEDDED, check_model, is_moe
 from gspo_lab.registry import known
 from gspo_lab.samplers import SAMPLERS
 from gspo_lab.study import Run, Study, digest
+from gspo_lab.study.lints import Finding, Known, lints
 from gspo_lab.tasks import build_task, task_key
 
 STARTS = "_starts"
@@ -47,6 +48,25 @@ def check(study: Study) -> None:
                 f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
                 "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
             )
+
+
+def findings(study: Study) -> list[Finding]:
+    """The study's lints, with what its models and tasks say without being loaded."""
+    base = study.path.parent.resolve()
+    settings = [arm.settings for arm in study.arms.values()]
+    moe = {one.model: is_moe(one.model) for one in settings}
+    limit = build_task(settings[0].task.name, settings[0].task.options, base).max_tokens
+    problems = {}
+    for bench in settings[0].bench:
+        table = bench.task or settings[0].task
+        held_out = build_task(table.name, table.options, base).problems("held-out")
+        problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
+    known = Known(
+        moe={model: answer for model, answer in moe.items() if answer is not None},
+        max_tokens=dict.fromkeys(study.arms, limit),
+        problems=problems,
+    )
+    return lints(study, known)
 
 
 def needs_start(model: str) -> bool:

@@ -20,7 +20,7 @@ from gspo_lab.conduct.crew import Ending, Interrupts, Job, work_off
 from gspo_lab.conduct.declaration import archive, begun_arms, declare, set_band
 from gspo_lab.conduct.live import open_view
 from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
-from gspo_lab.conduct.prepare import check, starts_to_make, write_run
+from gspo_lab.conduct.prepare import check, findings, starts_to_make, write_run
 from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.errors import LabError
@@ -52,6 +52,9 @@ def conduct(
     """
     check(study)  # before the first folder is made
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
+    if warnings := findings(study):
+        named = ", ".join(dict.fromkeys(one.name for one in warnings))
+        console.print(f"warnings: {named}; gspo-lab check {study.path} explains", markup=False, highlight=False)
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     with ExitStack() as stack:

@@ -6,17 +6,17 @@ The word is that of `stats.decide`; its grounds are in the report.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.claims.dose_response import dose_response
-from gspo_lab.claims.outcomes import Outcome as RunOutcome
-from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.conduct.crew import Ending
 from gspo_lab.matching import certificate
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
+
+if TYPE_CHECKING:
+    from gspo_lab.claims.outcomes import Outcome as RunOutcome
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -89,6 +89,8 @@ class Outcome:
 
 def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool) -> Outcome:
     """The outcome of a study whose journals are in the database."""
+    from gspo_lab.claims.dose_response import dose_response
+
     failures = tuple(ending.line for ending in endings if ending.state != "finished")
     with Evidence.open(database) as evidence:
         arms = arm_results(evidence, study)
@@ -121,6 +123,8 @@ def baseline_arm(study: Study) -> str:
 
 def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
     """Per arm of `study` what its runs have shown so far."""
+    from gspo_lab.claims.outcomes import outcomes
+
     if study.name not in evidence.studies():
         seeds = study.seeds
         return tuple(ArmResult(name, len(seeds), 0, dict.fromkeys(seeds), None, None, None) for name in study.arms)
@@ -191,7 +195,7 @@ def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequ
     return f"{primary}: " + "; ".join(parts)
 
 
-def _final(ended: RunOutcome | None) -> float | None:
+def _final(ended: "RunOutcome | None") -> float | None:
     """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
 

@@ -62,13 +62,14 @@ def results(
     arms: str = PAIR,
     claims: Sequence[str] = (),
     tables: str = "",
-    every: bool = True,
+    library: bool = True,
     mismatches: Mismatches | None = None,
     **settings: Any,
 ) -> dict[str, Result]:
-    """Claim id -> result, for a study of these arms; `claims` are declared by name, `tables` is further TOML."""
+    """Claim id -> result, for a study of these arms; `claims` are declared by name, `tables` is further TOML;
+    with `library` the other built-in claims are read too."""
     with evidence(folder, numbers, arms=arms, claims=claims, tables=tables, **settings) as opened:
-        return {one.claim.id: one for one in judge(opened, "toy", every=every, mismatches=mismatches)}
+        return {one.claim.id: one for one in judge(opened, "toy", every=library, mismatches=mismatches)}
 
 
 def evidence(

@@ -180,7 +180,7 @@ def test_noise_falls_with_the_root_of_length(tmp_path: Path) -> None:
     # slopes of std(mean l): exponent - 1; of Var(sum l): 2 x exponent
     found = results(tmp_path, details({0: 20, 1: 21, 2: 22}, {0: 0.5, 1: 0.45, 2: 0.55}))["C07-sqrt-length"]
     of_mean, of_sum = found.parts
-    assert (of_mean.estimate, of_sum.estimate) == (pytest.approx(-0.5), pytest.approx(1.0))
+    assert [of_mean.estimate, of_sum.estimate] == pytest.approx([-0.5, 1.0])
     # sd .05: half-width .12421
     assert [of_mean.low, of_mean.high] == pytest.approx([-0.62421, -0.37579], abs=1e-4)
     assert found.word == "supported"

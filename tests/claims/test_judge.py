@@ -88,7 +88,7 @@ def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) 
 
 def test_identities_and_what_cannot_be_recorded_are_no_tests_of_the_family(tmp_path: Path) -> None:
     names = ["C01-first-minibatch", "C04-clip-gap", "C24-less-variance"]
-    found = results(tmp_path, update_clips(), claims=names, every=False)
+    found = results(tmp_path, update_clips(), claims=names, library=False)
     assert list(found) == names
     assert found["C04-clip-gap"].p_adjusted == found["C04-clip-gap"].p
     assert found["C01-first-minibatch"].word == "contradicted", "mini-batch 0 clips in these numbers"
@@ -227,7 +227,7 @@ def test_a_claim_written_in_place(
 ) -> None:
     table = IN_PLACE.format(metric=metric, statistic=statistic, comparison=comparison, bound=bound)
     numbers = gives(update=later, step=curve, right=lambda run, step: 5 + (run.seed if run.arm == "gspo" else 0))
-    found = results(tmp_path, numbers, tables=table, every=False, steps=10)["of-mine"]
+    found = results(tmp_path, numbers, tables=table, library=False, steps=10)["of-mine"]
     assert found.parts[0].estimate == pytest.approx(estimate)
     assert found.word == word
 
@@ -236,7 +236,7 @@ def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
     table = IN_PLACE.format(
         metric="clipped_tokens", statistic="mean over updates", comparison="ratio", bound="above = 1.0"
     )
-    found = results(tmp_path, Numbers(), tables=table, every=False)["of-mine"]
+    found = results(tmp_path, Numbers(), tables=table, library=False)["of-mine"]
     assert found.word == "not testable here"
     assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo 0" in found.reason
 
@@ -250,7 +250,7 @@ def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
     # mean 1, sd 1: half-width 2.4841
     wide = {0: 0.0, 1: 1.0, 2: 2.0}
     part = over_seeds("d", wide, Region(above=0), [Region(below=0)])
-    assert (part.low, part.high) == (pytest.approx(1 - 2.48414, abs=1e-4), pytest.approx(1 + 2.48414, abs=1e-4))
+    assert [part.low, part.high] == pytest.approx([1 - 2.48414, 1 + 2.48414], abs=1e-4)
     assert part.side == "supported"
     assert not part.resolved
     assert over_seeds("d", wide, Region(above=-2), [Region(below=-2)]).resolved

@@ -126,7 +126,7 @@ def noise(variance: dict[str, float], **step_fields: Any) -> Numbers:
         }
 
     def step(run: Run, step: int) -> Fields:
-        return step_fields.get(run.arm, {})
+        return dict(step_fields.get(run.arm, {}))
 
     return gives(update=update, step=step)
 
