@@ -15,7 +15,7 @@ from types import FrameType
 
 from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
-from gspo_lab.journal import Journal
+from gspo_lab.journal import Journal, read
 from gspo_lab.launch.folder import LOCK, MADE, PROGRESS, RUN, WARM_START, read_whole, standing, write_whole
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.launch.lock import held
@@ -80,7 +80,19 @@ class StepCount:
             if isinstance(record, StepRecord):
                 self.steps = record.step + 1
             elif isinstance(record, RunStatus):
+                if record.state == "started":
+                    self._whole(record.step)
                 self.steps = record.step
+
+    def _whole(self, step: int) -> None:
+        """LabError if the journal lacks a step before the one at which the run is taken up."""
+        lines, _ = read(self._journal.path)
+        lacking = set(range(step)) - {line.get("step") for line in lines if line.get("kind") == StepRecord.kind}
+        if lacking:
+            raise LabError(
+                f"{self._journal.path} lacks step {min(lacking)} though the run has come to step {step}; "
+                f"delete the folder {self._journal.path.parent} to make the run again"
+            )
 
     def say(self, state: str, message: str | None = None) -> None:
         self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message)])

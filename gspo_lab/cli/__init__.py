@@ -1,5 +1,6 @@
 """The command line: one file per command, each importing what it needs inside its function, so that help is quick."""
 
+import errno
 import sys
 
 import typer
@@ -57,6 +58,13 @@ app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)
 
 
+THE_MACHINES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+}
+"""What a folder or disk can refuse: the user's to mend, so one line and no traceback."""
+
+
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
     try:
@@ -65,4 +73,9 @@ def main() -> None:
         typer.echo(f"gspo-lab: {error}", err=True)
         for detail in error.details:
             typer.echo(f"  {detail}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in THE_MACHINES:
+            raise
+        typer.echo(f"gspo-lab: {error.filename or 'a file'} cannot be used: {error.strerror}", err=True)
         sys.exit(2)

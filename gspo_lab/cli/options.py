@@ -46,7 +46,13 @@ def bring_up_to_date(runs: Path) -> Path | None:
     database = runs / DATABASE
     if not database.exists() and not any(runs.glob("*/study.json")):
         return None
-    ingest(runs)
+    try:
+        ingest(runs)
+    except LabError as error:
+        if not database.exists():
+            raise
+        # One damaged or read-only folder does not keep the rest from being read.
+        typer.echo("\n  ".join([f"gspo-lab: not all of {runs} is up to date: {error}", *error.details]), err=True)
     return database
 
 
@@ -78,6 +84,8 @@ def seed_list(text: str | None) -> list[int] | None:
         numbers = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise LabError(f"--seeds {text}: a count (5) or a list (0,1,7) of whole numbers") from error
+    if len(numbers) == 1 and "," not in text and numbers[0] > 10_000:
+        raise LabError(f"--seeds {text}: a count is at most 10000; list the seeds that you mean")
     return list(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
 
 

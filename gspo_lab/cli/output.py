@@ -33,7 +33,9 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    from rich.markup import escape
+
+    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
 
 
 def _plain(value: Any) -> Any:

@@ -78,6 +78,8 @@ def run(
                 accept(evidence, study_name, accept_mismatch)
             return write(render(evidence, [study_name]), reports)[0]
 
+    if reports.exists() and not reports.is_dir():  # told now, not after the training
+        raise LabError(f"--reports {reports}: that is a file; name a folder")
     console = Console(stderr=json)
     outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, report=write_report)
     if json:

@@ -29,6 +29,8 @@ SHOWN = 4
 def declare(study: Study, home: Path) -> dict[str, Any]:
     """Write `home`/study.json, or hold `study` against what it says. Raises LabError where runs would change."""
     before = read_whole(home / STUDY)
+    if before is not None and not (isinstance(before, dict) and before.keys() >= {"arms", "verdict", "seeds"}):
+        raise LabError(f"{home / STUDY} is no study of this lab: restore it from a copy, or move {home} away")
     now = datetime.now(UTC).isoformat(timespec="seconds")
     begun = begun_arms(home)
     if before is None or not begun:
@@ -68,8 +70,14 @@ def begun_arms(home: Path) -> set[str]:
     return {
         path.parent.parent.name
         for path in home.glob(f"*/s*/{journal.NAME}")
-        if not path.parent.parent.name.startswith("_") and path.stat().st_size
+        if not path.parent.parent.name.startswith("_") and _begun(path)
     }
+
+
+def _begun(path: Path) -> bool:
+    """Whether a journal holds more than the news that its run could not begin."""
+    with path.open("rb") as file:
+        return any(b'"started"' in line or b'"kind":"step"' in line for line in file)
 
 
 def archive(folder: Path, runs: Path, name: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import journal
+from gspo_lab.errors import LabError
 
 RUN = "run.json"
 """A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""
@@ -86,4 +87,9 @@ def write_whole(path: Path, data: Any) -> None:
 
 def read_whole(path: Path) -> Any:
     """The JSON of `write_whole`; None where there is no such file."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise LabError(f"{path} is damaged ({error}): restore it from a copy, or move its folder away") from error

@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,8 +72,12 @@ def rebuild(runs: Path) -> IngestReport:
     target, fresh = runs / NAME, runs / f".{NAME}.new"
     with _alone(runs):
         _remove(fresh)
+        broken: LabError | None = None
         with writing(fresh) as connection:
-            report = _take_in(connection, runs)
+            try:
+                report = _take_in(connection, runs)
+            except LabError as error:  # what can be read is kept all the same
+                broken = error
         # A log left beside the new file would be replayed into it: fold it into the old file first, then drop it.
         with suppress(sqlite3.Error):
             old = sqlite3.connect(target, timeout=0)
@@ -81,6 +86,8 @@ def rebuild(runs: Path) -> IngestReport:
         for suffix in ("-wal", "-shm"):
             target.with_name(target.name + suffix).unlink(missing_ok=True)
         fresh.replace(target)
+    if broken is not None:
+        raise LabError(f"rebuilt without what cannot be read: {broken}", details=broken.details)
     return report
 
 
@@ -96,8 +103,8 @@ def _alone(runs: Path) -> Iterator[None]:
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
     try:
         file = (runs / ".lab.lock").open("a")
-    except PermissionError as error:
-        raise LabError(f"{runs} cannot be written to: check who owns it") from error
+    except OSError as error:
+        raise LabError(f"{runs} cannot be written to ({error.strerror}): check who owns it") from error
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -178,12 +185,19 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
         "study": folder.name,
         "question": content.get("question"),
         "digest": content.get("digest"),
-        "declared_at": now.modified_ns / 1e9,
+        "declared_at": _declared_at(content.get("created"), now.modified_ns / 1e9),
         "content": text,
     }
     with transaction(connection):
         rows.insert(connection, STUDIES, [tuple(row[column] for column in STUDIES.names)])
         _remember(connection, name, now)
+
+
+def _declared_at(created: Any, otherwise: float) -> float:
+    try:
+        return datetime.fromisoformat(created).timestamp()
+    except (TypeError, ValueError):
+        return otherwise
 
 
 def _take_run(
@@ -240,7 +254,10 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
         raise LabError(
             f"{path} is no run specification ({error} is missing): delete its folder and run it again"
         ) from error
-    rows.insert(connection, RUNS, [tuple(row.get(column) for column in RUNS.names)])
+    try:
+        rows.insert(connection, RUNS, [tuple(row.get(column) for column in RUNS.names)])
+    except (sqlite3.IntegrityError, OverflowError) as error:
+        raise LabError(f"{path} is no run specification ({error}): delete its folder and run it again") from error
 
 
 def _follow(

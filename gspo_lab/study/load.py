@@ -20,7 +20,9 @@ from gspo_lab.study.sweep import at_every_dose, read_sweep
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
 BASE_KEYS = tuple(Settings.model_fields)
-NAMED = "names are made of letters, digits, '-', '_' and '.', and begin with a letter or digit"
+NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
+RESERVED = re.compile(r"lab\.db.*|study\.json")
+MOST_SEEDS = 10_000
 
 
 def load_study(
@@ -57,7 +59,7 @@ def load_study(
         problems += _unknown_arms(arms, tables)
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
     name = path.stem if name is None else name
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME, name) or RESERVED.fullmatch(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
         problems += broken_rules(study_arms, verdict, tables)
@@ -94,7 +96,7 @@ def _override(raw: dict[str, Any], override: str) -> None:
     key, _, text = override.partition("=")
     try:
         parts = _path(tomllib.loads(f"{key} = 0"))
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, ValueError):
         parts = []
     if not parts or "=" not in override:
         raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
@@ -201,7 +203,7 @@ def _arm(
     name: str, table: dict[str, Any], base: dict[str, Any], shared: dict[str, Any], problems: list[str]
 ) -> Arm | None:
     where = f"arm.{name}"
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME, name) or RESERVED.fullmatch(name):
         problems.append(f"{where}: {NAMED}")
         return None
     if not table:
@@ -255,11 +257,14 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
     seeds = range(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if isinstance(seeds, range) and len(seeds) > MOST_SEEDS:
+        problems.append(f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you mean")
+        return ()
     if not isinstance(seeds, Iterable) or isinstance(seeds, str):
         problems.append("seeds: a number of seeds or a list of them, e.g. [0, 1, 2]")
         return ()
     out = tuple(seeds)
-    if not out or any(not isinstance(seed, int) or isinstance(seed, bool) or seed < 0 for seed in out):
+    if not out or any(not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63 for seed in out):
         problems.append(f"seeds: need at least one, all whole numbers >= 0; got {list(out)}")
         return ()
     if len(set(out)) != len(out):

@@ -6,10 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Level
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """What may be a folder's name: those that begin with another character are kept for the lab's own."""
 
 Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Dtype = Literal["float32", "bfloat16"]
 Replay = Literal["none", "old-policy", "rollout"]
@@ -27,7 +28,7 @@ Statistic = Literal[
 class Table(BaseModel):
     """A TOML table: unknown keys are errors, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 class TaskTable(BaseModel):
@@ -64,7 +65,7 @@ class RolloutTable(Table):
         1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
     )
     max_tokens: int | None = Field(None, ge=1, description="token limit of a response; unset: the task's own")
-    stop: list[str] | None = Field(None, description="texts that end a response; unset: the task's own")
+    stop: list[Text] | None = Field(None, description="texts that end a response; unset: the task's own")
     sampler: str = Field("transformers", description="who samples: `transformers`, or `module:attribute`")
     dtype: Dtype = Field("float32", description="precision of the sampler's weights and arithmetic")
     coupled: bool = Field(
@@ -179,7 +180,7 @@ class Settings(Table):
 
     model: str = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
     task: TaskTable
-    steps: int = Field(40, ge=1, description="rollout batches to train on")
+    steps: int = Field(40, ge=1, le=10**9, description="rollout batches to train on")
     engine: str = Field("native", description="who trains: `native`, or `module:attribute`")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one")
     routing_replay: Replay = Field(

@@ -148,7 +148,7 @@ def lock_digest(content: dict[str, Any]) -> str:
 
 def digest(data: Any) -> str:
     """sha256 of canonical JSON."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
 def flat(data: Any, prefix: str = "") -> dict[str, Any]:

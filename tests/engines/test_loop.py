@@ -61,7 +61,7 @@ def test_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
     run = make_run("gspo", f"model={model}", "steps=3", "update.checkpoint_every=10")
     whole = train(run, tmp_path / "whole")
     asked = count()
-    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 1)
+    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 2)
     assert len(first.steps) == 1
     second = train(run, tmp_path / "parts")
     assert second.statuses[0].step == 1

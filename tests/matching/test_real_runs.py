@@ -184,7 +184,7 @@ def test_two_prompts_in_another_order_are_named(room: Room) -> None:
 
     room.train("gspo", room.elsewhere("gspo", "problems.jsonl", swap))
     found = room.certificate()
-    assert odd_ones(found) == {("prompts", 0)}
+    assert odd_ones(found) == {("prompts", 0), ("other facts", 0)}  # the problems' file is another, too
     assert of(found, "prompts").parts == ("step 1",)
     assert "undeclared difference in prompts: step 1 (seed 0)" in _withheld(found)
     with Evidence.open(room.runs / "lab.db") as evidence:
@@ -197,7 +197,7 @@ def test_two_prompts_in_another_order_are_named(room: Room) -> None:
 def test_another_grader_is_named(room: Room) -> None:
     room.train("gspo", room.elsewhere("gspo", "dice.py", lambda text: text + "# the second version\n"))
     found = room.certificate()
-    assert odd_ones(found) == {("grader", 0), ("benchmark grader", 0)}
+    assert odd_ones(found) == {("grader", 0), ("benchmark grader", 0), ("other facts", 0)}
     assert "undeclared difference in grader: grade@" in _withheld(found)
 
 

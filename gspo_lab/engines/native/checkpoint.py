@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from gspo_lab.errors import LabError
+
 RESUME = "resume.pt"
 
 
@@ -26,7 +28,10 @@ def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
     path = folder / RESUME
     if not path.exists():
         return None
-    state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # whatever torch makes of a damaged file
+        raise LabError(f"{path} is damaged: delete it and the run starts again from its first step") from error
     return state
 
 

@@ -25,8 +25,8 @@ FLAGS = (
 )
 
 
-def facts(model: Any, tokenizer: Any, task: Task, device: torch.device) -> dict[str, Any]:
-    """Versions, device, numerics flags and digests, as a JSON-able dictionary."""
+def facts(model: Any, tokenizer: Any, task: Task, keys: dict[str, str], device: torch.device) -> dict[str, Any]:
+    """Versions, device, numerics flags and digests, JSON-able. `keys` identify the tasks, their data included."""
     return {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),
@@ -39,6 +39,7 @@ def facts(model: Any, tokenizer: Any, task: Task, device: torch.device) -> dict[
         "tokenizer": tokenizer_digest(tokenizer),
         "chat_template": chat_template_digest(tokenizer),
         "grader": task.grader,
+        "tasks": keys,
         "parameters": sum(p.numel() for p in model.parameters()),
     }
 

@@ -78,9 +78,12 @@ class Loop:
     def run(self, stop: Stop) -> bool:
         """Train to the last step; True when done, False when `stop` asked for an earlier end."""
         first = self._resume()
-        about = facts(self.parts.start, self.parts.tokenizer, self.parts.task, self.parts.device)
+        parts = self.parts
+        about = facts(parts.start, parts.tokenizer, parts.task, parts.task_keys, parts.device)
         self.sink.write([RunStatus(state="started", step=first, at=time.time(), facts=about)])
         if first == 0:
+            if stop():
+                return False
             self._evaluate(0)
             self._checkpoint(0)
         for step in range(first, self.settings.steps):

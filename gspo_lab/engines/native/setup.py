@@ -16,8 +16,8 @@ from gspo_lab.models.load import load_model
 from gspo_lab.objectives import ObjectiveSettings
 from gspo_lab.registry import look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
-from gspo_lab.study import Run
-from gspo_lab.tasks import build_task
+from gspo_lab.study import Run, digest
+from gspo_lab.tasks import build_task, task_key
 from gspo_lab.tasks.base import Task
 
 
@@ -34,6 +34,8 @@ class Parts:
     tokenizer: Any
     task: Task
     bench_tasks: dict[str, Task]
+    task_keys: dict[str, str]
+    """Per task, the training one first, a digest of its name, options and the user's files behind it."""
     device: torch.device
     active_parameters: int
 
@@ -118,6 +120,10 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         bench_tasks={
             bench.name: task if bench.task is None else build_task(bench.task.name, bench.task.options, base)
             for bench in settings.bench
+        },
+        task_keys={
+            name: digest(task_key(table.name, table.options, base))
+            for name, table in [("train", settings.task), *((b.name, b.task or settings.task) for b in settings.bench)]
         },
         device=device,
         active_parameters=param_counts(model)[1],
