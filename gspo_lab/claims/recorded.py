@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gspo_lab.claims.outcomes import primary, stabilities
 from gspo_lab.claims.parts import Untestable
-from gspo_lab.stats.collapse import Stability, stability
+from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite, normalised_auc, tail_mean
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ class Recorded:
     @cached_property
     def primary(self) -> str | None:
         """The benchmark that decides the study, if it has any."""
-        benches = [bench["name"] for bench in next(iter(self.settings.values()))["bench"]]
-        return self.content["verdict"]["primary"] or next(iter(benches), None)
+        return primary(self.content)
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], str]:
@@ -128,9 +128,9 @@ class Recorded:
         rows = self.settled(arm, seed, metric, weight, later=later).dropna()
         return float((rows[metric] * rows[weight]).sum() / rows[weight].sum())
 
-    def clipped(self, arm: str, seed: int, *, later: bool = False) -> tuple[int, int]:
+    def clipped(self, arm: str, seed: int) -> tuple[int, int]:
         """(clipped tokens, response tokens) over a run's settled updates."""
-        rows = self.settled(arm, seed, CLIP, "response_tokens", later=later)
+        rows = self.settled(arm, seed, CLIP, "response_tokens")
         tokens = rows["response_tokens"]
         return round(float((rows[CLIP] * tokens).sum())), int(tokens.sum())
 
@@ -157,11 +157,14 @@ class Recorded:
         return tail_mean(rows[rows["step"] > 0]["score"], self.content["verdict"]["last"])
 
     def stability(self, arm: str, seed: int) -> Stability:
-        rows = self.of(arm, seed, "steps", "reward_mean")
-        updates = self.of(arm, seed, "updates", "nonfinite")
-        bad = [int(step) for step in updates[updates["nonfinite"] == 1]["step"]]
-        reward, _ = carry_last_finite(rows["reward_mean"])
-        return stability(rows["step"], reward, self.settings[arm]["steps"], nonfinite_steps=bad)
+        found = self._stabilities.get(self.runs[arm, seed])
+        if found is None:
+            raise Untestable(f"reward_mean was not recorded in {arm}, seed {seed}")
+        return found
+
+    @cached_property
+    def _stabilities(self) -> dict[str, Stability]:
+        return stabilities(self.evidence, self.study)
 
     def _details(self, arm: str, seed: int) -> Details:
         rows = self.settled(arm, seed, "response_detail", later=True)["response_detail"].dropna()

@@ -6,6 +6,7 @@ from typing import Any
 from gspo_lab.claims.recorded import Recorded
 
 LUSPO = "seq-mean-token-sum"
+UNCORRECTED = {"mismatch_correction": "none", "mismatch_low": None, "mismatch_high": None}
 
 ROLES: dict[str, str] = {
     "grpo": "token-level ratio, no replay",
@@ -16,6 +17,8 @@ ROLES: dict[str, str] = {
     "moe": "mixture of experts, no replay",
     "dense": "the moe arm's objective on a dense model",
     "moe-rollout-replay": "the moe arm with the sampler's routing replayed (R3)",
+    "corrected": "an arm with a mismatch correction",
+    "uncorrected": "the corrected arm without its correction",
     "luspo": "the gspo arm with aggregation = 'seq-mean-token-sum'",
 }
 """Every role that a built-in claim may ask for, and the arm that plays it by default."""
@@ -46,6 +49,8 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     play("gspo", lambda one: _level(one) == "sequence" and _plain(one) and model in (None, one["model"]))
     play("gspo-token", lambda one: _level(one) == "sequence-token" and _plain(one) and model in (None, one["model"]))
     twin("luspo", "gspo", lambda one: {"objective": {**one["objective"], "aggregation": LUSPO}})
+    play("corrected", lambda one: _correction(one) != "none")
+    twin("uncorrected", "corrected", lambda one: {"objective": {**one["objective"], **UNCORRECTED}})
     for role in ("grpo", "gspo"):
         twin(f"{role}-replay", role, lambda one: {"routing_replay": "rollout"})
         twin(f"{role}-replay", role, lambda one: {"routing_replay": "old-policy"})
@@ -64,6 +69,11 @@ def _level(settings: dict[str, Any]) -> str:
 
 
 def _plain(settings: dict[str, Any]) -> bool:
-    """No replay, and the papers' aggregation or one that is not LUSPO's."""
+    """No replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
     replay, aggregation = str(settings["routing_replay"]), str(settings["objective"]["aggregation"])
-    return replay == "none" and aggregation != LUSPO
+    return replay == "none" and aggregation != LUSPO and _correction(settings) == "none"
+
+
+def _correction(settings: dict[str, Any]) -> str:
+    """Studies recorded before there were corrections have none."""
+    return str(settings["objective"].get("mismatch_correction", "none"))

@@ -1,30 +1,8 @@
 """Claims that no study of this lab can test, each with the reason: a probe, a method or a grid that is not recorded."""
 
 from gspo_lab.claims.claim import Claim
-from gspo_lab.claims.routing import NUMERICS
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        id="C15-precision-tolerant",
-        grade="B",
-        statement="The sequence ratio suffers less from differences in precision.",
-        source="2507.18071, sec. 5.4, without an experiment",
-        value="stated without figures",
-        criterion="std of mean differences / std of token differences within x1.4 of 1/sqrt(L); fewer flipped clips",
-        unrecorded="of the sampler's and the trainer's log-probs only their token-level summary is recorded "
-        "(mismatch_*); it needs each response's mean difference and the clips recounted with the sampler's log-probs",
-    ),
-    Claim(
-        id="C17-needs-is",
-        grade="C/D",
-        statement="Without an importance correction a low-precision rollout collapses training, entropy first.",
-        source="2512.01374, Fig. 1",
-        value="one curve",
-        criterion="time to collapse longer with the correction; entropy falls first",
-        counter=(NUMERICS,),
-        unrecorded="no engine of this lab applies a train-inference importance correction (TIS, MIS, IcePop), so the "
-        "arm with it cannot be run",
-    ),
     Claim(
         id="C18-dose-response",
         grade="C/D",

@@ -13,6 +13,7 @@ from gspo_lab.cli import (
     claims,
     evaluate,
     export,
+    grade,
     listing,
     plan,
     rebuild,
@@ -54,6 +55,7 @@ app.command("why", epilog=why.EXAMPLES)(why.why)
 app.command("claims", epilog=claims.EXAMPLES)(claims.claims)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("grade", epilog=grade.EXAMPLES)(grade.grade)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)
 

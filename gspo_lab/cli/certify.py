@@ -2,7 +2,7 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 
 EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --json"
 
@@ -14,13 +14,10 @@ def certify(
 ) -> None:
     """Print the proof that a study's runs are matched, check by check. Exit code 1 where they are not."""
     from gspo_lab.cli.output import print_json
-    from gspo_lab.errors import LabError
     from gspo_lab.matching import certificate
 
     with evidence_of(runs) as evidence:
-        if study is None and not evidence.studies():
-            raise LabError(f"{runs} holds no study yet: gspo-lab run studies/quickstart.toml")
-        found = certificate(evidence, study or evidence.studies()[-1])
+        found = certificate(evidence, study_named(evidence, study, runs))
     if json:
         print_json(found.to_json())
     else:

@@ -1,39 +1,146 @@
-import re
+import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.errors import LabError
 
+if TYPE_CHECKING:
+    from gspo_lab.evaluation.bench import Bench
+    from gspo_lab.evaluation.session import Asked, Subject
+
 EXAMPLES = (
-    "Examples:  gspo-lab eval --bench addition   |   "
-    "gspo-lab eval --bench countdown --study moe_stability --samples 4 --limit 100"
+    "Examples:  gspo-lab eval --bench aime24   |   gspo-lab eval --bench addition --run quickstart/gspo/s0   |   "
+    "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100   |   "
+    "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B"
 )
+INCOMPLETE, INTERRUPTED = 1, 130
+
+
+class Given(NamedTuple):
+    """Options of tasks: benchmark -> local copy of its problems, and whether programs may run without isolation."""
+
+    copies: dict[str, str]
+    unsafe: bool
 
 
 def evaluate(
-    bench: Annotated[str, typer.Option(help="A task whose held-out problems are asked: addition, countdown, ...")],
-    study: Annotated[str | None, typer.Option(help="The study; the latest if none is named.")] = None,
+    bench: Annotated[list[str], typer.Option(help="A benchmark or task; its held-out problems are asked. Repeatable.")],
+    study: Annotated[str | None, typer.Option(help="The study; the latest if nothing else is named.")] = None,
     run: Annotated[str | None, typer.Option(help="Only this run, e.g. quickstart/gspo/s0.")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Answers per problem; the score is their mean (avg@k).")] = 1,
-    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only this many problems; default all.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Token limit; default the task's own.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model folder or Hub id instead; with --server its name there.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="An OpenAI-compatible server, http://...:8000/v1.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Answers per problem (avg@k); default the benchmark's.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0: greedy; default the benchmark's.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling; default the benchmark's.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer; default the benchmark's.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only this many problems; default all.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="A local copy of the benchmark's problems.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For --model and --server; a run is asked with its own.")] = 0,
+    plain: Annotated[bool, typer.Option("--plain", help="With --server: bare prompts, no chat template.")] = False,
+    at_once: Annotated[int, typer.Option(help="With --server: requests in flight.")] = 16,
+    key_env: Annotated[
+        str, typer.Option(help="With --server: the environment variable with its key.")
+    ] = "OPENAI_API_KEY",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Ask a benchmark of the start and the final model of every run of a study, and store the answers under them."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    """Ask benchmarks of the first and last model of a study's runs, of a model or of a server; keep every answer.
 
-    from gspo_lab.cli.output import print_json, print_table
-    from gspo_lab.registry import nearest
+    Killed or interrupted, the same command asks what is missing.
+    """
+    from gspo_lab.evaluation.bench import Wish
+    from gspo_lab.evaluation.subjects import model_subject, server_subject
     from gspo_lab.store import ingest
-    from gspo_lab.study import BenchTable, Run
-    from gspo_lab.study.schema import TaskTable
-    from gspo_lab.tasks import build_task
+
+    if model is not None and (study or run):
+        raise LabError("--model is asked instead of a study's runs: leave out --study and --run")
+    if plain and server is None:
+        raise LabError("--plain is for --server; a model in this process is asked as it was trained")
+    if device not in ("auto", "cpu", "cuda"):
+        raise LabError(f"--device {device}: auto, cpu or cuda")
+    wish = Wish(samples, temperature, top_p, max_tokens, limit, plain)
+    given = Given(_copies(data or [], bench), unsafe)
+    if server is not None:
+        if model is None:
+            raise LabError(f"--server {server}: name its model by --model")
+        from gspo_lab.samplers.server_sampler import Server
+
+        place = Server(server, model, _key(key_env), at_once)
+        pairs = [(one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish)]
+    elif model is not None:
+        pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in _benches(bench, given, wish)]
+    else:
+        study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
+
+    missing = _ask_all(pairs, runs)
+    ingest(runs)
+    wanted = {one.evaluation: one for one, _ in pairs}
+    ids = list(dict.fromkeys(subject.id for _, subject in pairs))
+    _show(runs, ids, wanted, None if run or model else study, json, server is not None)
+    if missing:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
+    """`--data`: which benchmark is read from which file."""
+    out = {}
+    for text in data:
+        bench, given, file = text.partition("=")
+        if not given or bench not in benches:
+            if len(benches) > 1:
+                raise LabError(f"--data {text}: say for which of the benchmarks, --data {benches[0]}=FILE")
+            bench, file = benches[0], text
+        if not Path(file).expanduser().exists():
+            raise LabError(f"--data {file}: no such file")
+        out[bench] = str(Path(file).expanduser().resolve())
+    return out
+
+
+def _key(variable: str) -> str | None:
+    key = os.environ.get(variable)
+    if key is None and variable != "OPENAI_API_KEY":
+        raise LabError(f"--key-env {variable}: no such environment variable")
+    return key
+
+
+def _benches(names: Sequence[str], given: Given, wish: Any, own: Any = None, base: Path | None = None) -> "list[Bench]":
+    """The benchmarks, asked as wished. `own` is the task of a study, which keeps its options."""
+    from gspo_lab.evaluation.bench import DATA, bench_of
+    from gspo_lab.tasks import without_sandbox
+
+    out = []
+    for name in dict.fromkeys(names):
+        options = own.options if own is not None and own.name == name else {}
+        if name in given.copies:
+            # A task of one's own calls its file of problems just that.
+            options = {**options, "problems" if ":" in name else DATA: given.copies[name]}
+        if given.unsafe:
+            options = without_sandbox(name, options)
+        out.append(bench_of(name, options, base or Path(), wish))
+    return out
+
+
+def _runs_and_benches(
+    runs: Path, study: str | None, run: str | None, names: Sequence[str], given: Given, wish: Any, device: str
+) -> "tuple[str, list[tuple[Bench, Subject]]]":
+    """The start and the end of every run of the study, each with every benchmark; and the study's name."""
+    from gspo_lab.evaluation.subjects import run_subjects
+    from gspo_lab.launch.folder import RUN, read_whole
+    from gspo_lab.registry import nearest
+    from gspo_lab.study import Run
 
     with evidence_of(runs) as evidence:
         wanted = study_named(evidence, run.partition("/")[0] if run else study, runs)
@@ -42,38 +149,75 @@ def evaluate(
     if not ids:
         what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
         raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
-    from gspo_lab.evaluation.checkpoints import checkpoints, evaluate_checkpoint, evaluation_name
+    first = Run.from_json(read_whole(runs / ids[0] / RUN))
+    benches = _benches(names, given, wish, first.settings.task, Path(first.base))
+    subjects = [subject for run_id in ids for subject in run_subjects(runs / run_id, device=device)]
+    return wanted, [(bench, subject) for bench in benches for subject in subjects]
 
-    every = [point for run_id in ids for point in checkpoints(runs / run_id)]
-    first: Run = every[0].run
-    # The study's own task keeps its options; another task is asked as it comes.
-    own = first.settings.task.name == bench
-    asked = first.settings.task if own else TaskTable(name=bench)
-    problems = len(build_task(asked.name, asked.options, Path(first.base)).problems("held-out")[:limit])
-    table = BenchTable(
-        name=re.sub(r"[^A-Za-z0-9._-]+", "-", bench),  # a task of one's own is called "file.py:grade"
-        task=None if own else TaskTable(name=bench),
-        problems=limit,
-        samples=samples,
-        temperature=temperature,
-        max_tokens=max_tokens,
+
+def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
+    """Ask everybody everything, with progress and the time left on stderr; the number of answers still missing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from gspo_lab.evaluation.session import evaluate_subject
+    from gspo_lab.store import ingest
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    missing = 0
+    try:
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            lines = {
+                name: bar.add_task(name, total=sum(_size(b) for b, _ in pairs if b.evaluation == name))
+                for name in dict.fromkeys(bench.evaluation for bench, _ in pairs)
+            }
+            twins: dict[tuple[str, str, int], Subject] = {}  # runs of one seed start from the same weights
+            for bench, subject in pairs:
+                progress = partial(bar.advance, lines[bench.evaluation])
+                alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
+                asked = evaluate_subject(subject, bench, progress, twins.get(alike))
+                twins.setdefault(alike, subject)
+                missing += asked.missing
+                if asked.missing:
+                    _tell_missing(bench, subject, asked)
+    except KeyboardInterrupt:
+        ingest(runs)
+        typer.echo("interrupted; the same command asks what is missing", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    return missing
+
+
+def _size(bench: "Bench") -> int:
+    return len(bench.problems) * bench.samples
+
+
+def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
+    typer.echo(
+        f"gspo-lab: {asked.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
+        f"({'; '.join(asked.reasons[:3]) or 'not asked'}): the same command asks for them again",
+        err=True,
     )
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        line = bar.add_task(f"{bench} of {wanted}", total=problems * samples * len(every))
-        for point in every:
-            before = bar.tasks[0].completed
-            evaluate_checkpoint(point, table, lambda records: bar.advance(line, len(records)))
-            bar.update(line, completed=before + problems * samples)
-    ingest(runs)
+
+
+def _show(runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: bool) -> None:
+    """The scores with their intervals; for a study also how its arms compare."""
+    from gspo_lab.cli.evaluated import asked_how, comparisons, difficulties, repeated, scores, shown
+    from gspo_lab.cli.output import print_json, print_table
+
     with evidence_of(runs) as evidence:
-        scores = evidence.scores(wanted, evaluation_name(table))
-    rows = [
-        {key: row[key] for key in ("run_id", "bench", "step", "problems", "answers", "score", "errors", "truncated")}
-        for row in scores.to_dict("records")
-        if row["run_id"] in ids
-    ]
+        rows = {name: scores(evidence, ids, name, difficulties(bench)) for name, bench in benches.items()}
+        compared = {} if study is None else {name: comparisons(evidence, study, name) for name in benches}
     if json:
-        print_json({"evaluation": evaluation_name(table), "scores": rows})
+        flat = [row for name in benches for row in rows[name]]
+        print_json({"scores": flat, "comparisons": [row for name in compared for row in compared[name]]})
     else:
-        print_table(rows, empty="no answers", title=evaluation_name(table))
+        for name, bench in benches.items():
+            print_table(
+                [shown(row) for row in rows[name]], empty="no answers", title=f"{name}\n{asked_how(bench, rows[name])}"
+            )
+            if compared.get(name):
+                print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
+    for name, bench in benches.items():
+        # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
+        if served and bench.sampling.temperature and (warning := repeated(rows[name])):
+            typer.echo(f"gspo-lab: {name}: {warning}", err=True)

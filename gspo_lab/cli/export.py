@@ -19,6 +19,7 @@ def export(
     from gspo_lab.store import export as export_tables
 
     with evidence_of(runs) as evidence:
-        study_named(evidence, study, runs)
+        if study is not None:
+            study_named(evidence, study, runs)
     for path in export_tables(runs / DATABASE, study, to, format):
         typer.echo(str(path))

@@ -15,11 +15,16 @@ GROUP BY studies.study ORDER BY latest, studies.study"""
 """Plain rows, not frames: this command answers at once."""
 
 
+ASKED = """\
+SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONCAT(DISTINCT bench) AS benchmarks
+FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""
+
+
 def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
-    """List the studies that were run, the latest last."""
+    """List the studies that were run, the latest last, and the models and servers that were asked without one."""
     from gspo_lab.cli.output import print_json, print_table
 
-    rows = _studies(runs)
+    rows = _rows(runs, STANDING)
     if json:
         print_json(rows)
         return
@@ -33,15 +38,17 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
         for row in rows
     ]
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
+    if asked := _rows(runs, ASKED):
+        print_table(asked, empty="", title="\nmodels and servers")
 
 
-def _studies(runs: Path) -> list[dict[str, Any]]:
+def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
     database = bring_up_to_date(runs)
     if database is None:
         return []
     from gspo_lab.store.database import reading
 
     with closing(reading(database)) as connection:
-        cursor = connection.execute(STANDING)
+        cursor = connection.execute(query)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]

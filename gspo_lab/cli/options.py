@@ -30,6 +30,13 @@ Accept = Annotated[
     str | None,
     typer.Option("--accept-mismatch", metavar="REASON", help="Let a found mismatch stand; the report says why."),
 ]
+UnsafeNoSandbox = Annotated[
+    bool,
+    typer.Option(
+        "--unsafe-no-sandbox",
+        help="Where nothing isolates programs, run them all the same: they can read, change and send all that you can.",
+    ),
+]
 
 RUNS = Path("runs")
 
@@ -38,13 +45,13 @@ NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
 
 
 def bring_up_to_date(runs: Path) -> Path | None:
-    """The database under `runs`, with all that the run folders hold; None, and nothing written, where no study is."""
+    """The database under `runs`, with all that the run folders hold; None, and nothing written, where nothing is."""
     from gspo_lab.store import DATABASE, ingest
 
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
     database = runs / DATABASE
-    if not database.exists() and not any(runs.glob("*/study.json")):
+    if not database.exists() and not any(runs.glob("*/study.json")) and not any(runs.glob("_subjects/*/subject.json")):
         return None
     try:
         ingest(runs)

@@ -32,7 +32,7 @@ def plan(
     from gspo_lab.study import load_study
 
     study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
-    check(study)
+    check(study, data=False)
     planned, found = plan_study(study, runs), detectable(study, runs, sd)
     if json:
         print_json({**planned.to_json(), "detectable": asdict(found)})

@@ -1,11 +1,34 @@
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Accept, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.options import NO_STUDY, RUNS, Accept, Json, bring_up_to_date, evidence_of, study_named
+from gspo_lab.errors import LabError
 
-EXAMPLES = "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/"
+if TYPE_CHECKING:
+    from gspo_lab.report import Report, Source
+    from gspo_lab.store import Evidence
+
+EXAMPLES = (
+    "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/   |   "
+    "gspo-lab report --runs here --runs there   |   gspo-lab report --watch --open"
+)
+
+LOOK_SECONDS, REFRESH_SECONDS = 2, 5
+"""How often --watch looks for new records, and how often the open page looks for a newer self."""
+
+Folders = Annotated[
+    list[Path],
+    typer.Option(
+        "--runs",
+        envvar="GSPO_LAB_RUNS",
+        help="Folder of runs and of the database lab.db. Repeatable: several databases on one page.",
+    ),
+]
 
 
 def report(
@@ -14,24 +37,110 @@ def report(
     ] = None,
     to: Annotated[Path, typer.Option(help="Folder for the report's files.")] = Path("reports"),
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Render again while the study runs; the open page follows. Ctrl-C stops.")
+    ] = False,
     accept_mismatch: Accept = None,
     json: Json = False,
-    runs: Runs = RUNS,
+    runs: Folders = [RUNS],  # noqa: B006 - typer copies it
 ) -> None:
     """Render one self-contained HTML file, with its numbers as JSON and its gist as Markdown beside it."""
-    from gspo_lab.matching import accept_mismatch as accept
-    from gspo_lab.report import render, write
+    names, folders = studies or [], list(dict.fromkeys(runs))
+    if accept_mismatch is not None:
+        from gspo_lab.matching import accept_mismatch as accept
 
-    with evidence_of(runs) as evidence:
-        named: list[str | None] = [*studies] if studies else [None]
-        wanted = [study_named(evidence, name, runs) for name in named]
-        if accept_mismatch is not None:
-            for name in wanted:
-                accept(evidence, name, accept_mismatch)
-        rendered = render(evidence, wanted)
-        page = write(rendered, to)[0]
-    typer.echo(rendered.json if json else str(page), nl=not json)
+        with ExitStack() as stack:
+            for source in _sources(stack, names, folders):
+                accept(source.evidence, source.study, accept_mismatch)
+    rendered, page = _made(names, folders, to, going_on=watch and _going_on(names, folders))
     if open_page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
+    if watch:
+        typer.echo(f"gspo-lab: {page} follows the study; Ctrl-C stops", err=True)
+        rendered = _followed(names, folders, to)
+    typer.echo(rendered.json if json else str(page), nl=not json)
+    if not json:
+        typer.echo("\n".join(rendered.lines), err=True)
+
+
+def _made(names: Sequence[str], folders: Sequence[Path], to: Path, *, going_on: bool) -> "tuple[Report, Path]":
+    """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
+    from gspo_lab.report import render_all, write
+
+    with ExitStack() as stack:
+        sources = _sources(stack, names, folders)
+        rendered = render_all(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
+    return rendered, write(rendered, to)[0]
+
+
+def _followed(names: Sequence[str], folders: Sequence[Path], to: Path) -> "Report":
+    """Render again whenever there is something new, until nothing runs any more; the last page stands still."""
+    seen = _stamp(folders)
+    try:
+        while _going_on(names, folders):
+            time.sleep(LOOK_SECONDS)
+            now = _stamp(folders)
+            if now != seen:
+                seen = now
+                _made(names, folders, to, going_on=True)
+    except KeyboardInterrupt:
+        typer.echo("gspo-lab: no longer watching", err=True)
+    return _made(names, folders, to, going_on=False)[0]
+
+
+def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
+    """What changes when the databases do, once they have taken up what the journals hold."""
+    found = []
+    for folder in folders:
+        database = bring_up_to_date(folder)
+        for path in [] if database is None else [database, database.with_name(f"{database.name}-wal")]:
+            if path.exists():
+                stat = path.stat()
+                found.append((stat.st_mtime_ns, stat.st_size))
+    return found
+
+
+def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
+    """Whether a worker or a conductor of any of the studies is alive."""
+    from gspo_lab.conduct.run import CONDUCTOR_LOCK
+    from gspo_lab.launch.lock import holder
+
+    with ExitStack() as stack:
+        return any(
+            "running" in set(source.evidence.runs(source.study)["state"])
+            or holder(source.evidence.runs_folder / source.study / CONDUCTOR_LOCK) is not None
+            for source in _sources(stack, names, folders)
+        )
+
+
+def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
+    """The named studies wherever they are, or each folder's latest one; a name found twice is told with its folder."""
+    from gspo_lab.report import Source
+
+    opened = {folder: stack.enter_context(evidence_of(folder)) for folder in folders}
+    if len(opened) == 1:
+        [(folder, evidence)] = opened.items()
+        wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
+        return [Source(evidence, study_named(evidence, name, folder), name) for name in wanted]
+    found = _latest(opened) if not names else _named(names, opened)
+    several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
+    return [Source(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
+
+
+def _latest(opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:
+    return [(folder, study_named(evidence, None, folder)) for folder, evidence in opened.items()]
+
+
+def _named(names: Sequence[str], opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:
+    from gspo_lab.registry import nearest
+
+    known = {folder: evidence.studies() for folder, evidence in opened.items()}
+    everywhere = sorted({name for studies in known.values() for name in studies})
+    for name in names:
+        if name not in everywhere:
+            places = ", ".join(map(str, opened))
+            has = ", ".join(everywhere)
+            raise LabError(f"no study '{name}'{nearest(name, everywhere)} in {places}; they have {has or NO_STUDY}")
+    return [(folder, name) for name in dict.fromkeys(names) for folder in opened if name in known[folder]]

@@ -38,6 +38,7 @@ def run(
         str | None, typer.Option("--aa", metavar="ARM", help="Run this arm against itself: what is found is noise.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
     accept_mismatch: Accept = None,
     reports: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("reports"),
@@ -49,7 +50,7 @@ def run(
 
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
-    from gspo_lab.conduct.prepare import check
+    from gspo_lab.conduct.prepare import preflight
     from gspo_lab.study import against_itself, load_study
 
     study = load_study(
@@ -60,7 +61,7 @@ def run(
             raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
         study = against_itself(study, aa)
     if dry_run:
-        check(study)
+        preflight(study)
         planned = plan(study, runs, jobs=jobs)
         if json:
             print_json(planned.to_json())
@@ -81,7 +82,7 @@ def run(
     if reports.exists() and not reports.is_dir():  # told now, not after the training
         raise LabError(f"--reports {reports}: that is a file; name a folder")
     console = Console(stderr=json)
-    outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, report=write_report)
+    outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, yes=yes, report=write_report)
     if json:
         print_json(outcome.to_json())
     else:

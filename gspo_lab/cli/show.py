@@ -4,21 +4,31 @@ import typer
 
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 
-EXAMPLES = "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json"
+EXAMPLES = (
+    "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
+    "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d"
+)
 
 
 def show(
-    name: Annotated[str | None, typer.Argument(help="A study, or a run such as quickstart/gspo/s0.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A study, a run such as quickstart/gspo/s0, or a model or server (_subjects/...)."),
+    ] = None,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Show where a study's runs stand, or one run whole; the latest study if none is named."""
+    """Show where a study's runs stand, one run whole, or what a model was asked; the latest study if none is named."""
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.errors import LabError
     from gspo_lab.registry import nearest
 
     named, _, rest = (name or "").partition("/")
     with evidence_of(runs) as evidence:
+        if named == "_subjects":
+            rows = _evaluations(evidence, str(name))
+            print_json(rows) if json else print_table(rows, empty="not asked anything yet")
+            return
         study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study)
     if rest:
@@ -33,6 +43,23 @@ def show(
             typer.echo(f"{key}: {'–' if value is None else value}")
     else:
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
+
+
+def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
+    """What a model or server was asked, one row per evaluation, with its scores."""
+    from gspo_lab.cli.evaluated import scores
+    from gspo_lab.errors import LabError
+    from gspo_lab.registry import nearest
+
+    subjects = evidence.subjects().set_index("run_id")
+    if name not in subjects.index:
+        raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
+    kept = ("bench", "evaluation", "problems", "answers", "score", "low", "high", "k", "pass_at_k", "errors")
+    return [
+        {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in kept}}
+        for evaluation in evidence.later([name])["evaluation"]
+        for row in scores(evidence, [name], evaluation)
+    ]
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

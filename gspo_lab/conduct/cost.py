@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,26 +100,18 @@ def guessed_pace(settings: Settings, *, on_gpu: bool) -> Pace:
 
 
 def active_parameters(model: str) -> float:
-    """A rough count: of an embedded model, from a folder's config.json, or from a name such as Qwen3-30B-A3B."""
+    """Of an embedded model, of a known shape, or a rough count from a name such as Qwen3-30B-A3B."""
     from gspo_lab.models.check import EMBEDDED
+    from gspo_lab.models.shapes import model_shape
 
     if model in EMBEDDED:
         return EMBEDDED_ACTIVE[EMBEDDED[model].is_moe]
-    config = Path(model) / "config.json"
-    if config.is_file():
-        return _from_config(json.loads(config.read_text(encoding="utf-8")))
+    shape = model_shape(model)
+    if shape is not None:
+        return float(shape.active_parameters)
     sizes = re.findall(r"(\d+(?:\.\d+)?)([BM])\b", model, re.IGNORECASE)
     units = {"B": 1e9, "M": 1e6}
     return min((float(size) * units[unit.upper()] for size, unit in sizes), default=1e9)
-
-
-def _from_config(config: Mapping[str, Any]) -> float:
-    """Attention 4 width^2 and three feed-forward matrices a layer, only the experts that a token uses, and the head."""
-    width = config.get("hidden_size", 1024)
-    used = config.get("num_experts_per_tok") or 1
-    inner = config.get("moe_intermediate_size") or config.get("intermediate_size") or 4 * width
-    per_layer = 4 * width**2 + 3 * width * inner * used
-    return float(config.get("num_hidden_layers", 24) * per_layer + config.get("vocab_size", 32000) * width)
 
 
 def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:

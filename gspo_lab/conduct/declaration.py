@@ -1,7 +1,7 @@
 """study.json: what a study is, written before its first step and held against every later start of it.
 
-A study that has begun may grow by seeds and arms, each noted under "edits"; nothing that its existing runs were made
-with may change, and neither may the rule of its verdict.
+A study that has begun may grow by seeds, arms, doses of its sweep and waivers, each noted under "edits"; nothing that
+its existing runs were made with may change, and neither may the rule of its verdict.
 """
 
 import re
@@ -38,7 +38,7 @@ def declare(study: Study, home: Path) -> dict[str, Any]:
             **study.resolved(),
             "reference_bands": _bands(study),
             "comment": study.comment,
-            "overrides": list(study.overrides),
+            "commands": [list(study.command)],
             "created": now,
             "version": __version__,
             "edits": [],
@@ -114,6 +114,8 @@ def _refuse_changes(study: Study, before: Mapping[str, Any], begun: set[str], ho
                 changes.setdefault(f"{key}: {change}", []).append(name)
     verdict = differing(before["verdict"], study.verdict.model_dump(mode="json"))
     changes |= {f"verdict.{key}: {change}": [] for key, change in verdict.items()}
+    swept = differing({"sweep": _swept(before.get("sweep"))}, {"sweep": _swept(study.sweep)})
+    changes |= {f"{key}: {change}": [] for key, change in swept.items()}
     if not changes:
         return
     shared = [name for name in study.arms if name in begun]
@@ -144,17 +146,41 @@ def _grown(study: Study, before: Mapping[str, Any], begun: set[str], now: str) -
         edits += [f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()]
         if changes or name not in before["arms"]:
             arms_now[name] = arm
+    grown: dict[str, Any] = {}
+    if study.sweep is not None:
+        doses = sorted({*before["sweep"]["doses"], *study.sweep["doses"]})
+        if added := [dose for dose in doses if dose not in before["sweep"]["doses"]]:
+            edits.append(f"doses of {study.sweep['key']} added: {', '.join(f'{dose:g}' for dose in added)}")
+        grown["sweep"] = {**before["sweep"], "doses": doses}
+    waived = before.get("waive", {})
+    for lint, reason in study.waived.items():
+        if reason != waived.get(lint):
+            edits.append(f"waived {lint}: {reason}" + (f"; was: {waived[lint]}" if lint in waived else ""))
+    if waived or study.waived:
+        grown["waive"] = {**waived, **study.waived}
     if new.get("claims", []) != before.get("claims", []):
         edits.append("claims changed; those declared before the first step are the ones that count")
     if new["question"] != before["question"]:
         edits.append(f"question, was: {before['question']}")
     return {
         **before,
+        **grown,
+        "commands": _commands(study, before) if edits else before.get("commands", []),
         "question": new["question"],
         "seeds": [*before["seeds"], *seeds],
         "arms": arms_now,
         "edits": [*before["edits"], *({"at": now, "what": what} for what in edits)],
     }
+
+
+def _commands(study: Study, before: Mapping[str, Any]) -> list[list[str]]:
+    """Those of the starts that this study came from, in their order; none where the first is not known."""
+    commands, latest = before.get("commands", []), list(study.command)
+    return commands if not commands or latest in commands else [*commands, latest]
+
+
+def _swept(sweep: Mapping[str, Any] | None) -> str | None:
+    return None if sweep is None else sweep["key"]
 
 
 def _validated(settings: Mapping[str, Any], home: Path) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from typing import Any
 
 from gspo_lab.conduct.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.conduct.declaration import begun_arms
+from gspo_lab.conduct.memory import Fit, fits
 from gspo_lab.conduct.pilots import calibrated, found_bands, pilot
 from gspo_lab.conduct.prepare import distinct_starts, made_start
+from gspo_lab.errors import LabError
+from gspo_lab.launch.base import Slot
 from gspo_lab.launch.folder import standing
-from gspo_lab.launch.local import slots
+from gspo_lab.launch.local import slots, visible_gpus
 from gspo_lab.study import Settings, Study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
@@ -46,6 +49,8 @@ class Plan:
     """Warm starts still to be made."""
     pilots: tuple[str, ...]
     """Arms whose clip range is still to be calibrated."""
+    memory: tuple[Fit, ...]
+    """Per arm with a model of known shape what its runs need."""
     seconds: float
     basis: str
     """What `seconds` rests on: measured runs, or a guess and its formula."""
@@ -55,7 +60,8 @@ class Plan:
         return sum(run.state == "finished" for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "finished": self.finished}
+        needs = [{**asdict(fit), "total": fit.need.total, "too_little": fit.too_little} for fit in self.memory]
+        return {**asdict(self), "memory": needs, "finished": self.finished}
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
@@ -70,6 +76,7 @@ class Plan:
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
             f"warm starts to make: {self.warm_starts}",
             f"pilots to run: {', '.join(self.pilots) or 'none'}",
+            *(f"memory: {fit.line()}{': too little' * fit.too_little}" for fit in self.memory),
             f"time: about {_rounded(self.seconds)} ({self.basis})",
         ]
 
@@ -83,13 +90,12 @@ class Work:
     response_tokens_max: int
     evaluations: int
     answers: int
-    answer_tokens_max: int
 
 
 def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
     """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing."""
     settings = next(iter(study.arms.values())).settings
-    places = slots(settings.device, jobs)
+    places, missing = _places(settings.device, jobs)
     tasks = _Tasks(study.path.parent.resolve())
     home = runs / study.name
     bands, begun = found_bands(study, home), begun_arms(home)
@@ -105,7 +111,7 @@ def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
         done = min(stands.steps, run.settings.steps)
         rest = tasks.work(run.settings, 0 if stands.state == "new" else done)
         if stands.finished:
-            rest = Work(0, 0, 0, 0, 0, 0)
+            rest = Work(0, 0, 0, 0, 0)
         seconds = run_seconds(paces[run.arm], rest) if not stands.finished else 0.0
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
@@ -129,9 +135,22 @@ def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
         evaluation_answers=sum(work.answers for work in left),
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in waiting),
+        memory=tuple(fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
-        basis="; ".join(dict.fromkeys(pace.basis for pace in paces.values())),
+        basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),
     )
+
+
+def _places(device: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
+    """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a word about it."""
+    try:
+        return slots(device, jobs), []
+    except LabError:
+        if device != "cuda" or visible_gpus():
+            raise
+        return [Slot("gpu 0", {"CUDA_VISIBLE_DEVICES": "0"})] * (jobs or 1), [
+            "for one GPU, of which there is none here"
+        ]
 
 
 class _Tasks:
@@ -146,22 +165,30 @@ class _Tasks:
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size
         limit = rollout.max_tokens or self._task(settings.task).max_tokens
-        evaluations = answers = answer_tokens = 0
+        evaluations = answers = 0
         for bench in settings.bench:
             task = self._task(bench.task or settings.task)
-            available = len(task.problems("held-out"))
             times = len([at for at in evaluated_steps(settings.steps, bench.every) if at > done or done == 0])
-            asked = times * min(bench.problems or available, available) * bench.samples
             evaluations += times
-            answers += asked
-            answer_tokens += asked * (bench.max_tokens or task.max_tokens)
-        return Work(steps, responses, responses * limit, evaluations, answers, answer_tokens)
+            answers += times * _held_out(task, bench.problems) * bench.samples
+        return Work(steps, responses, responses * limit, evaluations, answers)
 
     def _task(self, table: Any) -> Task:
         key = repr((table.name, sorted(table.options.items(), key=repr)))
         if key not in self._built:
             self._built[key] = build_task(table.name, table.options, self._base)
         return self._built[key]
+
+
+def _held_out(task: Task, wanted: int | None) -> int:
+    """How many problems a benchmark asks; as many as wanted where they are not here yet to be counted."""
+    try:
+        available = len(task.problems("held-out"))
+    except LabError:
+        if wanted is None:
+            raise
+        return wanted
+    return min(wanted or available, available)
 
 
 def evaluated_steps(steps: int, every: int) -> list[int]:

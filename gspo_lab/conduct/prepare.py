@@ -10,12 +10,14 @@ from gspo_lab.conduct.watch import StartWatch
 from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
 from gspo_lab.launch.folder import MADE, RUN, WARM_START, read_whole, write_whole
-from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.launch.local import on_gpu
+from gspo_lab.models.check import EMBEDDED, check_architecture, check_eight_bit, check_lora, check_model, is_moe
 from gspo_lab.registry import known
-from gspo_lab.samplers import SAMPLERS
+from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Run, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
 from gspo_lab.tasks import build_task, task_key
+from gspo_lab.tasks.benchmarks.published import Published
 
 STARTS = "_starts"
 """The folder under runs/ with the warm starts, made once and shared by all studies; GSPO_LAB_CACHE names another.
@@ -27,17 +29,25 @@ SHARED_SEED = 0
 """The seed of a warm start that all of a study's seeds share."""
 
 
-def check(study: Study) -> None:
-    """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError."""
+def check(study: Study, *, data: bool = True) -> None:
+    """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError.
+
+    `data`: published training problems are read, too; a plan does without what is not here yet.
+    """
     base = study.path.parent.resolve()
     tables = [table for arm in study.arms.values() for table in _tasks(arm.settings)]
     for name, options in {digest([name, options]): (name, options) for name, options in tables}.values():
         build_task(name, options, base)
+    for arm in study.arms.values() if data else ():
+        trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
+        if isinstance(trained, Published):
+            trained.problems("train")
     for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
         check_model(model)
+        check_architecture(model)
     for arm in study.arms.values():
         known("engine", arm.settings.engine, ENGINES)
-        known("sampler", arm.settings.rollout.sampler, SAMPLERS)
+        check_sampler(arm.settings.rollout.sampler, arm.settings.routing_replay, on_gpu(arm.settings.device))
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
                 f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
@@ -67,6 +77,24 @@ def findings(study: Study) -> list[Finding]:
         problems=problems,
     )
     return lints(study, known)
+
+
+def preflight(study: Study) -> list[Finding]:
+    """`check`, the packages that are needed, then the lints; their warnings. Raises LabError for an error among them
+    that no `[waive]` answers."""
+    check(study)
+    for arm in study.arms.values():
+        check_lora(arm.settings.update.lora_rank)
+        if arm.settings.update.optimizer == "adamw-8bit":
+            check_eight_bit()
+    found = findings(study)
+    if errors := [one for one in found if one.level == "error"]:
+        raise LabError(
+            f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
+            f"{errors[0].name} = 'the reason', which the report prints",
+            details=tuple(map(str, errors)),
+        )
+    return found
 
 
 def needs_start(model: str) -> bool:

@@ -19,8 +19,9 @@ from rich.console import Console
 from gspo_lab.conduct.crew import Ending, Interrupts, Job, work_off
 from gspo_lab.conduct.declaration import archive, begun_arms, declare, set_band
 from gspo_lab.conduct.live import open_view
+from gspo_lab.conduct.memory import refuse_too_little
 from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
-from gspo_lab.conduct.prepare import check, findings, starts_to_make, write_run
+from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
 from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.errors import LabError
@@ -43,20 +44,24 @@ def conduct(
     console: Console,
     fresh: bool = False,
     live: bool = True,
+    yes: bool = False,
     report: Callable[[str], object] | None = None,
 ) -> Outcome:
     """Run what is left of `study` under the folder `runs` and say what was seen.
 
-    `fresh` moves the study's former runs to runs/_archive. `report` is called with the study's name when everything is
-    in the database, unless an interrupt ended the work. Raises LabError for what keeps the first step from being made.
+    `fresh` moves the study's former runs to runs/_archive; `yes` goes on where memory is estimated not to do. `report`
+    is called with the study's name when everything is in the database, unless an interrupt ended the work. Raises
+    LabError for what keeps the first step from being made.
     """
-    check(study)  # before the first folder is made
+    warnings = preflight(study)  # before the first folder is made
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
-    if warnings := findings(study):
+    if warnings:
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
         console.print(f"warnings: {named}; gspo-lab check {study.path} explains", markup=False, highlight=False)
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
+    if not yes:
+        refuse_too_little(study, slots)
     with ExitStack() as stack:
         home = _take(study, runs, fresh, stack)
         interrupts = stack.enter_context(Interrupts())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REFUSED = 2
 INTERRUPTED = 130
 FEWEST_SEEDS = 3
-"""With two the interval is so wide that it says nothing (statistics: n < 3 shows its dots and has no verdict)."""
+"""With two the interval is so wide that it says nothing."""
 TAIL = 0.1
 """The reward shown is the mean over this last share of the steps."""
 
@@ -130,7 +130,7 @@ def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
         return tuple(ArmResult(name, len(seeds), 0, dict.fromkeys(seeds), None, None, None) for name in study.arms)
     runs = evidence.runs(study.name)
     steps = evidence.steps(study.name, ["reward_mean"])
-    updates = evidence.updates(study.name, ["clip_fraction_tokens"])
+    clipped = evidence.by_minibatch(study.name, {"clip_fraction_tokens": "response_tokens"})
     # One rule for a run's final score and its collapse, the report's too.
     ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, primary_bench(study) or "")}
     out = []
@@ -139,11 +139,11 @@ def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
         tail = arm.settings.steps - max(1, round(arm.settings.steps * TAIL))
         rewards, clips = [], []
         for run_id in mine["run_id"]:
-            own_steps, own_updates = (table[table["run_id"] == run_id] for table in (steps, updates))
+            own_steps, own_clipped = (table[table["run_id"] == run_id] for table in (steps, clipped))
             rewards.append(_known(own_steps[own_steps["step"] >= tail]["reward_mean"].mean()))
-            clips.append(_known(own_updates[own_updates["minibatch"] >= 1]["clip_fraction_tokens"].mean()))
+            clips.append(_weighted(own_clipped[own_clipped["minibatch"] >= 1], "clip_fraction_tokens"))
         mine_ended = [ended[name, seed] for seed in study.seeds if (name, seed) in ended]
-        judged = [one.collapsed for one in mine_ended if one.stability is not None and one.stability.judged]
+        judged = [one.collapsed for one in mine_ended if one.judged]
         out.append(
             ArmResult(
                 arm=name,
@@ -159,7 +159,7 @@ def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
 
 
 def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequence[str]] | None = None) -> str:
-    """One line: what the study's rule says of each arm against the baseline, with the difference seed by seed.
+    """What the study's rule says of each arm against the baseline, with the difference seed by seed: a line for each.
 
     `withheld` has, per arm, what is known to forbid a verdict (runs that are not matched); runs that are missing are
     added here.
@@ -192,12 +192,19 @@ def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequ
             rule, labels = study.verdict, (baseline, arm.arm)
             said = decide(of_base, of_arm, rule.margin, rule.alpha, labels, withheld_because=reasons).sentence
         parts.append(f"{said} {arm.arm} - {baseline}: {difference:+.3f} ({seeds})")
-    return f"{primary}: " + "; ".join(parts)
+    return "\n".join([f"{primary}:", *parts] if len(parts) > 1 else [f"{primary}: {part}" for part in parts])
 
 
 def _final(ended: "RunOutcome | None") -> float | None:
     """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
+
+
+def _weighted(frame: Any, metric: str) -> float | None:
+    """Of `Evidence.by_minibatch`: shares of batches of unequal size are put together by their tokens."""
+    known = frame[frame[metric].notna()]
+    weights = known[f"{metric}.weight"]
+    return _known((known[metric] * weights).sum() / weights.sum()) if len(known) else None
 
 
 def _mean(values: Any) -> float | None:

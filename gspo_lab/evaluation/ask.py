@@ -1,81 +1,153 @@
 """Ask a benchmark of a sampler: held-out problems in, whole graded answers out. Scores are computed from these."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gspo_lab.models.load import encode_prompt
 from gspo_lab.records import AnswerRecord
 from gspo_lab.samplers.base import Request, Rollout, Sampler, Sampling, noise_key
 from gspo_lab.study import BenchTable
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problem, Task, grade_answer
 
-AT_A_TIME = 512
-"""Answers sampled between two calls of `progress`."""
+ANSWERS_AT_A_TIME = 512
+POSITIONS_AT_A_TIME = 32_768
+"""Bounds of one call of a sampler in this process: its memory grows with answers x (prompt + token limit), and a kill
+loses the answers that are under way. Measured on a CPU with the embedded models: four times as many positions take
+seven times as long per answer, because ever larger caches are allocated anew for every token."""
+
+NOT_ASKED = "not asked"
+"""How the reason of a grade begins where the model never saw the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One answer wanted: the `sample`-th to a problem, with its own seed."""
+
+    problem: Problem
+    sample: int
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.problem.id, self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered. `tokens` None: nobody counted. `unasked`: why the model was not asked at all."""
+
+    text: str
+    tokens: int | None
+    truncated: bool
+    unasked: str | None = None
+
+
+def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) -> list[Question]:
+    """All that is asked, in its order. A question's random numbers depend on (seed, benchmark, problem, sample) alone,
+    so that every arm of a seed, at every step, is asked in the same way."""
+    return [
+        Question(problem, sample, noise_key(seed, bench, problem.id, sample))
+        for problem in problems
+        for sample in range(samples)
+    ]
 
 
 def evaluate(
-    bench: BenchTable,
-    task: Task,
+    bench: BenchTable, task: Task, sampler: Sampler, tokenizer: Any, *, seed: int, step: int
+) -> list[AnswerRecord]:
+    """While training: sample and grade `bench.samples` answers to each of the first `bench.problems` problems."""
+    sampling = Sampling(bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
+    asked = questions(bench.name, task.problems("held-out")[: bench.problems], bench.samples, seed)
+    return [
+        graded_record(task, question, answer, bench=bench.name, step=step)
+        for part in answers(asked, sampler, tokenizer, sampling)
+        for question, answer in part
+    ]
+
+
+def answers(
+    asked: Sequence[Question],
     sampler: Sampler,
     tokenizer: Any,
-    *,
-    seed: int,
-    step: int,
-    skip: frozenset[tuple[str, int]] = frozenset(),
-    progress: Callable[[Sequence[AnswerRecord]], None] | None = None,
-) -> list[AnswerRecord]:
-    """Sample and grade `bench.samples` answers to each of the first `bench.problems` held-out problems.
+    sampling: Sampling,
+    context: int | None = None,
+    at_a_time: int = POSITIONS_AT_A_TIME,
+) -> Iterator[list[tuple[Question, Answer]]]:
+    """The answers of a model in this process, part by part, those to the shortest prompts first.
 
-    The answers' random numbers depend on (seed, benchmark, problem, sample) alone, so that every arm of a seed, at
-    every step, is asked in the same way. `skip` holds the (problem, sample) that an earlier, killed try has stored;
-    `progress` is handed each part as it is done.
+    `context` is the model's length in tokens: no answer is longer than what the prompt leaves of it. To a prompt that
+    leaves nothing the answer is empty and cut: wrong, without the model being asked.
     """
-    problems = list(task.problems("held-out")[: bench.problems])
-    asked = [(p, sample) for p in problems for sample in range(bench.samples) if (p.id, sample) not in skip]
-    sampling = Sampling(
-        temperature=bench.temperature,
-        top_p=bench.top_p,
-        max_tokens=bench.max_tokens or task.max_tokens,
-        stop=task.stop,
-    )
-    out: list[AnswerRecord] = []
-    for start in range(0, len(asked), AT_A_TIME):
-        part = asked[start : start + AT_A_TIME]
+    from gspo_lab.models.load import encode_prompt  # who asks a server needs no torch
+
+    prompts = {problem.id: tuple(encode_prompt(tokenizer, problem.prompt)) for problem in {q.problem for q in asked}}
+    rooms = {key: room(len(ids), sampling.max_tokens, context) for key, ids in prompts.items()}
+    for part in _parts(asked, {key: len(ids) + rooms[key] for key, ids in prompts.items()}, at_a_time):
+        fitting = [question for question in part if rooms[question.problem.id]]
         requests = [
-            Request(p.id, tuple(encode_prompt(tokenizer, p.prompt)), sample, noise_key(seed, bench.name, p.id, sample))
-            for p, sample in part
+            Request(q.problem.id, prompts[q.problem.id], q.sample, q.seed, rooms[q.problem.id]) for q in fitting
         ]
-        rollouts = sampler.sample(requests, sampling)
-        graded = [
-            answer_record(task, p, rollout, task.grade(p, rollout.text), bench=bench.name, step=step)
-            for (p, _), rollout in zip(part, rollouts, strict=True)
+        rollouts = sampler.sample(requests, sampling) if requests else []
+        yield [(q, _answer(rollout)) for q, rollout in zip(fitting, rollouts, strict=True)] + [
+            (q, not_asked(f"its {len(prompts[q.problem.id])} tokens fill the context of {context}"))
+            for q in part
+            if not rooms[q.problem.id]
         ]
-        out += graded
-        if progress is not None:
-            progress(graded)
-    return out
+
+
+def _parts(asked: Sequence[Question], positions: Mapping[str, int], at_a_time: int) -> Iterator[list[Question]]:
+    """Questions of like length together, so that little is padded; `positions` of a problem: prompt and answer."""
+    part: list[Question] = []
+    for question in sorted(asked, key=lambda one: positions[one.problem.id]):  # the last one is the longest
+        full = (len(part) + 1) * positions[question.problem.id] > at_a_time
+        if part and (full or len(part) == ANSWERS_AT_A_TIME):
+            yield part
+            part = []
+        part.append(question)
+    if part:
+        yield part
+
+
+def room(prompt_tokens: int, max_tokens: int, context: int | None) -> int:
+    """The token limit of an answer: the smaller of what was asked for and what the prompt leaves of the context."""
+    return max_tokens if context is None else max(0, min(max_tokens, context - prompt_tokens))
+
+
+def not_asked(why: str) -> Answer:
+    """The answer to a prompt that leaves no room for one: empty and cut."""
+    return Answer("", 0, True, f"{NOT_ASKED}, the prompt does not fit: {why}")
+
+
+def _answer(rollout: Rollout) -> Answer:
+    return Answer(rollout.text, len(rollout.response_ids), rollout.truncated)
+
+
+def graded_record(task: Task, question: Question, answer: Answer, *, bench: str, step: int) -> AnswerRecord:
+    """A benchmark's answer and its grade, whole. What the model was not asked it did not get right."""
+    if answer.unasked is None:
+        grade = grade_answer(task, question.problem, answer.text, truncated=answer.truncated)
+    else:
+        grade = Grade(0.0, False, None, answer.unasked)
+    key = {"bench": bench, "step": step, "sample": question.sample, "sample_seed": question.seed}
+    return _record(task, question.problem, answer, grade, **key)
 
 
 def answer_record(
-    task: Task,
-    problem: Problem,
-    rollout: Rollout,
-    grade: Grade,
-    *,
-    bench: str,
-    step: int,
-    advantage: float | None = None,
+    task: Task, problem: Problem, rollout: Rollout, grade: Grade, *, bench: str, step: int, advantage: float
 ) -> AnswerRecord:
-    """One response and its grade, whole, as a record."""
+    """A training response and its grade, whole."""
+    key = {"bench": bench, "step": step, "sample": rollout.request.sample, "advantage": advantage}
+    return _record(task, problem, _answer(rollout), grade, **key)
+
+
+def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: Any) -> AnswerRecord:
     return AnswerRecord(
-        step=step,
-        bench=bench,
         problem=problem.id,
-        sample=rollout.request.sample,
         prompt=problem.prompt,
-        text=rollout.text,
-        tokens=len(rollout.response_ids),
-        truncated=int(rollout.truncated),
+        prompt_version=task.prompt_version,
+        text=answer.text,
+        tokens=answer.tokens,
+        truncated=int(answer.truncated),
         extracted=grade.extracted,
         reference=problem.reference,
         reward=grade.reward,
@@ -83,5 +155,6 @@ def answer_record(
         reason=grade.reason,
         error=grade.error,
         grader=task.grader,
-        advantage=advantage,
+        isolation=grade.isolation,
+        **key,
     )

@@ -1,3 +1,1 @@
-"""The launch room: who starts workers, and where. A launcher is one file here and one line in this table."""
-
-LAUNCHERS = {"local": "gspo_lab.launch.local:LocalPool"}
+"""The launch room: who starts workers, and where. A launcher is one file here that does what `base` asks."""

@@ -51,7 +51,7 @@ def slots(device: str, jobs: int | None = None) -> list[Slot]:
     gpus = visible_gpus() if device in ("auto", "cuda") else []
     if device == "cuda" and not gpus:
         raise LabError("device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'")
-    if gpus and (device == "cuda" or torch_knows_cuda()):
+    if on_gpu(device):
         names = [f"gpu {gpu}" for gpu in gpus]
         visible = gpus
     else:
@@ -117,6 +117,21 @@ def visible_gpus() -> list[str]:
     if chosen is None or not present:
         return present
     return [name for entry in chosen.split(",") if (name := entry.strip()) not in ("", "-1")]
+
+
+def on_gpu(device: str) -> bool:
+    """Whether runs with that `device` compute on a GPU here."""
+    return device != "cpu" and bool(visible_gpus()) and (device == "cuda" or torch_knows_cuda())
+
+
+def gpu_memory() -> dict[str, float]:
+    """Bytes of each whole GPU by its number; empty where nvidia-smi does not tell, and without MIG slices."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    asked = ["nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    found = re.findall(r"^(\d+), (\d+)$", told, re.MULTILINE)
+    return {index: 2.0**20 * int(mebibytes) for index, mebibytes in found}
 
 
 def _gpus_present() -> list[str]:

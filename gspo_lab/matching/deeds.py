@@ -17,16 +17,15 @@ from gspo_lab.matching.pairing import (
     same_graders,
 )
 from gspo_lab.matching.settings import shown, under
-from gspo_lab.matching.trace import IDENTITIES, ROLLOUT, Trace
+from gspo_lab.matching.trace import IDENTITIES, ROLLOUT, Stream, Trace
 
 
 def prompts(pair: Sides) -> Check:
     """The stream of prompt ids, step by step, and the texts of the prompts that were kept."""
     one, other = pair.one.prompts, pair.other.prompts
-    common = sorted(one.keys() & other.keys())
-    if not common:
-        return Check("prompts", UNKNOWN, pair.silent(bool(one), bool(other)))
-    parted = next((step for step in common if one[step] != other[step]), None)
+    count, parted = _compared(one, other)
+    if not count:
+        return Check("prompts", UNKNOWN, pair.silent(bool(one.steps), bool(other.steps)))
     if parted is not None:
         said = f"the streams of prompts part at step {parted}"
         return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
@@ -35,7 +34,15 @@ def prompts(pair: Sides) -> Check:
     if worded is not None:
         said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
         return differs("prompts", said, (f"step {worded}, texts",), pair.excuses("task"))
-    return Check("prompts", EQUAL, f"the same prompts in the same order over {len(common)} steps")
+    return Check("prompts", EQUAL, f"the same prompts in the same order over {count} steps")
+
+
+def _compared(one: Stream, other: Stream) -> tuple[int, int | None]:
+    """How many steps two streams have in common, and the first at which they part."""
+    if one.fingerprint == other.fingerprint:
+        return one.steps, None
+    common = sorted(one.digests.keys() & other.digests.keys())
+    return len(common), next((step for step in common if one.digests[step] != other.digests[step]), None)
 
 
 def first_rollout(pair: Sides) -> Check:
@@ -67,19 +74,17 @@ def first_minibatches(pair: Sides) -> Check:
     """A step's first mini-batch meets the policy that sampled it: its ratios are 1 and nothing clips, in every step."""
     name, parts, said, steps = "first mini-batches", [], [], 0
     for trace in (pair.one, pair.other):
-        known = [(step, values) for step, values in trace.identities if None not in values]
-        if not known:
-            held = [any(None not in values for _, values in t.identities) for t in (pair.one, pair.other)]
-            return Check(name, UNKNOWN, pair.silent(*held))
-        steps += len(known)
-        broken = next(((step, values) for step, values in known if any(values)), None)
+        if not trace.identities.known:
+            return Check(name, UNKNOWN, pair.silent(*(t.identities.known > 0 for t in (pair.one, pair.other))))
+        steps += trace.identities.known
+        broken = trace.identities.broken
         if broken is not None:
             values = ", ".join(f"{key} {shown(v)}" for key, v in zip(IDENTITIES, broken[1], strict=True))
             parts.append(f"{trace.arm}, step {broken[0]}")
             said.append(f"{trace.id} at step {broken[0]}: {values}")
     if not parts:
         return Check(name, EQUAL, f"ratio 1 and clip 0 in all {steps} of them")
-    apart = [t.arm for t in (pair.one, pair.other) if any(any(v or 0 for v in values) for _, values in t.identities)]
+    apart = [t.arm for t in (pair.one, pair.other) if t.identities.odd]
     sampler = {t.arm for t in (pair.one, pair.other) if t.settings.get("update.old_logprobs") == "sampler"}
     reasons = ["update.old_logprobs = sampler"] if sampler.issuperset(apart) else []
     return differs(name, "; ".join(said), tuple(parts), reasons)
@@ -140,7 +145,7 @@ def base_score(pair: Sides) -> Check:
         if one != other:
             parts.append(bench)
             said.append(f"{bench}: {pair.told(one, other)}")
-        elif pair.one.asked[bench, 0].texts.digest() != pair.other.asked[bench, 0].texts.digest():
+        elif pair.one.asked[bench, 0].texts != pair.other.asked[bench, 0].texts:
             parts.append(bench)
             said.append(f"{bench}: {shown(one)} in both, by different answers")
     if not parts:
@@ -169,4 +174,4 @@ def _common_asked(pair: Sides) -> list[tuple[str, int]]:
 
 def _same_items(pair: Sides, bench: str, step: int) -> bool:
     one, other = pair.one.asked[bench, step], pair.other.asked[bench, step]
-    return bool(one.items.digest() == other.items.digest())
+    return one.items == other.items

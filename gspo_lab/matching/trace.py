@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -30,14 +31,38 @@ class Start:
     facts: dict[str, Any] | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
-    """The questions of one evaluation in their order (for training responses: those that were kept), as digests."""
+    """One evaluation, or the training responses that were kept: digests of questions and of answers, in order."""
 
-    items: Any = field(default_factory=hashlib.sha256)
-    texts: Any = field(default_factory=hashlib.sha256)
-    answers: int = 0
-    graders: set[str | None] = field(default_factory=set)
+    items: bytes
+    texts: bytes
+    answers: int
+    graders: frozenset[str | None]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The rolling digests of a run's prompt ids, step by step; most are never looked at, for equal streams are told by
+    `fingerprint`, which is of all steps and digests. None: nothing was recorded."""
+
+    steps: int
+    fingerprint: str | None
+    read: Callable[[], dict[int, str]]
+
+    @cached_property
+    def digests(self) -> dict[int, str]:
+        """Per step the digest of all prompt ids up to and with it."""
+        return self.read() if self.steps else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """A run's first mini-batches: how many have IDENTITIES, whether any is not 0, and where that begins, with what."""
+
+    known: int
+    odd: bool
+    broken: tuple[int, tuple[float, ...]] | None
 
 
 @dataclass(frozen=True)
@@ -52,11 +77,9 @@ class Trace:
     declared: tuple[str, ...]
     bands: dict[str, Any]
     starts: tuple[Start, ...]
-    prompts: dict[int, str]
-    """Per step the rolling digest of all prompt ids so far."""
+    prompts: Stream
     first: dict[str, Any]
-    identities: tuple[tuple[int, tuple[float | None, ...]], ...]
-    """Per step its first mini-batch's IDENTITIES."""
+    identities: Identities
     asked: dict[tuple[str, int], Asked]
     """Per bench (or ROLLOUT) and step."""
     base: dict[str, float]
@@ -91,9 +114,9 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
 def _traces(evidence: "Evidence", study: str) -> list[Trace]:
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != "planned"]
     starts = _by_run(evidence.starts(study))
-    steps = _columns(evidence.steps(study, ["prompt_digest"]), "step", "prompt_digest")
-    firsts = _by_run(evidence.steps(study, FIRST, step=0))
-    updates = _columns(evidence.updates(study, IDENTITIES, minibatch=0), "step", *IDENTITIES)
+    streams = evidence.prompt_streams(study)
+    firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
+    first_minibatches = evidence.first_minibatches(study, IDENTITIES)
     scores = _by_run(evidence.scores(study))
     out = []
     for row in runs:
@@ -112,9 +135,9 @@ def _traces(evidence: "Evidence", study: str) -> list[Trace]:
                     Start(int(one["step"]), None if one["facts"] is None else flat(json.loads(one["facts"])))
                     for one in starts.get(run, [])
                 ),
-                prompts={step: seen for step, seen in steps.get(run, ()) if seen is not None},
+                prompts=Stream(*streams.get(run, (0, None)), read=partial(evidence.prompt_digests, run)),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
-                identities=tuple((step, tuple(values)) for step, *values in updates.get(run, ())),
+                identities=_identities(evidence, study, run, first_minibatches.get(run, (0, False, None))),
                 asked=asked(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
             )
@@ -136,17 +159,21 @@ def resolved(settings: dict[str, Any]) -> dict[str, Any]:
 
 def asked(evidence: "Evidence", run: str) -> dict[tuple[str, int], Asked]:
     """What a run asked, and in `texts` what it was answered, per bench and step."""
-    out: dict[tuple[str, int], Asked] = {}
-    for bench, step, problem, sample, prompt, reference, grader, text in evidence.asked(run):
-        one = out.setdefault((bench, step), Asked())
-        one.answers += 1
-        one.graders.add(grader)
-        one.texts.update(json.dumps([problem, sample, text]).encode())
-        if bench != ROLLOUT:
-            one.items.update(json.dumps([problem, sample, prompt, reference]).encode())
-        elif sample == 0:  # how many responses a prompt gets is no part of the stream of prompts
-            one.items.update(json.dumps([problem, prompt, reference]).encode())
+    rows: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
+    for bench, step, *row in evidence.asked(run):
+        rows.setdefault((bench, step), []).append(tuple(row))
+    out = {}
+    for (bench, step), found in rows.items():
+        problems, samples, *_, graders, texts = zip(*found, strict=True)
+        # Of training responses the first to each prompt: how many there are is no part of the stream of prompts.
+        items = [one[:4] for one in found if bench != ROLLOUT or one[1] == 0]
+        answers = _digest([problems, samples, texts])
+        out[bench, step] = Asked(_digest(items), answers, len(found), frozenset(graders))
     return out
+
+
+def _digest(columns: Any) -> bytes:
+    return hashlib.sha256(json.dumps(columns).encode()).digest()
 
 
 def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
@@ -156,17 +183,12 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _columns(frame: "DataFrame", *names: str) -> dict[str, tuple[tuple[Any, ...], ...]]:
-    """Per run its rows as tuples of the named columns; None for what is missing. For long frames."""
-    out = {}
-    for run, group in frame.groupby("run_id", sort=False):
-        columns = [group[name].tolist() for name in names]
-        gaps = [
-            column if group[name].notna().all() else [None if _missing(v) else v for v in column]
-            for name, column in zip(names, columns, strict=True)
-        ]
-        out[str(run)] = tuple(zip(*gaps, strict=True))
-    return out
+def _identities(evidence: "Evidence", study: str, run: str, found: tuple[int, bool, int | None]) -> Identities:
+    known, odd, step = found
+    if step is None:
+        return Identities(known, odd, None)
+    [row] = _rows(evidence.updates(study, IDENTITIES, run=run, at=[step], minibatch=0))
+    return Identities(known, odd, (step, tuple(row[name] for name in IDENTITIES)))
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

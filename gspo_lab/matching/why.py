@@ -105,7 +105,7 @@ def _recorded(evidence: "Evidence", one: Trace, other: Trace) -> list[Difference
     """The first difference of every kind that recorded moments show, in the order in which they happened."""
     answers = _answers(evidence, one, other)
     found = [
-        *_first_answer(one, other, answers),
+        *_first_answer(answers),
         *_first_prompt(one, other, answers),
         *_first_step(evidence, one, other, answers),
         *_first_update(evidence, one, other),
@@ -124,7 +124,7 @@ def _answers(evidence: "Evidence", one: Trace, other: Trace) -> Answers:
     return first, second
 
 
-def _first_answer(one: Trace, other: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
+def _first_answer(answers: Answers) -> Iterator[tuple[Moment, Difference]]:
     first, second = answers
     common = [key for key in first if key in second and key[0] != ROLLOUT]
     for key in sorted(common, key=lambda key: key[1]):  # stable: within a step in the order of asking
@@ -142,8 +142,8 @@ def _first_answer(one: Trace, other: Trace, answers: Answers) -> Iterator[tuple[
 
 
 def _first_prompt(one: Trace, other: Trace, answers: Answers) -> Iterator[tuple[Moment, Difference]]:
-    common = sorted(one.prompts.keys() & other.prompts.keys())
-    step = next((step for step in common if one.prompts[step] != other.prompts[step]), None)
+    common = sorted(one.prompts.digests.keys() & other.prompts.digests.keys())
+    step = next((step for step in common if one.prompts.digests[step] != other.prompts.digests[step]), None)
     if step is None:
         return
     kept = [[key[2] for key in side if key[:2] == (ROLLOUT, step) and key[3] == 0] for side in answers]
@@ -151,7 +151,7 @@ def _first_prompt(one: Trace, other: Trace, answers: Answers) -> Iterator[tuple[
     if asked is not None:
         yield (step, 1), Difference("prompt", f"step {step}", *asked)
     else:
-        values = shown(one.prompts[step]), shown(other.prompts[step])
+        values = shown(one.prompts.digests[step]), shown(other.prompts.digests[step])
         note = "the problems that differ are not among those kept; [record] rollouts = 1.0 keeps all"
         yield (step, 1), Difference("prompt", f"step {step}, digest", *values, context=(note,))
 

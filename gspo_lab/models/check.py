@@ -1,14 +1,16 @@
 """What can be said of a model before any compute, and without torch: is it there, and is it a mixture of experts?"""
 
 import difflib
+import hashlib
 import json
 import os
 import re
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, MissingExtra
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def check_model(name: str) -> None:
     if "/" not in name and near:
         raise LabError(f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}")
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if offline and not (_hub_cache() / ("models--" + name.replace("/", "--"))).is_dir():
+    if offline and not hub_folder(name).is_dir():
         raise LabError(
             f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the Hub's cache"
             f" {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"
@@ -86,6 +88,36 @@ def is_moe(name: str) -> bool | None:
     )
 
 
+def check_lora(rank: int) -> None:
+    """MissingExtra where adapters are wanted and peft is absent; imports nothing."""
+    if rank and find_spec("peft") is None:
+        raise MissingExtra("peft", "lora", f"update.lora_rank = {rank}")
+
+
+def check_eight_bit() -> None:
+    """MissingExtra where bitsandbytes is absent; imports nothing."""
+    if find_spec("bitsandbytes") is None:
+        raise MissingExtra("bitsandbytes", "8bit", "update.optimizer = 'adamw-8bit'")
+
+
+def check_architecture(name: str) -> None:
+    """LabError where a model folder's architecture is none of transformers' causal language models.
+
+    Imports transformers, for folders alone: seconds, where loading the weights may take minutes.
+    """
+    folder = Path(name).expanduser()
+    if name in EMBEDDED or not folder.is_dir():
+        return
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    family = read_config(folder).get("model_type")
+    if family not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise LabError(
+            f"the model '{name}' is of the architecture '{family}', which is none of the causal language models that "
+            "the installed transformers knows"
+        )
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """A model folder's config.json, or LabError."""
     path = folder / "config.json"
@@ -98,6 +130,28 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise LabError(f"{path} holds no JSON object; a transformers configuration is one")
     return config
+
+
+PIECES, PIECE_BYTES = 64, 1 << 16
+"""Of a large file of weights this much is read: training changes them everywhere."""
+
+
+def folder_digest(folder: Path) -> str:
+    """What tells a model folder from others: sha256 of its settings, its tokenizer and a sample of its weights."""
+    found = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix not in (".json", ".jinja", ".model", ".txt", ".safetensors", ".bin"):
+            continue
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            if size <= PIECES * PIECE_BYTES:
+                found.update(file.read())
+                continue
+            for piece in range(PIECES):
+                file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
+                found.update(file.read(PIECE_BYTES))
+    return found.hexdigest()
 
 
 def _check_weights(folder: Path, config: dict[str, Any]) -> None:
@@ -114,6 +168,11 @@ def _check_weights(folder: Path, config: dict[str, Any]) -> None:
         missing = sorted(shard for shard in shards if not (folder / shard).is_file())
         if missing:
             raise LabError(f"{len(missing)} of {len(shards)} weight files are missing in {folder}, first {missing[0]}")
+
+
+def hub_folder(name: str) -> Path:
+    """Where the Hub's cache keeps the model, whether it holds it or not."""
+    return _hub_cache() / ("models--" + name.replace("/", "--"))
 
 
 def _hub_cache() -> Path:

@@ -4,20 +4,26 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import ERROR
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED, check_model
 from gspo_lab.models.embedded import build
+from gspo_lab.models.lora import plain_state
 from gspo_lab.models.tokenizer import byte_tokenizer
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "spiece.model")
 """Without one of these in a folder, transformers may make up a tokenizer with an empty vocabulary."""
+
+THINKING = "enable_thinking"
+"""The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off."""
 
 
 def load_model(
@@ -73,10 +79,36 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     return [int(token) for token in ids]
 
 
+def hub_revision(name: str) -> str | None:
+    """The commit that a Hub model's name stands for now; None where that cannot be told. LabError as `load_model`."""
+    with quiet():
+        return getattr(_load_config(name), "_commit_hash", None)
+
+
+def set_thinking(tokenizer: Any, thinking: bool | None) -> None:
+    """Have the chat template always, or never, ask for thinking; None leaves it to the template.
+
+    Written into the template itself, so that a saved checkpoint is asked as it was trained, by whatever program.
+    LabError where there is no template or it knows no `enable_thinking`.
+    """
+    if thinking is None:
+        return
+    template = getattr(tokenizer, "chat_template", None)
+    if not isinstance(template, str) or THINKING not in template:
+        what = "the model has no chat template" if not template else f"the chat template knows no {THINKING}"
+        raise LabError(f"rollout.thinking = {str(thinking).lower()}: {what}; leave the key out")
+    first = f"{{%- set {THINKING} = {str(thinking).lower()} %}}"
+    if not template.startswith(first):
+        tokenizer.chat_template = first + template
+
+
 def weights_digest(model: torch.nn.Module) -> str:
-    """sha256 over every tensor of the state dict, by name: name, dtype, shape and bytes. The device does not matter."""
+    """sha256 over every tensor of the state dict, by name: name, dtype, shape and bytes. The device does not matter.
+
+    Adapters are left out: what they stand beside is the model that was loaded.
+    """
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(plain_state(model).items()):
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -103,14 +135,18 @@ def chat_template_digest(tokenizer: Any) -> str | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """transformers without progress bars and load reports: what they warn of is checked here, and is an error."""
+    """transformers without progress bars, load reports and the Hub's retries: what they warn of is checked here, and is
+    an error."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub_verbosity = hub_logging.get_verbosity()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity(ERROR)
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(hub_verbosity)
         if bars:
             logging.enable_progress_bar()
 

@@ -1,5 +1,7 @@
 """The embedded models' tokenizer: one token per byte of UTF-8, so that a token's number is the byte's value."""
 
+from typing import Any
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -30,6 +32,11 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         split_special_tokens=True,
     )
+
+
+def is_byte_level(tokenizer: Any) -> bool:
+    """Whether a loaded tokenizer is the embedded models' own: 256 bytes, <pad> and <eos>."""
+    return len(tokenizer) == EOS_ID + 1 and tokenizer.eos_token_id == EOS_ID
 
 
 def _characters() -> dict[int, str]:

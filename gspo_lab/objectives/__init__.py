@@ -2,6 +2,7 @@
 
 from gspo_lab.objectives.advantages import advantages
 from gspo_lab.objectives.measures import ratio_measures, response_detail
+from gspo_lab.objectives.mismatch import mismatch_measures, mismatch_weight
 from gspo_lab.objectives.objective import Batch, Surrogate, binds, surrogate
 from gspo_lab.objectives.presets import PRESETS, RULES, ObjectiveSettings
 
@@ -13,6 +14,8 @@ __all__ = [
     "Surrogate",
     "advantages",
     "binds",
+    "mismatch_measures",
+    "mismatch_weight",
     "ratio_measures",
     "response_detail",
     "surrogate",

@@ -18,27 +18,38 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
+    Ints = npt.NDArray[np.int64]
 
 Bands = dict[str, tuple[float, float]]
 
 
 def ratio_measures(
-    log_ratio_BT: "Tensor", mask_BT: "Tensor", adv_BT: "Tensor", settings: ObjectiveSettings, bands: Bands
+    log_ratio_BT: "Tensor",
+    mask_BT: "Tensor",
+    adv_BT: "Tensor",
+    evaluated_B: "Tensor",
+    settings: ObjectiveSettings,
+    bands: Bands,
+    *,
+    other_log_ratio_BT: "Tensor | None" = None,
+    weight_BT: "Tensor | None" = None,
 ) -> dict[str, Any]:
     """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
 
-    `log_ratio_BT` is l_t, 0 off the mask; `bands` are the reference ranges of the two rules.
+    `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
+    `bands` are the reference ranges of the two rules. `other_log_ratio_BT` is l_t with the other program's log-probs as
+    the old ones, the sampler's for the trainer's or the reverse, where both are known; `weight_BT` the factors of a
+    mismatch correction, where there is one. What nothing was evaluated for is None.
     """
     import numpy as np
 
     mask = mask_BT.cpu().numpy()
     adv = adv_BT.cpu().numpy()
+    evaluated = evaluated_B.cpu().numpy()
     # In the objective's own precision, so that what binds there binds here, but for the last bit at the very edge.
     l_BT = log_ratio_BT.cpu().numpy()
     length_B = mask.sum(axis=1)
-    mean_B = l_BT.sum(axis=1) / np.maximum(length_B, 1).astype(l_BT.dtype)
-    with np.errstate(over="ignore"):
-        ratio = {"grpo": np.exp(l_BT), "gspo": np.broadcast_to(np.exp(mean_B)[:, None], l_BT.shape)}
+    mean_B, ratio = _ratios(l_BT, length_B)
     positive, negative = mask & (adv > 0), mask & (adv < 0)
     tokens, active = int(length_B.sum()), int(positive.sum() + negative.sum())
     own = ratio[RULES[settings.importance_sampling_level]]
@@ -47,26 +58,18 @@ def ratio_measures(
     clipped_low = negative & (own < 1 - settings.clip_low)
     high, low = int(clipped_high.sum()), int(clipped_low.sum())
     clipped_B = (clipped_high | clipped_low).sum(axis=1)
-    dual = 0 if settings.dual_clip is None else int((negative & (own > settings.dual_clip)).sum())
+    dual_BT = negative & (own > (np.inf if settings.dual_clip is None else settings.dual_clip))
+    dual = int(dual_BT.sum())
+    lost_BT = clipped_high | clipped_low | dual_BT
 
-    l_N = np.sort(l_BT[mask].astype(np.float64))
-    log_s_B = np.sort(mean_B[length_B > 0].astype(np.float64))
-    with np.errstate(over="ignore", invalid="ignore"):
-        w_N, s_B = np.exp(l_N), np.exp(log_s_B)
-        spread = {
-            "ratio_max_negative": float(ratio["grpo"][negative].max()) if negative.any() else None,
-            "ess_tokens": _ess(w_N),
-            "ess_responses": _ess(s_B),
-            "chi2_tokens": float(w_N @ w_N) / len(w_N) - 1,
-            "chi2_responses": float(s_B @ s_B) / len(s_B) - 1,
-            "stale_k1": float(-l_N.mean()),
-            "stale_k3": float((w_N - 1 - l_N).mean()),
-        }
+    l_N = np.sort(l_BT[mask & evaluated[:, None]].astype(np.float64))
+    log_s_B = np.sort(mean_B[(length_B > 0) & evaluated].astype(np.float64))
     counts = {rule: _band_counts(ratio[rule][negative], ratio[rule][positive], band) for rule, band in bands.items()}
     one = BAND_SCALES.index(1.0)
     would = {rule: (count["low"][one] + count["high"][one]) / tokens for rule, count in counts.items()}
     return {
         "responses": len(length_B),
+        "evaluated_responses": int(evaluated.sum()),
         "response_tokens": tokens,
         "active_tokens": active,
         "clipped_tokens": high + low,
@@ -74,20 +77,54 @@ def ratio_measures(
         "clip_fraction_tokens_high": high / tokens,
         "clip_fraction_tokens_low": low / tokens,
         "clip_fraction_active_tokens": (high + low) / active if active else None,
+        "clip_fraction_positive_tokens": high / int(positive.sum()) if positive.any() else None,
+        "clip_fraction_negative_tokens": low / int(negative.sum()) if negative.any() else None,
         "clip_fraction_responses": float((clipped_B / np.maximum(length_B, 1)).mean()),
         "clip_any_responses": float((clipped_B > 0).mean()),
         "would_clip_fraction_tokens_grpo": would["grpo"],
         "would_clip_fraction_tokens_gspo": would["gspo"],
         "dual_clip_fraction_tokens": dual / tokens if settings.dual_clip is not None else None,
-        "effective_fraction_tokens": (active - high - low - dual) / tokens,
-        "log_ratio_std_tokens": float(l_N.std()),
-        "log_ratio_std_responses": float(log_s_B.std()),
-        "log_ratio_max_abs": float(np.abs(l_N).max()),
-        "log_ratio_quantiles_tokens": _quantiles(l_N),
-        "log_ratio_quantiles_responses": _quantiles(log_s_B),
-        **spread,
+        "effective_fraction_tokens": int(((positive | negative) & ~lost_BT).sum()) / tokens,
+        **({} if weight_BT is None else _corrected(weight_BT.cpu().numpy(), positive | negative, lost_BT, tokens)),
+        **({} if other_log_ratio_BT is None else _flipped(ratio, other_log_ratio_BT.cpu().numpy(), mask, adv, bands)),
+        "ratio_max_negative": float(ratio["grpo"][negative].max()) if negative.any() else None,
+        **(_spread(l_N, log_s_B) if len(l_N) else {}),
         "band_counts": counts,
     }
+
+
+def _ratios(l_BT: "Floats", length_B: "Ints") -> "tuple[Floats, dict[str, Floats]]":
+    """The mean of l_t over each response, and either rule's ratio at every token."""
+    import numpy as np
+
+    mean_B = l_BT.sum(axis=1) / np.maximum(length_B, 1).astype(l_BT.dtype)
+    with np.errstate(over="ignore"):
+        return mean_B, {"grpo": np.exp(l_BT), "gspo": np.broadcast_to(np.exp(mean_B)[:, None], l_BT.shape)}
+
+
+def _corrected(weight_BT: "Floats", active_BT: "Flags", lost_BT: "Flags", tokens: int) -> dict[str, Any]:
+    """What a mismatch correction made of the active tokens."""
+    masked_BT = active_BT & (weight_BT == 0)
+    return {
+        "correction_weight_mean": float(weight_BT[active_BT].mean()) if active_BT.any() else None,
+        "correction_masked_tokens": int(masked_BT.sum()) / int(active_BT.sum()) if active_BT.any() else None,
+        "effective_fraction_tokens": int((active_BT & ~lost_BT & ~masked_BT).sum()) / tokens,
+    }
+
+
+def _flipped(
+    ratio: "dict[str, Floats]", other_l_BT: "Floats", mask: "Flags", adv: "Floats", bands: Bands
+) -> dict[str, float]:
+    """Per rule the tokens that bind with one program's old log-probs and not with the other's."""
+    _, other = _ratios(other_l_BT, mask.sum(axis=1))
+    positive, negative = mask & (adv > 0), mask & (adv < 0)
+    out = {}
+    for rule, (low, high) in bands.items():
+        one_BT, other_BT = (
+            (positive & (r_BT > 1 + high)) | (negative & (r_BT < 1 - low)) for r_BT in (ratio[rule], other[rule])
+        )
+        out[f"flip_fraction_tokens_{rule}"] = int((one_BT != other_BT).sum()) / int(mask.sum())
+    return out
 
 
 def response_detail(
@@ -110,6 +147,27 @@ def response_detail(
     if tokens:
         out["log_ratios"] = [_rounded(row[mask].tolist()) for row, mask in zip(log_ratio_BT, mask_BT, strict=True)]
     return out
+
+
+def _spread(l_N: "Floats", log_s_B: "Floats") -> dict[str, Any]:
+    """How far tokens and responses moved, from their sorted log-ratios."""
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        w_N, s_B = np.exp(l_N), np.exp(log_s_B)
+        return {
+            "log_ratio_std_tokens": float(l_N.std()),
+            "log_ratio_std_responses": float(log_s_B.std()),
+            "log_ratio_max_abs": float(np.abs(l_N).max()),
+            "log_ratio_quantiles_tokens": _quantiles(l_N),
+            "log_ratio_quantiles_responses": _quantiles(log_s_B),
+            "ess_tokens": _ess(w_N),
+            "ess_responses": _ess(s_B),
+            "chi2_tokens": float(w_N @ w_N) / len(w_N) - 1,
+            "chi2_responses": float(s_B @ s_B) / len(s_B) - 1,
+            "stale_k1": float(-l_N.mean()),
+            "stale_k3": float((w_N - 1 - l_N).mean()),
+        }
 
 
 def _band_counts(low_N: "Floats", high_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:

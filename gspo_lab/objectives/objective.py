@@ -7,6 +7,7 @@ a sequence's ratio is spread over its tokens. Only tensor methods are used, so t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gspo_lab.objectives.mismatch import mismatch_weight
 from gspo_lab.objectives.presets import ObjectiveSettings
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ LARGEST_LOG_RATIO = 80.0
 class Batch:
     """What an objective reads: a mini-batch, or some rows of one.
 
-    `mask_BT` is True at response tokens. `adv_BT` holds the advantages, `old_logp_BT` the old policy's log-probs and
-    `ref_logp_BT` the starting model's (only with a KL term), each 0 where the mask is False. `responses` and `tokens`
-    count the *whole* mini-batch, so that the losses of its parts add up to the loss of the whole.
+    `mask_BT` is True at response tokens. `adv_BT` holds the advantages, `old_logp_BT` the old policy's log-probs,
+    `ref_logp_BT` the starting model's (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the
+    tokens (only with a mismatch correction), each 0 where the mask is False. `responses` and `tokens` count the *whole*
+    mini-batch, so that the losses of its parts add up to the loss of the whole.
     """
 
     mask_BT: "Tensor"
@@ -32,6 +34,7 @@ class Batch:
     responses: int
     tokens: int
     ref_logp_BT: "Tensor | None" = None
+    sampler_logp_BT: "Tensor | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,8 @@ class Surrogate:
     """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
 
     `log_ratio_BT` is l_t, `ratio_BT` the ratio used (1 where A = 0), `clipped_BT` where the clip binds,
-    `dual_clipped_BT` where the dual clip does, `kl_sum` the sum of the k3 estimates of this part's tokens (None without
-    a KL term).
+    `dual_clipped_BT` where the dual clip does, `weight_BT` the mismatch correction's factor (1 without one), `kl_sum`
+    the sum of the k3 estimates of this part's tokens (None without a KL term).
     """
 
     loss: "Tensor"
@@ -48,6 +51,7 @@ class Surrogate:
     ratio_BT: "Tensor"
     clipped_BT: "Tensor"
     dual_clipped_BT: "Tensor"
+    weight_BT: "Tensor"
     kl_sum: "Tensor | None" = None
 
 
@@ -71,6 +75,9 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
         dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT > settings.dual_clip)
         term_BT = term_BT.where(~dual_BT, settings.dual_clip * adv_BT)
 
+    weight_BT = mismatch_weight(batch, settings)
+    term_BT = term_BT * weight_BT
+
     kl_sum = None
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
         d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
@@ -84,6 +91,7 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
         ratio_BT=ratio_BT.detach(),
         clipped_BT=binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high),
         dual_clipped_BT=dual_BT,
+        weight_BT=weight_BT,
         kl_sum=kl_sum,
     )
 

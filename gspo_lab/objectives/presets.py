@@ -7,6 +7,7 @@ Level = Literal["token", "sequence", "sequence-token"]
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
 Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std"]
 Clip = Literal["fixed", "calibrated"]
+Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
 
 
 def _key(default: Any, meaning: str) -> Any:
@@ -36,6 +37,15 @@ class ObjectiveSettings:
     )
     advantage: Advantage = _key("group-mean-std", "how rewards become advantages")
     kl_coef: float = _key(0.0, "weight of the k3 estimate of KL(policy, starting model)")
+    mismatch_correction: Correction = _key(
+        "none", "weight or mask for the difference between the sampler that drew the tokens and the old policy"
+    )
+    mismatch_low: float | None = _key(
+        None, "lower bound of the correction's ratio; unset: what the correction was published with"
+    )
+    mismatch_high: float | None = _key(
+        None, "upper bound of the correction's ratio; unset: what the correction was published with"
+    )
 
 
 PRESETS: dict[str, ObjectiveSettings] = {
@@ -46,6 +56,18 @@ PRESETS: dict[str, ObjectiveSettings] = {
     # arXiv 2507.18071 eq. 13-14
     "gspo-token": ObjectiveSettings(importance_sampling_level="sequence-token", clip_low=3e-4, clip_high=4e-4),
 }
+
+CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
+    # Yao et al. 2025 (fengyao.notion.site/off-policy-rl); C as in verl's and slime's examples
+    "tis": (0.0, 2.0),
+    # arXiv 2510.18855
+    "icepop": (0.5, 5.0),
+    # MIS, Liu, Li et al. 2025 (richardli.xyz/rl-collapse); TRL's default bound is 3
+    "sequence-mask": (0.0, 2.0),
+    # Geo-RS of the same; verl's preset
+    "geometric-mask": (0.999, 1.001),
+}
+"""The (mismatch_low, mismatch_high) that each correction was published with."""
 
 RULES: dict[Level, str] = {level: "grpo" if level == "token" else "gspo" for level in get_args(Level)}
 """Which of the two rules a level follows: what its clip range means and which counterfactual is 'the other rule'."""

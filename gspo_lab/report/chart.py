@@ -2,14 +2,25 @@
 table of its numbers, so that all four always say the same."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from gspo_lab.report.markup import NOT_MEASURED, number
 
 Position = float | str
 Value = float | None
+Kind = Literal["lines", "bars", "dots", "slopes", "forest", "stack"]
+
+DRAWN: dict[Kind, str] = {
+    "lines": "Line chart",
+    "bars": "Bar chart",
+    "dots": "Dot chart",
+    "slopes": "Slope chart",
+    "forest": "Forest plot",
+    "stack": "Stacked shares",
+}
+"""What each kind is called where it is told in words."""
 
 TABLE_ROWS = 60
 """A longer table of numbers shows means over equal groups of its rows, and says so."""
@@ -17,7 +28,11 @@ TABLE_ROWS = 60
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one arm (or rule). `seed` None: the mean over seeds; else one seed. `low`, `high`: an envelope."""
+    """Values of one arm (or rule). `seed` None: the mean over seeds; else one seed. `low`, `high`: an envelope.
+
+    `x` is in training steps; `at` holds the same points' positions on other x axes, each as long as `x`, by the axis's
+    title: "prompts", "response tokens", "FLOPs", "device seconds". An axis that was not measured is left out.
+    """
 
     label: str
     colour: int
@@ -26,23 +41,33 @@ class Series:
     seed: int | None = None
     low: tuple[Value, ...] = ()
     high: tuple[Value, ...] = ()
+    at: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure. `kind`: lines over numbers, or bars / dots over categories; seeds are thin lines or dots."""
+    """One figure; seeds are thin lines or dots beside their mean. `kind`, by what `x` is:
+
+    lines     numbers; the only kind that other x axes (`Series.at`) apply to
+    bars, dots, slopes     categories side by side; a slope joins one seed's values in two of them
+    forest, stack          categories one below the other: a value with its interval, or shares that fill a row
+    """
 
     id: str
     title: str
     x_title: str
     y_title: str
     series: tuple[Series, ...]
-    kind: Literal["lines", "bars", "dots"] = "lines"
+    kind: Kind = "lines"
     log: bool = False
     note: str = ""
     small: bool = False
     whole: bool = False
     """Values count things, or are shares: the axis starts at zero."""
+    span: tuple[float, ...] = ()
+    """Values that the axis holds too, so that charts side by side can be compared."""
+    margin: float | None = None
+    """In a forest: differences within plus or minus this count as equivalent; the region is shaded."""
 
     @property
     def means(self) -> list[Series]:
@@ -59,6 +84,15 @@ class Chart:
 
     def values(self) -> list[float]:
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
+
+    def axis(self) -> "Axis":
+        """The axis of the values: holds all of them, `span`, and in a forest zero and the margin."""
+        own = [
+            *self.values(),
+            *self.span,
+            *((-(self.margin or 0.0), self.margin or 0.0) if self.kind == "forest" else ()),
+        ]
+        return value_axis(own, log=self.log, whole=self.whole)
 
 
 @dataclass(frozen=True)
@@ -134,14 +168,18 @@ def sentence(chart: Chart) -> str:
             said.append(
                 f"{series.label} from {number(start)} at {chart.x_title} {_at(first)} to {number(end)} at {_at(last)}"
             )
+        elif series.low and series.high:
+            edges = zip(series.x, series.y, series.low, series.high, strict=True)
+            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {_within(y, a, b)}" for x, y, a, b in edges))
         else:
             said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {number(y)}" for x, y in known))
-    drawn = {"lines": "Line chart", "bars": "Bar chart", "dots": "Dot chart"}[chart.kind]
-    return f"{drawn}, {chart.title}: {'; '.join(said)}."
+    return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(said)}."
 
 
 def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     """Head, rows and a caption of the chart's numbers: the means of lines, every mean and seed of bars and dots."""
+    if chart.kind == "forest":
+        return _intervals(chart)
     if chart.kind != "lines":
         return _by_category(chart)
     shown = chart.means or chart.seeds
@@ -173,6 +211,18 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     return head, rows, chart.y_title
 
 
+def _intervals(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
+    """One row per row of a forest."""
+    rows: list[list[Any]] = [
+        [category, s.label, s.y[i], *((s.low[i], s.high[i]) if s.low and s.high else (None, None))]
+        for category in chart.categories
+        for s in chart.means
+        for i, x in enumerate(s.x)
+        if x == category
+    ]
+    return [chart.x_title, "of", "estimate", "low", "high"], rows, chart.y_title
+
+
 def _mean_row(rows: list[list[Any]]) -> list[Any]:
     out: list[Any] = [rows[0][0]]
     for column in range(1, len(rows[0])):
@@ -183,3 +233,7 @@ def _mean_row(rows: list[list[Any]]) -> list[Any]:
 
 def _at(position: Any) -> str:
     return f"{position:g}" if isinstance(position, float | int) else str(position)
+
+
+def _within(value: Value, low: Value, high: Value) -> str:
+    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"

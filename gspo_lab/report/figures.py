@@ -4,17 +4,33 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gspo_lab.report.chart import Chart, numbers, sentence, value_axis
+from gspo_lab.report.chart import Chart, numbers, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, table
+from gspo_lab.report.rows import draw_rows
 from gspo_lab.report.svg import COLOURS, class_of, draw
 
 
-def figure(chart: Chart, prefix: str = "") -> Html:
+class Positions:
+    """The positions on all x axes of a page, each list of them stored once: most charts share theirs."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[Any, ...], int] = {}
+
+    def place(self, positions: Sequence[Any]) -> int:
+        """The index under which the page's script finds these positions."""
+        return self._places.setdefault(tuple(positions), len(self._places))
+
+    def script(self) -> Html:
+        """The script block that holds them all."""
+        lists = [[rounded(one) for one in positions] for positions in self._places]
+        return h("script", script_json(lists), type="application/json", id="positions")
+
+
+def figure(chart: Chart, positions: Positions) -> Html:
     """One `<figure>` with a fixed id (`m-reward`), so that a link can lead to it. Without values: one honest line."""
-    id_ = f"{prefix}{chart.id}"
-    heading = h("h3", h("a", chart.title, href=f"#{id_}"))
+    heading = h("h3", h("a", chart.title, href=f"#{chart.id}"))
     if not chart.values():
-        return h("figure", heading, h("p", NOT_MEASURED, class_="missing"), id=id_, class_="empty")
+        return h("figure", heading, h("p", NOT_MEASURED, class_="missing"), id=chart.id, class_="empty")
     head, rows, caption = numbers(chart)
     shown = [
         [_position(row[0]), *(cell if isinstance(cell, str) else number(cell) for cell in row[1:])] for row in rows
@@ -22,13 +38,18 @@ def figure(chart: Chart, prefix: str = "") -> Html:
     return h(
         "figure",
         heading,
-        h("div", draw(chart), h("div", class_="plot", hidden=True), class_="drawing"),
+        h("div", drawing(chart), h("div", class_="plot", hidden=True), class_="drawing"),
         h("figcaption", chart.note) if chart.note else None,
         h("details", h("summary", "Numbers"), table(head, shown, caption=caption)),
-        h("script", script_json(for_plotly(chart)), type="application/json"),
-        id=id_,
-        class_="small" if chart.small else None,
+        h("script", script_json(for_plotly(chart, positions)), type="application/json"),
+        id=chart.id,
+        class_=f"of-{chart.kind}" + (" small" if chart.small else ""),
     )
+
+
+def drawing(chart: Chart) -> Html:
+    """The chart as SVG."""
+    return draw_rows(chart) if chart.kind in ("forest", "stack") else draw(chart)
 
 
 def keys(charts: Sequence[Chart]) -> Html:
@@ -38,19 +59,15 @@ def keys(charts: Sequence[Chart]) -> Html:
     return h("p", *named, class_="keys")
 
 
-def for_plotly(chart: Chart) -> dict[str, Any]:
-    """What the page's script needs to draw the chart with Plotly; positions that series share are stored once."""
-    axis = value_axis(chart.values(), log=chart.log, whole=chart.whole)
-    positions: list[Any] = []
+def for_plotly(chart: Chart, positions: Positions) -> dict[str, Any]:
+    """What the page's script needs to draw the chart with Plotly; positions are told by their place in the page's."""
+    axis = chart.axis()
     series = []
     for one in chart.series:
-        x = list(one.x)
-        if x not in positions:
-            positions.append(x)
         item: dict[str, Any] = {
             "name": one.label,
             "c": one.colour if one.colour >= COLOURS else one.colour % COLOURS,
-            "x": positions.index(x),
+            "x": positions.place(one.x),
             "y": [rounded(value) for value in one.y],
         }
         if one.seed is not None:
@@ -58,12 +75,14 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
         if one.low and one.high:
             item["low"] = [rounded(value) for value in one.low]
             item["high"] = [rounded(value) for value in one.high]
+        if one.at:
+            item["at"] = {title: positions.place(values) for title, values in one.at.items()}
         series.append(item)
     out: dict[str, Any] = {
         "kind": chart.kind,
         "small": chart.small,
+        "title": chart.title,
         "label": sentence(chart),
-        "x": positions,
         "xTitle": chart.x_title,
         "yTitle": chart.y_title + (" (log)" if chart.log else ""),
         "series": series,
@@ -74,8 +93,10 @@ def for_plotly(chart: Chart) -> dict[str, Any]:
         bottom = axis.zero_value if axis.zero else axis.low
         out["log"] = [rounded(bottom), rounded(axis.high)]
         out["ticks"] = [[rounded(bottom if tick == 0 else tick) for tick, _ in axis.ticks], [t for _, t in axis.ticks]]
-    elif chart.whole:
+    elif chart.whole or chart.span:
         out["range"] = [rounded(axis.low), rounded(axis.high)]
+    if chart.margin is not None:
+        out["margin"] = chart.margin
     return out
 
 

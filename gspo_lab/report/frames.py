@@ -1,19 +1,29 @@
-"""From Evidence's labelled frames to the series of a chart."""
+"""From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.report.course import AXES, Floats, course
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
+MANY_RUNS = 40
+"""From so many runs on, seeds are a range instead of lines: nobody tells them apart, and the page stays small."""
+
 ENVELOPE = "The shaded range reaches from the lowest to the highest value of any seed"
 MEAN = "Thin: one line per seed. Thick: their mean, drawn where every seed of the arm has a value."
+MEAN_AND_RANGE = (
+    "Line: the mean over the arm's seeds, drawn where every seed has a value. Shaded: from the lowest to the highest "
+    "seed, instead of a line for each, for there are many."
+)
 
 
 def arms(evidence: "Evidence", study: str) -> list[str]:
@@ -49,48 +59,108 @@ def json_column(column: "pd.Series[Any]") -> list[Any]:
     return [json.loads(text) if isinstance(text, str) else None for text in column]
 
 
-def over_seeds(frame: pd.DataFrame, order: Sequence[str], x: str, y: str) -> tuple[Series, ...]:
-    """Per arm one series per seed (where there are several) and their mean, at every x that all its seeds have.
+def first_settled(settings: Mapping[str, Any]) -> int:
+    """The first step whose updates all have the full learning rate."""
+    update = settings["update"]
+    return -(-int(update["warmup_updates"]) // int(update["minibatches"] * update["epochs"]))
 
-    `frame` holds one row per arm, seed and x; rows without a value are not measured. With columns `low` and `high`
-    beside `y` the mean carries an envelope over all seeds.
+
+@dataclass(frozen=True)
+class Points:
+    """One run's line: `y` over `x`, NaN where not measured; an envelope and places on other axes where there are."""
+
+    x: Floats
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    at: Mapping[str, Floats] = field(default_factory=dict)
+
+
+def lines(arm: str, colour: int, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
+    """One series per seed (where there are several), and their mean at every x that all seeds have.
+
+    With `thin` there are no seeds' series but a range over them. Envelopes are drawn around the mean, over all seeds.
     """
-    found: dict[str, dict[int, dict[float, float]]] = {arm: {} for arm in order}
-    for arm, seed, at, height in zip(*(frame[name].tolist() for name in ("arm", "seed", x, y)), strict=True):
-        if arm in found and value(height) is not None:
-            found[arm].setdefault(int(seed), {})[float(at)] = float(height)
-    edges = _edges(frame, x) if "low" in frame.columns else {}
-    out: list[Series] = []
-    for colour, (arm, seeds) in enumerate(found.items()):
-        if not seeds:
-            continue
-        positions = tuple(sorted({at for points in seeds.values() for at in points}))
-        columns = {seed: tuple(points.get(at) for at in positions) for seed, points in sorted(seeds.items())}
-        if len(columns) > 1:
-            out += [Series(arm, colour, positions, column, seed=seed) for seed, column in columns.items()]
-        means = tuple(None if None in row else mean(row) for row in zip(*columns.values(), strict=True))
-        low = tuple(edges.get((arm, at), (None, None))[0] for at in positions)
-        high = tuple(edges.get((arm, at), (None, None))[1] for at in positions)
-        out.append(
-            Series(arm, colour, positions, means, low=low if low != high else (), high=high if low != high else ())
-        )
+    known = {seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()}
+    if not known:
+        return ()
+    positions = np.unique(np.concatenate([one.x[np.isfinite(one.y)] for one in known.values()]))
+
+    def placed(one: Points, column: Floats) -> Floats:
+        out = np.full(len(positions), np.nan)
+        there = np.isfinite(one.y)
+        out[np.searchsorted(positions, one.x[there])] = column[there]
+        return out
+
+    x, heights = tuple(positions.tolist()), np.array([placed(one, one.y) for one in known.values()])
+    at = {}
+    for axis in AXES:
+        if all(axis in one.at for one in known.values()):
+            places = np.array([placed(one, one.at[axis]) for one in known.values()])
+            if np.isfinite(places[np.isfinite(heights)]).all():
+                at[axis] = places
+    out = []
+    if len(known) > 1 and not thin:
+        for row, seed in enumerate(known):
+            own = {axis: column(places[row]) for axis, places in at.items()}
+            out.append(Series(arm, colour, x, column(heights[row]), seed=seed, at=own))
+    low, high = _edges(known, placed, heights if thin and len(known) > 1 else None)
+    means = {axis: column(places.mean(axis=0)) for axis, places in at.items()}
+    out.append(Series(arm, colour, x, column(heights.mean(axis=0)), low=low, high=high, at=means))
     return tuple(out)
 
 
-def _edges(frame: pd.DataFrame, x: str) -> dict[tuple[str, float], tuple[float, float]]:
-    """Per arm and x the lowest and the highest value of any seed."""
-    out: dict[tuple[str, float], tuple[float, float]] = {}
-    for arm, at, low, high in zip(*(frame[name].tolist() for name in ("arm", x, "low", "high")), strict=True):
-        if value(low) is not None and value(high) is not None:
-            before = out.get((arm, float(at)), (low, high))
-            out[arm, float(at)] = (min(before[0], low), max(before[1], high))
+def _edges(
+    seeds: Mapping[int, Points], placed: Any, heights: Floats | None
+) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The lowest and the highest of any seed; nothing where both are the same everywhere, or nothing was asked for."""
+    if all(one.low is not None and one.high is not None for one in seeds.values()):
+        lows = np.array([placed(one, one.low) for one in seeds.values()])
+        highs = np.array([placed(one, one.high) for one in seeds.values()])
+    elif heights is not None:
+        lows = highs = heights
+    else:
+        return (), ()
+    low, high = np.fmin.reduce(lows), np.fmax.reduce(highs)
+    return ((), ()) if np.array_equal(low, high, equal_nan=True) else (column(low), column(high))
+
+
+def column(values: Floats) -> tuple[Value, ...]:
+    """An array as a chart's values: None for NaN."""
+    return tuple(one if math.isfinite(one) else None for one in values.tolist())
+
+
+def over_seeds(frame: pd.DataFrame, order: Sequence[str], x: str, y: str) -> tuple[Series, ...]:
+    """`lines` of every arm from a frame that holds one row per arm, seed and x; axes of `AXES` may be columns too."""
+    thin = len(frame[["arm", "seed"]].drop_duplicates()) >= MANY_RUNS
+    out: list[Series] = []
+    for colour, arm in enumerate(order):
+        seeds = {}
+        for seed, own in groups(frame[frame["arm"] == arm], "seed"):
+            numbers = {name: own[name].to_numpy(dtype=np.float64) for name in (x, y, *AXES) if name in own.columns}
+            at = {axis: numbers[axis] for axis in AXES if axis in numbers}
+            seeds[int(seed)] = Points(numbers[x], numbers[y], at=at)
+        out += lines(arm, colour, seeds, thin=thin)
+    return tuple(out)
+
+
+def points(
+    evidence: "Evidence", study: str, metric: str, *, envelope: bool = False, compute: bool = False
+) -> dict[str, dict[int, Points]]:
+    """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in arms(evidence, study)}
+    for track in course(evidence, study).tracks:
+        if track.arm in out:
+            own = track.columns
+            low, high = (own[f"{metric}.low"], own[f"{metric}.high"]) if envelope else (None, None)
+            at = {axis: own[total] for axis, total in AXES.items()} if compute else {}
+            out[track.arm][track.seed] = Points(track.x(metric), own[metric], low, high, at)
     return out
 
 
 def curve(
     evidence: "Evidence",
     study: str,
-    table: str,
     metric: str,
     *,
     id: str,
@@ -101,12 +171,19 @@ def curve(
     whole: bool = False,
     small: bool = False,
     envelope: bool = False,
+    compute: bool = False,
 ) -> Chart:
-    """One metric over the training steps: bucket means of every seed, and per arm their mean."""
-    frame = evidence.buckets(study, table, metric)
-    if not envelope:
-        frame = frame.drop(columns=["low", "high"])
-    series = over_seeds(frame, arms(evidence, study), "x", "mean")
-    if any(one.low for one in series):
-        note = f"{note} {ENVELOPE}.".strip()
-    return Chart(id, title, "step", unit, series, log=log, note=note, small=small, whole=whole)
+    """One metric over the training steps: span means of every seed, and per arm their mean.
+
+    `envelope` shades from the lowest to the highest single value (the metric must be one of `EXTREMES`); `compute` lets
+    the chart be drawn against prompts, tokens, FLOPs and device seconds too.
+    """
+    own = course(evidence, study)
+    thin = len(own.tracks) >= MANY_RUNS
+    found = points(evidence, study, metric, envelope=envelope, compute=compute)
+    series = [one for colour, arm in enumerate(found) for one in lines(arm, colour, found[arm], thin=thin)]
+    said = [note, MEAN_AND_RANGE if thin and not envelope and not small else "", own.note]
+    if envelope and any(one.low for one in series):
+        said.append(f"{ENVELOPE}.")
+    told = " ".join(one for one in said if one)
+    return Chart(id, title, "step", unit, tuple(series), log=log, note=told, small=small, whole=whole)

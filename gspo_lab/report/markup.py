@@ -9,7 +9,11 @@ from typing import Any
 NOT_MEASURED = "not measured"
 
 _VOID = {"meta", "br", "hr", "img"}
-_UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+"""Controls, direction marks, separators of lines, spaces without width, tags, and halves of characters."""
 
 
 class Html(str):
@@ -26,6 +30,21 @@ def visible(value: Any) -> str:
 def text(value: Any) -> Html:
     """`value` as inert HTML text."""
     return value if isinstance(value, Html) else Html(html.escape(visible(value)))
+
+
+def marked(value: str) -> Html:
+    """`value` as inert HTML text in which what cannot be seen stands as a mark that no text can imitate."""
+    parts: list[Html] = []
+    end = 0
+    for match in _UNSEEN.finditer(value):
+        parts += [text(value[end : match.start()]), h("i", f"U+{ord(match.group()):04X}", class_="unseen")]
+        end = match.end()
+    return join([*parts, text(value[end:])])
+
+
+def slug(value: str) -> str:
+    """`value` as part of an id or a file name."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")
 
 
 def h(tag: str, *children: Any, **attributes: Any) -> Html:

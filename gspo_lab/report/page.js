@@ -1,130 +1,73 @@
 "use strict";
-// The page is whole without this script. It makes the drawings explorable, and opens every table of numbers for print.
-(() => {
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "4px,2px", "1px,5px", "solid", "dot"];
-  const live = new Map();
-  let plotly = null;
+// The page is whole without any script. These make the drawings explorable, the tables sortable, the transcripts
+// filterable and the numbers downloadable. This file: what the address says, links, print, and a page that is watched.
 
-  function library() {
-    plotly ??= (async () => {
-      const packed = atob(document.getElementById("plotly-gzip").textContent);
-      const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
-      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      const source = await new Response(stream).text();
-      // The library brings a style sheet for maps, which the page's policy forbids and no chart here needs. It leaves
-      // the sheet out where it finds an element with the sheet's id.
-      for (const [, id] of source.matchAll(/getElementById\("([0-9a-f]{64})"\)/g)) {
-        const standIn = document.createElement("template");
-        standIn.id = id;
-        document.head.append(standIn);
-      }
-      const script = document.createElement("script");
-      script.textContent = source;
-      document.head.append(script);
-      return window.Plotly;
-    })();
-    return plotly;
-  }
+// "#m-reward;x=prompts;show=flipped": first the element that the page shows, then how it shows things.
+const address = (() => {
+  const watchers = new Map();
+  const state = new Map();
 
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (c) => css(`--a${c}`);
-  const faint = (c, alpha) => colour(c) + Math.round(alpha * 255).toString(16).padStart(2, "0");
-
-  function traces(chart) {
-    // On a logarithmic axis zero has a place of its own, below the lowest decade; hovering shows the true number.
-    const place = (values) => (chart.log ? values.map((v) => (v === 0 ? chart.log[0] : v)) : values);
-    const lines = chart.kind === "lines";
-    const hasMeans = chart.series.some((s) => s.seed === undefined);
-    const named = new Set();
-    return chart.series.flatMap((s) => {
-      const mean = s.seed === undefined;
-      const x = chart.x[s.x];
-      const title = mean ? s.name : `${s.name}, seed ${s.seed}`;
-      const common = {
-        x, y: place(s.y), customdata: s.y, name: s.name, legendgroup: s.name,
-        showlegend: (mean || !hasMeans) && !named.has(s.name),
-        hovertemplate: `${chart.xTitle} %{x}: %{customdata:.4~g}<extra></extra>`, meta: title,
-      };
-      common.hovertemplate = "%{meta}<br>" + common.hovertemplate;
-      if (common.showlegend) named.add(s.name);
-      if (lines) {
-        const out = [];
-        if (s.low) {
-          const edge = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: s.name };
-          out.push({ ...edge, y: place(s.low) }, { ...edge, y: place(s.high), fill: "tonexty", fillcolor: faint(s.c, 0.13) });
-        }
-        const line = mean ? { color: colour(s.c), width: 2.6, dash: DASHES[s.c] } : { color: faint(s.c, 0.5), width: 1 };
-        const lonely = s.y.filter((v) => v !== null).length === 1;
-        out.push({ ...common, mode: lonely ? "markers" : "lines", line, marker: { color: colour(s.c), size: 7 } });
-        return out;
-      }
-      const group = { offsetgroup: s.name, alignmentgroup: "all" };
-      if (!mean) return { ...common, ...group, mode: "markers", cliponaxis: false, marker: { color: colour(s.c), size: 7, line: { color: css("--paper"), width: 1 } } };
-      if (chart.kind === "bars") return { ...common, ...group, type: "bar", marker: { color: faint(s.c, 0.72), line: { color: colour(s.c), width: 1.5 } } };
-      const tick = { symbol: "line-ew-open", size: 26, line: { color: colour(s.c), width: 3 }, color: colour(s.c) };
-      return { ...common, ...group, mode: "markers", marker: tick };
-    });
-  }
-
-  function layout(chart) {
-    const axis = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
-    const title = (text) => ({ text, font: { size: 12.5 } });
-    const out = {
-      margin: { l: 50, r: 10, t: 8, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--soft") },
-      showlegend: !chart.small, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest", hoverlabel: { align: "left" },
-      barmode: "group", scattermode: chart.x.every((x) => x.length === 1) && chart.kind === "dots" ? "overlay" : "group",
-      scattergap: 0.2, bargap: 0.2,
-      xaxis: { ...axis, title: title(chart.xTitle), showgrid: chart.kind === "lines" },
-      yaxis: { ...axis, title: title(chart.yTitle) },
-    };
-    if (chart.kind === "lines") out.scattermode = "overlay";
-    else Object.assign(out.xaxis, { type: "category", categoryorder: "array", categoryarray: chart.categories });
-    if (chart.log) {
-      const [low, high] = chart.log.map(Math.log10);
-      const room = (high - low) * 0.03;
-      Object.assign(out.yaxis, { type: "log", range: [chart.kind === "bars" ? low : low - room, high + room], tickmode: "array", tickvals: chart.ticks[0], ticktext: chart.ticks[1] });
-    } else if (chart.range) out.yaxis.range = chart.range;
-    return out;
-  }
-
-  async function enhance(figure) {
-    const Plotly = await library();
-    const chart = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
-    const box = figure.querySelector(".plot");
-    box.hidden = false;
-    figure.classList.add("live");
-    box.setAttribute("role", "img");
-    box.setAttribute("aria-label", chart.label);
-    live.set(box, chart);
-    await Plotly.newPlot(box, traces(chart), layout(chart), { displayModeBar: false, responsive: true });
-  }
-
-  const give_up = (figure) => (error) => {
-    figure.classList.remove("live");
-    figure.querySelector(".plot").hidden = true;
-    console.error(error);
-  };
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      enhance(target).catch(give_up(target));
+  function decoded(hash) {
+    try {
+      return decodeURIComponent(hash);
+    } catch {
+      return ""; // a mangled link leads to the top of the page
     }
-  }, { rootMargin: "600px" });
-  for (const block of document.querySelectorAll("figure > script[type='application/json']")) seen.observe(block.parentElement);
+  }
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const [box, chart] of live) window.Plotly.react(box, traces(chart), layout(chart));
-  });
+  function read() {
+    const [target, ...pairs] = decoded(location.hash.slice(1)).split(";");
+    if (target.includes("=")) pairs.unshift(target);
+    for (const pair of pairs) {
+      const [key, ...value] = pair.split("=");
+      if (watchers.has(key)) state.set(key, value.join("="));
+    }
+    return target.includes("=") ? "" : target;
+  }
 
+  function write(target) {
+    const parts = [target, ...[...state].filter(([, value]) => value).map(([key, value]) => `${key}=${value}`)];
+    const hash = parts.filter((part) => part).map(encodeURIComponent).join(";").replaceAll("%3D", "=");
+    history.replaceState(history.state, "", hash ? `#${hash}` : location.pathname + location.search);
+  }
+
+  return {
+    // `shown(value)` is called now and whenever the address or a control gives `key` another value.
+    watch(key, shown) {
+      watchers.set(key, shown);
+      read();
+      shown(state.get(key) ?? "");
+    },
+    set(key, value) {
+      const target = read();
+      state.set(key, value);
+      watchers.get(key)(value);
+      write(target);
+    },
+    follow() {
+      const before = new Map(state);
+      const target = read();
+      for (const [key, value] of state) if (before.get(key) !== value) watchers.get(key)(value);
+      write(target);
+      return target;
+    },
+  };
+})();
+
+addEventListener("DOMContentLoaded", () => {
+  const reloaded = document.documentElement.dataset.watch && performance.getEntriesByType("navigation")[0]?.type === "reload";
   function reveal() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = document.getElementById(address.follow());
+    for (const one of document.querySelectorAll(".aimed")) one.classList.remove("aimed");
+    if (!target) return;
+    target.classList.add("aimed");
+    target.hidden = false;
     for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
-    if (target) target.scrollIntoView();
+    target.scrollIntoView();
   }
   addEventListener("hashchange", reveal);
-  reveal();
+  if (reloaded) address.follow();
+  else reveal();
 
   let closed = [];
   addEventListener("beforeprint", () => {
@@ -134,4 +77,28 @@
   addEventListener("afterprint", () => {
     for (const one of closed) one.open = false;
   });
-})();
+
+  // While its study runs, the file is written anew now and then. A page from a disk cannot ask whether it was: it looks
+  // again, and comes back to the same place, unless somebody is selecting text or looks at something else.
+  const seconds = Number(document.documentElement.dataset.watch);
+  if (!seconds) return;
+  const key = `watched ${location.pathname}`;
+  const all = [...document.querySelectorAll("details")];
+  // Figures change their height as they come alive, so a place is an element and how far from the top it stands.
+  const landmarks = [...document.querySelectorAll("main [id]")];
+  history.scrollRestoration = "manual";
+  if (reloaded) {
+    const kept = JSON.parse(sessionStorage.getItem(key) ?? "{}");
+    for (const index of kept.open ?? []) if (all[index]) all[index].open = true;
+    const place = document.getElementById(kept.at);
+    if (place) scrollTo({ top: scrollY + place.getBoundingClientRect().top - kept.top, behavior: "instant" });
+  }
+  setInterval(() => {
+    if (document.hidden || !getSelection().isCollapsed) return;
+    const open = all.flatMap((one, index) => (one.open ? [index] : []));
+    const tops = landmarks.map((one) => [one.id, one.getBoundingClientRect().top]);
+    const [at, top] = tops.findLast(([, y]) => y <= 1) ?? tops[0];
+    sessionStorage.setItem(key, JSON.stringify({ open, at, top }));
+    location.reload();
+  }, 1000 * seconds);
+});

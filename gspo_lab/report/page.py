@@ -3,28 +3,21 @@
 The same evidence gives the same bytes: ids are fixed, keys are sorted, and nothing says when it was rendered.
 """
 
-import base64
-import functools
-import gzip
-import hashlib
-import importlib.resources
-import importlib.util
 import json
-import os
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.report.chart import Chart, numbers
-from gspo_lab.report.figures import figure, keys, rounded
-from gspo_lab.report.markup import Html, h, join, plain, text
+from gspo_lab.report.document import Article, document, plotly
+from gspo_lab.report.figures import rounded
+from gspo_lab.report.markup import plain, slug
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections import SECTIONS
+from gspo_lab.report.sections.together import together
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -41,6 +34,17 @@ class Report:
     html: str
     json: str
     markdown: str
+    lines: tuple[str, ...] = ()
+    """The answer, for a terminal."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study to report on, in the database that holds it; `label` is its name on the page."""
+
+    evidence: "Evidence"
+    study: str
+    label: str
 
 
 def render(evidence: "Evidence", studies: Sequence[str]) -> Report:
@@ -53,38 +57,73 @@ def render(evidence: "Evidence", studies: Sequence[str]) -> Report:
     for name in studies:
         if name not in known:
             raise LabError(f"no study '{name}' in the database{nearest(name, known)}; it has {', '.join(known)}")
-    written = {name: _sections(evidence, name) for name in dict.fromkeys(studies)}
-    data = {"format": FORMAT, "studies": {name: _data(sections) for name, sections in written.items()}}
+    return render_all([Source(evidence, name, name) for name in dict.fromkeys(studies)])
+
+
+def render_all(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
+    """One page of all sources, of several databases too; the labels differ. Arms of one name have one colour.
+
+    With `watch_seconds` the open page looks that often whether it was written anew.
+    """
+    several = len(sources) > 1
+    with ThreadPoolExecutor(1) as beside:  # packing the library keeps a second core busy meanwhile
+        packed = beside.submit(plotly)
+        written = {one.label: _sections(one) for one in sources}
+    packed.result()
+    colours = _colours(sources)
+    front = [together(sources)] if several else []
+    articles = [
+        Article(
+            one.label,
+            one.evidence.study(one.study).get("question", ""),
+            tuple(_recoloured(section, colours, one) for section in written[one.label]) if several else
+            tuple(written[one.label]),
+        )
+        for one in sources
+    ]  # fmt: skip
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "studies": {label: _data(sections) for label, sections in written.items()},
+    }
+    if several:
+        data["together"] = _data(front)["together"]
+    name = "+".join(map(slug, written))
     return Report(
-        name="+".join(written),
-        html=_html(evidence, written),
+        name=name,
+        html=document(name, articles, front, watch_seconds=watch_seconds),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
-        markdown=_markdown(evidence, written),
+        markdown=_markdown(articles, front),
+        lines=tuple(line for article in articles for line in _told(article, several)),
     )
 
 
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write the three files into `folder`, each whole or not at all; returns their paths, the page first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    endings = {"html": report.html, "json": report.json, "md": report.markdown}
-    return [_write(folder / f"{report.name}.{ending}", content) for ending, content in endings.items()]
+def _sections(source: Source) -> list[Section]:
+    found = (write(source.evidence, source.study) for write in SECTIONS)
+    return [section for section in found if section is not None]
 
 
-def _write(path: Path, content: str) -> Path:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return path
+def _colours(sources: Sequence[Source]) -> dict[str, int]:
+    """Arm -> colour, over all studies: an arm of two studies looks the same in both."""
+    names = [arm for one in sources for arm in one.evidence.study(one.study)["arms"]]
+    return {name: colour for colour, name in enumerate(dict.fromkeys(names))}
 
 
-def _sections(evidence: "Evidence", study: str) -> list[Section]:
-    return [section for section in (write(evidence, study) for write in SECTIONS) if section is not None]
+def _recoloured(section: Section, colours: dict[str, int], source: Source) -> Section:
+    own = source.evidence.study(source.study)["arms"]
+
+    def repainted(part: Any) -> Any:
+        if not isinstance(part, Chart):
+            return part
+        series = (replace(s, colour=colours[s.label]) if s.label in own else s for s in part.series)
+        return replace(part, series=tuple(series))
+
+    return replace(section, body=tuple(repainted(part) for part in section.body))
+
+
+def _told(article: Article, several: bool) -> list[str]:
+    answer = next((section for section in article.sections if section.id == "answer"), None)
+    lines = [] if answer is None else list(answer.lines)
+    return [f"{article.title}: {line}" for line in lines] if several else lines
 
 
 def _data(sections: list[Section]) -> dict[str, Any]:
@@ -109,84 +148,9 @@ def tidy(data: Any) -> Any:
     return rounded(data)
 
 
-def _markdown(evidence: "Evidence", written: dict[str, list[Section]]) -> str:
-    parts = []
-    for name, sections in written.items():
-        parts.append(f"# {plain(name)}\n\n{plain(evidence.study(name).get('question', ''))}")
-        parts += [f"## {section.title}\n\n{section.markdown}" for section in sections if section.markdown]
+def _markdown(articles: Sequence[Article], front: Sequence[Section]) -> str:
+    parts = [f"# {section.title}\n\n{section.markdown}" for section in front]
+    for article in articles:
+        parts.append(f"# {plain(article.title)}\n\n{plain(article.question)}")
+        parts += [f"## {section.title}\n\n{section.markdown}" for section in article.sections if section.markdown]
     return "\n\n".join(parts) + "\n"
-
-
-def _html(evidence: "Evidence", written: dict[str, list[Section]]) -> str:
-    style, script = _asset("page.css"), _asset("page.js")
-    library, library_hash = plotly()
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
-        # The empty style sheet is Plotly's, which fills it rule by rule.
-        f"style-src '{_hash(style)}' '{_hash('')}'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    head = h(
-        "head",
-        h("meta", charset="utf-8"),
-        h("meta", http_equiv="Content-Security-Policy", content=Html(policy)),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("title", f"{', '.join(written)} · gspo-lab"),
-        h("style", Html(style)),
-    )
-    several = len(written) > 1
-    studies = [_study(evidence, name, sections, f"{name}." if several else "") for name, sections in written.items()]
-    body = h(
-        "body",
-        h("main", *studies),
-        h("footer", "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network."),
-        h("script", Html(library), type="text/plain", id="plotly-gzip"),
-        h("script", Html(script)),
-    )
-    return f"<!doctype html>\n{h('html', head, body, lang='en')}\n"
-
-
-def _study(evidence: "Evidence", name: str, sections: list[Section], prefix: str) -> Html:
-    links = [h("a", section.title, href=f"#{prefix}{section.id}") for section in sections]
-    return h(
-        "article",
-        h("h1", name),
-        h("p", evidence.study(name).get("question", ""), class_="question"),
-        h("nav", *links, aria_label=f"Sections of {name}"),
-        *(_section(section, prefix) for section in sections),
-    )
-
-
-def _section(section: Section, prefix: str) -> Html:
-    parts: list[Html] = [h("h2", section.title)]
-    for (is_chart, small), group in groupby(
-        section.body, key=lambda part: (isinstance(part, Chart), isinstance(part, Chart) and part.small)
-    ):
-        if not is_chart:
-            parts += [text(part) for part in group]
-            continue
-        charts = [part for part in group if isinstance(part, Chart)]
-        figures = [figure(chart, prefix) for chart in charts]
-        if small:
-            parts.append(keys(charts))
-        parts.append(h("div", *figures, class_="figures of-small" if small else "figures"))
-    return h("section", join(parts, "\n"), id=f"{prefix}{section.id}")
-
-
-@functools.cache
-def plotly() -> tuple[str, str]:
-    """The one copy of plotly.js, gzip and base64, and the hash under which the page's policy lets it run."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise LabError("the report needs the package plotly: pip install plotly")
-    source = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-    packed = base64.b64encode(gzip.compress(source, 6, mtime=0)).decode()
-    return packed, _hash(source)
-
-
-def _asset(name: str) -> str:
-    return importlib.resources.files("gspo_lab.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(source: str | bytes) -> str:
-    data = source.encode() if isinstance(source, str) else source
-    return "sha256-" + base64.b64encode(hashlib.sha256(data).digest()).decode()

@@ -20,6 +20,8 @@ class Section:
     body: tuple[Html | Chart, ...]
     data: dict[str, Any] = field(default_factory=dict)
     markdown: str = ""
+    lines: tuple[str, ...] = ()
+    """The gist for a terminal; only the answer has one."""
 
 
 Writer = Callable[["Evidence", str], Section | None]

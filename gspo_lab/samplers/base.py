@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One response wanted: `prompt_ids` as the model sees them, `noise_key` the 63-bit key of its random numbers."""
+    """One response wanted: `prompt_ids` as the model sees them, `noise_key` the 63-bit key of its random numbers.
+
+    `max_tokens` is this response's own limit, where it is lower than that of all: what the model's context leaves.
+    """
 
     problem: str
     prompt_ids: tuple[int, ...]
     sample: int
     noise_key: int
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,27 @@ class Rollout:
 
 
 class Sampler(Protocol):
+    """Asks the model that it was made with. The trainer changes that model's weights in place, then calls `refresh`."""
+
+    separate: bool
+    """Whether it computes with anything but that model itself: other weights, precision or kernels."""
+    tells_routes: bool
+    """Whether it can say which experts computed each position."""
+
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
         """One rollout per request, in the order of the requests."""
+        ...
+
+    def refresh(self) -> None:
+        """Draw from the model's present weights from now on. LabError where that cannot be shown to be so."""
+        ...
+
+    def rest(self) -> None:
+        """Nothing is asked until the next `refresh`: give back the memory that only sampling needs."""
+        ...
+
+    def facts(self) -> dict[str, str]:
+        """What a run should record of it, beside its name; equal runs record equal facts."""
         ...
 
 

@@ -17,19 +17,32 @@ class Stopping:
         if stop:
             pieces = tokenizer.batch_decode([[index] for index in range(len(tokenizer))])
             self.ids |= {index for index, piece in enumerate(pieces) if any(text in piece for text in stop)}
-        self._spanning = tuple(text for text in stop if len(text) > 1)
+        self.spanning = tuple(text for text in stop if len(text) > 1)
+        """Stop texts that may take several tokens."""
 
     def over(self, ids: list[int]) -> bool:
         """Whether the response `ids`, which was not over one token ago, is over now."""
         if ids[-1] in self.ids:
             return True
-        if not self._spanning:
+        if not self.spanning:
             return False
         tail = self._tokenizer.decode(ids[-TAIL:])
-        return any(text in tail for text in self._spanning)
+        return any(text in tail for text in self.spanning)
+
+    def end(self, ids: list[int]) -> int | None:
+        """After how many of its tokens a response was over; None where it is not."""
+        return next((n for n in range(1, len(ids) + 1) if self.over(ids[max(0, n - TAIL) : n])), None)
 
     def text(self, ids: list[int]) -> str:
         """The response's text: without special tokens, cut before the first stop text."""
         text = str(self._tokenizer.decode(ids, skip_special_tokens=True))
         cuts = [cut for cut in (text.find(stop) for stop in self._stop) if cut >= 0]
         return text[: min(cuts)] if cuts else text
+
+
+def eos_ids(model: Any) -> tuple[int, ...]:
+    """The end-of-sequence tokens that a transformers model's generation config names."""
+    eos = getattr(model.generation_config, "eos_token_id", None)
+    if eos is None:
+        return ()
+    return tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)

@@ -1,9 +1,11 @@
 """Sampling with a transformers model in this process: one prefill, then one forward pass per position.
 
-Finished responses leave the batch, so that they stop costing decode steps. Shapes: B rows in the batch, S positions
-fed, V vocabulary, L MoE layers, K experts per token.
+A prompt that several responses share is fed once, and its part of the cache copied to each of them. Finished responses
+leave the batch, so that they stop costing decode steps. Shapes: B rows in the batch, S positions fed, V vocabulary,
+L MoE layers, K experts per token.
 """
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -16,16 +18,26 @@ from torch import Tensor
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling
 from gspo_lab.samplers.noise import exponentials
-from gspo_lab.samplers.stopping import Stopping
+from gspo_lab.samplers.stopping import Stopping, eos_ids
+
+NOISE_AT_ONCE = 2**23
+"""Random numbers made at once."""
 
 COMPACT_BELOW = 0.75
 """The batch is made smaller once fewer than this share of its rows is still going."""
 
 
 class TransformersSampler:
-    """Draws responses from `model`, at most `rows` at a time."""
+    """Draws responses from `model`, at most `rows` at a time; in another `dtype` than the model's from a copy of it."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, rows: int = 512) -> None:
+    tells_routes = True
+
+    def __init__(self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512) -> None:
+        self._source = model
+        self.separate = dtype is not None and getattr(torch, dtype) != model.dtype
+        if self.separate:
+            assert dtype is not None
+            model = copy.deepcopy(model).to(getattr(torch, dtype)).requires_grad_(False)
         self._model = model
         self._tokenizer = tokenizer
         self._routers = Routers.of(model)
@@ -47,22 +59,39 @@ class TransformersSampler:
         self._model.train(training)
         return [rollout for rollout in out if rollout is not None]
 
+    @torch.no_grad()
+    def refresh(self) -> None:
+        if self.separate:
+            for mine, theirs in zip(self._model.parameters(), self._source.parameters(), strict=True):
+                if theirs.requires_grad:  # what is frozen beside adapters never changes
+                    mine.copy_(theirs)
+
+    def rest(self) -> None:
+        """The copy is small beside what training needs, and is kept."""
+
+    def facts(self) -> dict[str, str]:
+        return {}
+
     def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
         device = self._model.device
         stopping = self._stopping(sampling.stop)
         ids: list[list[int]] = [[] for _ in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
         truncated = [False] * len(requests)
+        limits = [min(sampling.max_tokens, request.max_tokens or sampling.max_tokens) for request in requests]
         taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
 
-        input_BS, attention_BS = self._left_padded(requests, device)
+        prompts = list(dict.fromkeys(request.prompt_ids for request in requests))
+        place_of = {prompt: place for place, prompt in enumerate(prompts)}
+        shared_by_B = torch.tensor([place_of[request.prompt_ids] for request in requests], device=device)
+        input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
         vocabulary_V = torch.empty(0, dtype=torch.int64, device=device)
         rows = list(range(len(requests)))  # which request each row of the batch belongs to
         alive = set(rows)
         cache = None
-        for step in range(sampling.max_tokens):
+        for step in range(max(limits)):
             with self._routers.tap(*input_BS.shape) if self._routers and routes else nullcontext() as seen:
                 output = self._model(
                     input_ids=input_BS,
@@ -73,13 +102,18 @@ class TransformersSampler:
                     logits_to_keep=1,
                 )
             cache = output.past_key_values
-            if seen is not None:
-                natural = seen.natural_BSLK.to(torch.int16).cpu().numpy()
+            logits_BV = output.logits[:, -1].float()
+            natural_BSLK = None if seen is None else seen.natural_BSLK.to(torch.int16)
+            if step == 0 and len(prompts) < len(requests):  # from here on a row is a response, no more a prompt
+                cache.batch_select_indices(shared_by_B)
+                logits_BV, attention_BS = logits_BV[shared_by_B], attention_BS[shared_by_B]
+                natural_BSLK = None if natural_BSLK is None else natural_BSLK[shared_by_B]
+            if natural_BSLK is not None:
+                natural = natural_BSLK.cpu().numpy()
                 real = attention_BS[:, -input_BS.shape[1] :].bool().cpu().numpy()
                 for place, row in enumerate(rows):
                     if row in alive:
                         taken[row].append(natural[place][real[place]])
-            logits_BV = output.logits[:, -1].float()
             if len(vocabulary_V) != logits_BV.shape[1]:
                 vocabulary_V = torch.arange(logits_BV.shape[1], device=device)
             chosen_B, logp_B = draw(logits_BV, sampling, key_B, step, vocabulary_V)
@@ -90,7 +124,8 @@ class TransformersSampler:
                 logprobs[row].append(logp)
                 if stopping.over(ids[row]):
                     alive.discard(row)
-                elif step + 1 == sampling.max_tokens:
+                elif step + 1 == limits[row]:
+                    alive.discard(row)
                     truncated[row] = True
             if not alive:
                 break
@@ -115,16 +150,16 @@ class TransformersSampler:
             for row, request in enumerate(requests)
         ]
 
-    def _left_padded(self, requests: list[Request], device: Any) -> tuple[Tensor, Tensor]:
-        longest = max(len(request.prompt_ids) for request in requests)
+    def _left_padded(self, prompts: Sequence[tuple[int, ...]], device: Any) -> tuple[Tensor, Tensor]:
+        longest = max(map(len, prompts))
         pad = self._tokenizer.pad_token_id
-        ids = [[pad] * (longest - len(r.prompt_ids)) + list(r.prompt_ids) for r in requests]
-        real = [[0] * (longest - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in requests]
+        ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=device), torch.tensor(real, device=device)
 
     def _stopping(self, stop: tuple[str, ...]) -> Stopping:
         if stop not in self._stoppings:
-            self._stoppings[stop] = Stopping(self._tokenizer, stop, _eos_ids(self._model))
+            self._stoppings[stop] = Stopping(self._tokenizer, stop, eos_ids(self._model))
         return self._stoppings[stop]
 
 
@@ -133,8 +168,19 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """The drawn tokens [B] and their log-probs [B] under the distribution drawn from (greedy: that of temperature 1).
 
-    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`.
+    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`. Some rows
+    at a time, because a large vocabulary's noise takes several times the logits' own memory.
     """
+    at_once = max(1, NOISE_AT_ONCE // logits_BV.shape[1])
+    parts = zip(torch.split(logits_BV, at_once), torch.split(key_B, at_once), strict=True)
+    drawn = [_draw(logits, sampling, key, position, vocabulary_V) for logits, key in parts]
+    chosen, logp = zip(*drawn, strict=True)
+    return torch.cat(chosen), torch.cat(logp)
+
+
+def _draw(
+    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int, vocabulary_V: Tensor
+) -> tuple[Tensor, Tensor]:
     logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
     if sampling.temperature == 0:
         chosen_B = logp_BV.argmax(dim=-1)
@@ -152,10 +198,3 @@ def _nucleus(logp_BV: Tensor, top_p: float) -> Tensor:
     before_BV = sorted_BV.exp().cumsum(dim=-1) - sorted_BV.exp()
     out_BV = sorted_BV.masked_fill(before_BV >= top_p, -torch.inf).log_softmax(dim=-1)
     return torch.empty_like(logp_BV).scatter_(1, order_BV, out_BV)
-
-
-def _eos_ids(model: Any) -> tuple[int, ...]:
-    eos = getattr(model.generation_config, "eos_token_id", None)
-    if eos is None:
-        return ()
-    return tuple(eos) if isinstance(eos, list | tuple) else (int(eos),)

@@ -1,9 +1,10 @@
-"""Yes-or-no outcomes of few runs (collapsed, threshold reached): exact, never normal (statistics.md, 4.12)."""
+"""Yes-or-no outcomes of few runs (collapsed, threshold reached): exact, never normal."""
 
+import math
+from fractions import Fraction
 from typing import NamedTuple
 
-import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import share
@@ -34,15 +35,17 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Proportion:
 def binomial_p(k: int, n: int, rate: float = 0.5) -> float:
     """Exact two-sided p of `k` of `n` under `rate`: the total chance of outcomes no likelier than the one seen."""
     _check_counts(k, n)
-    chances = stats.binom.pmf(np.arange(n + 1), n, rate)
-    return min(1.0, float(chances[chances <= chances[k] * (1 + 1e-9)].sum()))
+    hit, miss = Fraction(rate), 1 - Fraction(rate)
+    return _no_likelier([math.comb(n, i) * hit**i * miss ** (n - i) for i in range(n + 1)], k)
 
 
 def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, float]:
     """The central range in which the observed share of `n` trials lies with at least `level`, if the rate is `rate`.
 
-    With rate .05 and level .99: .038-.063 for 2,000 trials, .033-.069 for 1,000 (statistics.md, section 5).
+    With rate .05 and level .99: .038-.063 for 2,000 trials, .033-.069 for 1,000.
     """
+    from scipy import stats  # half a second to import, and only calibration asks
+
     tail = (1 - share(level, "level")) / 2
     return float(stats.binom.ppf(tail, n, rate)) / n, float(stats.binom.ppf(1 - tail, n, rate)) / n
 
@@ -52,10 +55,15 @@ def fisher_exact(k_a: int, n_a: int, k_b: int, n_b: int) -> float:
     _check_counts(k_a, n_a)
     _check_counts(k_b, n_b)
     total = k_a + k_b
-    possible = np.arange(max(0, total - n_b), min(n_a, total) + 1)
-    chances = stats.hypergeom.pmf(possible, n_a + n_b, total, n_a)
-    seen = chances[k_a - int(possible[0])]
-    return min(1.0, float(chances[chances <= seen * (1 + 1e-9)].sum()))
+    possible = range(max(0, total - n_b), min(n_a, total) + 1)
+    ways = math.comb(n_a + n_b, total)
+    chances = [Fraction(math.comb(n_a, i) * math.comb(n_b, total - i), ways) for i in possible]
+    return _no_likelier(chances, k_a - possible[0])
+
+
+def _no_likelier(chances: list[Fraction], seen: int) -> float:
+    """The total chance of all outcomes that are no likelier than the one seen, without rounding."""
+    return float(sum(chance for chance in chances if chance <= chances[seen]))
 
 
 def _check_counts(k: int, n: int) -> None:

@@ -1,6 +1,6 @@
 """Does the verdict cry wolf? Thousands of studies in which nothing differs, through the production code.
 
-What decides a user's study (`decide`, `two_way`, the curve scalars) is called here as it stands (statistics.md, 5).
+What decides a user's study (`decide`, `two_way`, the curve scalars) is called here as it stands.
 Three popular methods that are known to fail run beside it: if one of them passes, this check itself is broken.
 """
 

@@ -1,4 +1,4 @@
-"""Collapse, regression, spikes and early signals: deterministic, the same code for every arm (claims.md, section 4).
+"""Collapse, regression, spikes and early signals: deterministic, the same code for every arm.
 
 Steps are given beside every series, so that an onset is a training step and not a row number.
 """
@@ -136,9 +136,8 @@ def _after_frozen(at: Floats, values: Floats, warmup: int) -> Bools | None:
 
 def _first_window(holds: Bools, length: int) -> int | None:
     """Index at which the first run of `length` consecutive True begins."""
-    run = 0
-    for index, true in enumerate(holds):
-        run = run + 1 if true else 0
-        if run == length:
-            return index - length + 1
-    return None
+    if len(holds) < length:
+        return None
+    so_far = np.concatenate([[0], np.cumsum(holds)])
+    full = np.flatnonzero(so_far[length:] - so_far[:-length] == length)
+    return int(full[0]) if len(full) else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
+from scipy import special
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
@@ -20,6 +20,9 @@ from gspo_lab.stats.firth import best_fit
 
 _ANGLES = 25
 """Points of the profile between the estimate and infinity at which a crossing is looked for."""
+
+FARTHEST = 6
+"""Decades: an estimate or a limit farther from the tried doses' centre, or a ratio farther from 1, says nothing."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
     else:
         limit = _counted_limit(x_N - x_N.mean(), bool(y_N.any()), level)
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
-    estimate, low_dose, high_dose = (None if m is None else float(10 ** (m + x_N.mean())) for m in (middle, low, high))
+    estimate, low_dose, high_dose = (None if m is None else _at(m, x_N.mean()) for m in (middle, low, high))
     reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
     return HalfCollapse(estimate, low_dose, high_dose, slope, len(y_N), int(y_N.sum()), reason is None, reason, needed)
 
@@ -126,8 +129,8 @@ def dose_ratio(
         high = None
     if y_b.all() or not y_a.any():
         low = None
-    estimate, low_ratio, high_ratio = (None if r is None else float(10**r) for r in (shift, low, high))
-    if low is not None and high is not None:
+    estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
+    if low_ratio is not None and high_ratio is not None:
         return DoseRatio(estimate, low_ratio, high_ratio, slope, True, None, None)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
     at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
@@ -137,6 +140,11 @@ def dose_ratio(
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
     wanted = Needed(min(belows, default=None), max(aboves, default=None))
     return DoseRatio(estimate, low_ratio, high_ratio, slope, False, reason, wanted)
+
+
+def _at(decades: float, centre: float = 0.0) -> float | None:
+    """10^(centre + decades); None too far out: a slope near 0 throws limits past the range of a float."""
+    return float(10 ** (centre + decades)) if abs(decades) <= FARTHEST else None
 
 
 def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
@@ -154,6 +162,8 @@ def _runs(dose: ArrayLike, collapsed: ArrayLike) -> tuple[Floats, Floats]:
 
 def _profile_limits(lost: Callable[[float], float], best: float, level: float) -> tuple[float | None, float | None]:
     """Outermost m = tan(angle) at which the profile has fallen by chi2_{1, level} / 2; None: not even at infinity."""
+    from scipy.optimize import brentq  # imported where it is used: only sweeps need it
+
     allowed = float(special.chdtri(1, 1 - level)) / 2
     limits: list[float | None] = []
     for end in (-math.pi / 2, math.pi / 2):
@@ -167,7 +177,7 @@ def _profile_limits(lost: Callable[[float], float], best: float, level: float) -
             if lost(float(angle)) <= allowed:
                 break
             outer = float(angle)
-        root = optimize.brentq(lambda at: lost(at) - allowed, outer, float(angle), xtol=1e-9)
+        root = brentq(lambda at: lost(at) - allowed, outer, float(angle), xtol=1e-9)
         limits.append(math.tan(float(root)))
     return limits[0], limits[1]
 

@@ -7,7 +7,7 @@ parameters, is held. Shapes: N runs, P coefficients, Q free directions.
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from gspo_lab.stats.arrays import Floats
 
@@ -43,6 +43,8 @@ def best_fit(
     """Maximise over the coefficients `directions_PQ @ free_Q` whose last free number is >= 0; without directions, over
     all coefficients, the last one >= 0. The penalty keeps the whole model's information (Heinze and Schemper 2002).
     """
+    from scipy.optimize import minimize  # imported where it is used: only sweeps need it
+
     directions = np.eye(design_NP.shape[1]) if directions_PQ is None else directions_PQ
     free = directions.shape[1]
 
@@ -56,7 +58,7 @@ def best_fit(
     bounds = [(None, None)] * (free - 1) + [(0.0, None)]
     best = min(
         (
-            optimize.minimize(
+            minimize(
                 worse,
                 start,
                 jac=True,

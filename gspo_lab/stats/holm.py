@@ -1,4 +1,4 @@
-"""Several secondary results at once: Holm's step-down adjustment (statistics.md, section 4, step 11)."""
+"""Several secondary results at once: Holm's step-down adjustment."""
 
 from collections.abc import Sequence
 

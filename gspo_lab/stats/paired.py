@@ -1,7 +1,7 @@
-"""One number per seed and arm: the paired t and what is shown beside it (statistics.md, section 4, steps 3, 7, 8, 10).
+"""One number per seed and arm: the paired t and what is shown beside it.
 
 The unit of replication is the training run. With few of them the t interval on per-seed differences is what keeps its
-promise (section 2.1); `calibration.py` measures that on this very code.
+promise; `calibration.py` measures that on this very code.
 """
 
 import math
@@ -42,7 +42,7 @@ class PairedT:
 
 
 def paired_t(differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> PairedT:
-    """mean(d) +- t_{n-1, 1-alpha/2} sd(d) / sqrt(n) over per-seed differences d (Student 1908; statistics.md, 4.3).
+    """mean(d) +- t_{n-1, 1-alpha/2} sd(d) / sqrt(n) over per-seed differences d (Student 1908).
 
     `scale` is the size of the scores that were subtracted, so that rounding is not taken for variance. Without spread
     there is no interval: "identical scores" when every d is 0, and a reason of its own when all d are equal.
@@ -168,7 +168,7 @@ class Pairing:
 
 
 def pairing(y_a: ArrayLike, y_b: ArrayLike) -> Pairing:
-    """Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired, hence the gain (statistics.md, section 4, step 8)."""
+    """Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired, hence the gain."""
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "pairing")
     if len(a) < LEAST_SEEDS or _flat(a) or _flat(b):

@@ -1,4 +1,4 @@
-"""pass@k and avg@k of one checkpoint on one benchmark, with what each interval answers (statistics.md, 4.14)."""
+"""pass@k and avg@k of one checkpoint on one benchmark, with what each interval answers."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""One number from a curve, by rules fixed before the run: area, tail, time to a threshold (statistics.md, 4)."""
+"""One number from a curve, by rules fixed before the run: area, tail, time to a threshold."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ def tail_mean(y: ArrayLike, last: int) -> float:
 def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
     """`y` with every missing or infinite value replaced by the last finite one before it, and where that was done.
 
-    This is how a collapsed run stays in every headline number (statistics.md, 4.9). LabError when the first is missing.
+    This is how a collapsed run stays in every headline number. LabError when the first is missing.
     """
     values = np.array(y, dtype=np.float64)
     missing = ~np.isfinite(values)
@@ -65,7 +65,7 @@ class TimeToThreshold(NamedTuple):
 
 
 def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> TimeToThreshold:
-    """First evaluation with score >= threshold, up to x = `end`, as the interval since the one before (4.11).
+    """First evaluation with score >= threshold, up to x = `end`, as the interval since the one before.
 
     x is whatever is to be restricted: prompts, tokens, device-seconds. `after` is None when the first one met it.
     """

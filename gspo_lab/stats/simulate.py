@@ -1,4 +1,4 @@
-"""Studies in which nothing differs, with the noise levels of statistics.md 2.1 to 2.3. Every draw takes its generator.
+"""Studies in which nothing differs, with the noise of runs, benchmarks and curves. Every draw takes its generator.
 
 Shapes: R studies, S seeds, I items, T steps.
 """
@@ -49,7 +49,7 @@ NOISE: Mapping[str, tuple[Noise, Noise]] = {
 
 
 def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int) -> Arms:
-    """One score per run, [R, S]: pair effect N(0, 1) shared by the arms plus each run's own noise (2.1)."""
+    """One score per run, [R, S]: pair effect N(0, 1) shared by the arms plus each run's own noise."""
     pair_RS = rng.standard_normal((studies, seeds))
     return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
 
@@ -64,7 +64,7 @@ class Benchmark(NamedTuple):
 
 
 def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int) -> Arms:
-    """Share of right answers, [R, S, I] (2.2); logit p = item N(-.5, 2) + pair N(0, .2) + run N(0, .15) + N(0, .3).
+    """Share of right answers, [R, S, I]; logit p = item N(-.5, 2) + pair N(0, .2) + run N(0, .15) + N(0, .3).
 
     The arm x item effect is drawn for each arm with arm_by_item / sqrt(2), so that the arms stay exchangeable and the
     true difference over new problems is exactly 0.
@@ -83,7 +83,7 @@ def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int)
 
 
 def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> Arms:
-    """Reward per step, [R, S, T] (2.3): offset N(0, .3) per run, random walk .05 a step, noise .5; arms independent."""
+    """Reward per step, [R, S, T]: offset N(0, .3) per run, random walk .05 a step, noise .5; arms independent."""
 
     def arm() -> Floats:
         walk_RST = rng.normal(0.0, 0.05, (studies, seeds, steps)).cumsum(axis=2)

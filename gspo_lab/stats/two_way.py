@@ -1,4 +1,4 @@
-"""Benchmark scores with both sources of luck: new seeds and new problems (statistics.md, section 4, step 4)."""
+"""Benchmark scores with both sources of luck: new seeds and new problems."""
 
 import math
 from collections.abc import Hashable, Sequence

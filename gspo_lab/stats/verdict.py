@@ -1,4 +1,4 @@
-"""The decision: what the evidence lets one say about two matched arms (statistics.md, section 4, steps 3 to 10).
+"""The decision: what the evidence lets one say about two matched arms.
 
 `decide` is the only code that gives a study its word. `calibration.py` puts this very function through thousands of
 studies in which nothing differs.

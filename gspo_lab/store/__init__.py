@@ -3,6 +3,6 @@
 from gspo_lab.store.database import NAME as DATABASE
 from gspo_lab.store.evidence import Evidence
 from gspo_lab.store.export import export
-from gspo_lab.store.ingest import IngestReport, ingest, ingest_run, rebuild
+from gspo_lab.store.ingest import IngestReport, ingest, rebuild
 
-__all__ = ["DATABASE", "Evidence", "IngestReport", "export", "ingest", "ingest_run", "rebuild"]
+__all__ = ["DATABASE", "Evidence", "IngestReport", "export", "ingest", "rebuild"]

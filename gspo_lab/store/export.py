@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.registry import nearest
 from gspo_lab.store.database import explained, reading
-from gspo_lab.store.schema import METRICS, RECORD_TABLES, RUNS, STUDIES
+from gspo_lab.store.schema import EVALUATIONS, METRICS, RECORD_TABLES, RUNS, STUDIES, SUBJECT_ROWS
 
 Format = Literal["csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("csv", "parquet")
@@ -21,6 +21,8 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     # table or view: how it is restricted to a study, and what it is sorted by
     "studies": (OF_A_STUDY, STUDIES.key),
     "runs": (OF_A_STUDY, RUNS.key),
+    "subjects": (OF_ITS_RUNS, SUBJECT_ROWS.key),
+    "evaluations": (OF_ITS_RUNS, EVALUATIONS.key),
     **{table.name: (OF_ITS_RUNS, table.key) for table in RECORD_TABLES.values()},
     "scores": (OF_ITS_RUNS, ("run_id", "evaluation", "bench", "step")),
     "metrics": ("", METRICS.key),

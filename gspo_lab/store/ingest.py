@@ -3,47 +3,54 @@
     runs/<study>/study.json                          -> studies
     runs/<study>/<arm>/<seed>/run.json               -> runs
                               journal.jsonl          -> steps, updates, answers, statuses
-                              evaluations/*/journal.jsonl -> answers, statuses (with `evaluation` set)
+                              evaluations/<name>/evaluation.json -> evaluations
+                                                 journal.jsonl   -> answers, statuses (with `evaluation` set)
+                              grades/journal.jsonl, evaluations/<name>/grades/journal.jsonl -> grades
+    runs/_subjects/<name>/subject.json               -> subjects
+                          evaluations/, grades/      as in a run
 
 Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at any moment loses
 nothing and repeats nothing. Files whose size and time of change are known are not opened.
 """
 
 import fcntl
-import hashlib
-import json
-import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.store import rows
 from gspo_lab.store.database import NAME, transaction, writing
-from gspo_lab.store.schema import RUNS, STUDIES
+from gspo_lab.store.files import (
+    SUBJECTS,
+    Seen,
+    Source,
+    all_seen,
+    first_line,
+    folders,
+    held,
+    json_file,
+    remember,
+    run_folders,
+    sources,
+    stamp,
+    unchanged,
+)
+from gspo_lab.store.schema import EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What one ingest did: run folders seen, the ids of those with news, records read from their journals."""
+    """What one ingest did: run and subject folders seen, the ids of those with news, records read from journals."""
 
     runs: int
     changed: tuple[str, ...]
     records: int
-
-
-class Seen(NamedTuple):
-    """A row of the table `files`, without its path."""
-
-    size: int
-    modified_ns: int
-    offset: int
-    head: str | None
 
 
 def ingest(runs: Path) -> IngestReport:
@@ -53,18 +60,6 @@ def ingest(runs: Path) -> IngestReport:
     """
     with _alone(runs), writing(runs / NAME) as connection:
         return _take_in(connection, runs)
-
-
-def ingest_run(runs: Path, run_id: str) -> IngestReport:
-    """The same for one run and its study; what a conductor calls while the run's worker writes."""
-    folder = runs / run_id
-    if not (folder / "run.json").is_file():
-        raise LabError(f"no run {run_id}: {folder}/run.json does not exist")
-    with _alone(runs), writing(runs / NAME) as connection:
-        seen = _seen(connection)
-        _take_study(connection, runs, folder.parent.parent, seen)
-        records = _take_run(connection, runs, folder, seen, _states(connection).get(run_id))
-        return IngestReport(1, () if records is None else (run_id,), records or 0)
 
 
 def rebuild(runs: Path) -> IngestReport:
@@ -111,34 +106,38 @@ def _alone(runs: Path) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    seen, states = _seen(connection), _states(connection)
+    seen, states = all_seen(connection), _states(connection)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
     records = 0
-    for study in _folders(runs):
+    for study in folders(runs):
         try:
             _take_study(connection, runs, study, seen)
         except LabError as error:
             broken.append(error)
-        for folder in _run_folders(study):
-            run_id = folder.relative_to(runs).as_posix()
-            present.add(run_id)
-            try:
-                count = _take_run(connection, runs, folder, seen, states.get(run_id))
-            except LabError as error:
-                broken.append(error)
-                continue
-            if count is not None:
-                changed.append(run_id)
-                records += count
+        present |= {folder.relative_to(runs).as_posix() for folder in run_folders(study)}
+    subjects = {f"{SUBJECTS}/{one.name}" for one in folders(runs / SUBJECTS) if (one / "subject.json").is_file()}
+    for one in sorted(present | subjects):
+        try:
+            if one in subjects:
+                count = _take_subject(connection, runs, one, seen)
+            else:
+                count = _take_run(connection, runs, runs / one, seen, states.get(one))
+        except LabError as error:
+            broken.append(error)
+            continue
+        if count is not None:
+            changed.append(one)
+            records += count
     gone = [run_id for run_id, state in states.items() if run_id not in present and state != "missing"]
     _part_with(connection, runs, gone, seen)
+    gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
         raise broken[0]
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
-    return IngestReport(len(present), (*changed, *gone), records)
+    return IngestReport(len(present | subjects), (*changed, *gone), records)
 
 
 def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, Seen]) -> None:
@@ -153,21 +152,16 @@ def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen
             connection.executemany("DELETE FROM studies WHERE study = ?", studies)
 
 
-def _run_folders(study: Path) -> Iterator[Path]:
-    for arm in _folders(study):
-        yield from (folder for folder in _folders(arm) if (folder / "run.json").is_file())
-
-
-def _folders(parent: Path) -> list[Path]:
-    """The folders in `parent` by name; names that begin with `_` or `.` (pilots, caches) are nobody's evidence."""
-    with os.scandir(parent) as entries:
-        names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
-    return [parent / name for name in sorted(names)]
-
-
-def _seen(connection: sqlite3.Connection) -> dict[str, Seen]:
-    query = "SELECT path, size, modified_ns, offset, head FROM files"
-    return {path: Seen(*rest) for path, *rest in connection.execute(query)}
+def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> list[str]:
+    """Forget whatever came from a subject whose folder is gone; the ids of those that were known."""
+    known = {run_id for (run_id,) in connection.execute("SELECT run_id FROM subjects")}
+    gone = sorted(known - present)
+    for run_id in gone:
+        with transaction(connection):
+            for table in ("subjects", "evaluations", "answers", "statuses", "grades"):
+                connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
+            connection.execute("DELETE FROM files WHERE substr(path, 1, ?) = ?", (len(run_id) + 1, run_id + "/"))
+    return gone
 
 
 def _states(connection: sqlite3.Connection) -> dict[str, str]:
@@ -176,11 +170,11 @@ def _states(connection: sqlite3.Connection) -> dict[str, str]:
 
 def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen]) -> None:
     path = folder / "study.json"
-    now = _stamp(path)
+    now = stamp(path)
     name = path.relative_to(runs).as_posix()
-    if now is None or _unchanged(now, seen.get(name)):
+    if now is None or unchanged(now, seen.get(name)):
         return
-    text, content = _json_file(path)
+    text, content = json_file(path)
     row = {
         "study": folder.name,
         "question": content.get("question"),
@@ -190,7 +184,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
     }
     with transaction(connection):
         rows.insert(connection, STUDIES, [tuple(row[column] for column in STUDIES.names)])
-        _remember(connection, name, now)
+        remember(connection, name, now)
 
 
 def _declared_at(created: Any, otherwise: float) -> float:
@@ -205,37 +199,76 @@ def _take_run(
 ) -> int | None:
     """Take in what is new of one run: the number of records read, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
-    journals = {f"{run_id}/{journal.NAME}": ""}
-    if (folder / "evaluations").is_dir():
-        for evaluation in _folders(folder / "evaluations"):
-            journals[f"{run_id}/evaluations/{evaluation.name}/{journal.NAME}"] = evaluation.name
-    for name in seen:  # evaluations that were deleted since
-        if name.startswith(f"{run_id}/evaluations/"):
-            journals.setdefault(name, name.split("/")[-2])
     specification = f"{run_id}/run.json"
-    stamps = {name: _stamp(runs / name) for name in (specification, *journals)}
-    news = [name for name, stamp in stamps.items() if not _unchanged(stamp, seen.get(name))]
+    known = sources(runs, run_id, seen)
+    news = _news(runs, [specification, *known], seen)
     if not news and state not in ("running", "interrupted", "missing"):
         return None
     # Asked before the journal is read: a worker that leaves in between has then already written its last words.
-    alive = _held(folder / "lock")
+    alive = held(folder / "lock")
     if not news and state == ("running" if alive else "interrupted"):
         return None
-    records = 0
     with transaction(connection):
         if specification in news:
             _register(connection, run_id, runs / specification)
-            _remember(connection, specification, stamps[specification])
-        for name in news:
-            if name != specification:
-                records += _follow(connection, runs / name, name, run_id, journals[name], stamps[name], seen.get(name))
+            remember(connection, specification, news.pop(specification))
+        records = _take_sources(connection, runs, known, news, seen)
         rows.settle(connection, run_id, alive)
     return records
 
 
+def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen: dict[str, Seen]) -> int | None:
+    """The same for a model or a server that was asked."""
+    specification = f"{run_id}/subject.json"
+    known = sources(runs, run_id, seen)
+    news = _news(runs, [specification, *known], seen)
+    if not news:
+        return None
+    with transaction(connection):
+        if specification in news:
+            text, content = json_file(runs / specification)
+            row = (run_id, content.get("kind"), content.get("name"), text)
+            rows.insert(connection, SUBJECT_ROWS, [row])
+            remember(connection, specification, news.pop(specification))
+        return _take_sources(connection, runs, known, news, seen)
+
+
+def _news(runs: Path, names: Sequence[str], seen: dict[str, Seen]) -> dict[str, Seen | None]:
+    """The files that are not as they were when last read, and how they are now."""
+    stamps = {name: stamp(runs / name) for name in names}
+    return {name: now for name, now in stamps.items() if not unchanged(now, seen.get(name))}
+
+
+def _take_sources(
+    connection: sqlite3.Connection,
+    runs: Path,
+    known: dict[str, Source],
+    news: dict[str, Seen | None],
+    seen: dict[str, Seen],
+) -> int:
+    """Take in the changed files of a run or a subject; the number of records read."""
+    records = 0
+    for name, now in news.items():
+        if known[name].part == "declaration":
+            _take_declaration(connection, runs / name, name, known[name], now)
+        else:
+            records += _follow(connection, runs / name, name, known[name], now, seen.get(name))
+    return records
+
+
+def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None) -> None:
+    """What an evaluation was declared to be, from its evaluation.json."""
+    remember(connection, name, now)
+    key = (source.run_id, source.evaluation)
+    connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
+    if now is not None:
+        text, content = json_file(path)
+        rows.insert(connection, EVALUATIONS, [(*key, content.get("bench"), text)])
+
+
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     """A run's row from its run.json; the folder says which study and arm it is, so that a copied study is its own."""
-    _, content = _json_file(path)
+    _, content = json_file(path)
     study, arm, _ = run_id.split("/")
     try:
         settings = content["settings"]
@@ -261,80 +294,23 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
 
 
 def _follow(
-    connection: sqlite3.Connection,
-    path: Path,
-    name: str,
-    run_id: str,
-    evaluation: str,
-    now: Seen | None,
-    before: Seen | None,
+    connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None, before: Seen | None
 ) -> int:
     """Take in a journal's new lines; from its start if it is not the file that was read before."""
-    head = None if now is None else _first_line(path)
+    head = None if now is None else first_line(path)
     offset = 0
     if before is not None:
         if now is not None and head == before.head and now.size >= before.offset:
             offset = before.offset
         else:
-            rows.forget(connection, run_id, evaluation)
+            rows.forget(connection, source)
     if now is None:
-        connection.execute("DELETE FROM files WHERE path = ?", (name,))
+        remember(connection, name, None)
         return 0
     items, end = journal.read(path, offset)
     try:
-        rows.apply(connection, run_id, evaluation, items)
+        rows.apply(connection, source, items)
     except (sqlite3.IntegrityError, OverflowError, KeyError, TypeError, ValueError) as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
-    _remember(connection, name, now._replace(offset=end, head=head))
+    remember(connection, name, now._replace(offset=end, head=head))
     return len(items)
-
-
-def _remember(connection: sqlite3.Connection, name: str, seen: Seen | None) -> None:
-    assert seen is not None
-    connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", (name, *seen))
-
-
-def _unchanged(now: Seen | None, before: Seen | None) -> bool:
-    if now is None or before is None:
-        return now is before
-    return now.size == before.size and now.modified_ns == before.modified_ns
-
-
-def _stamp(path: Path) -> Seen | None:
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return Seen(status.st_size, status.st_mtime_ns, status.st_size, None)
-
-
-def _first_line(path: Path) -> str | None:
-    with path.open("rb") as file:
-        line = file.readline()
-    return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") else None
-
-
-def _json_file(path: Path) -> tuple[str, dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise LabError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise LabError(f"{path} must hold a JSON object")
-    return text, content
-
-
-def _held(path: Path) -> bool:
-    """Whether some process holds the lock file. A shared lock for an instant is the only way to ask."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

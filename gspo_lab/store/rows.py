@@ -7,34 +7,45 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gspo_lab.records import RECORDS
+from gspo_lab.store.files import Source
 from gspo_lab.store.schema import RECORD_TABLES, STATUSES, Table
 
 TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items()}
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
+COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
+"""Tables whose rows are kept in the order of their journal."""
 OF_THE_RUN = ("steps", "updates")
-"""Tables that only a run's own journal fills; the others also hold later evaluations of it."""
+FILLS = {
+    "run": (*OF_THE_RUN, "answers", "statuses"),
+    "evaluation": ("answers", "statuses"),
+    "grades": ("grades",),
+}
+"""The tables that a journal fills, by what it is the journal of."""
 
 
-def apply(connection: sqlite3.Connection, run_id: str, evaluation: str, items: Iterable[dict[str, Any]]) -> None:
+def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[str, Any]]) -> None:
     """Add a journal's records in their order; a later record replaces an earlier one with the same key.
 
     `started` at step k voids what the journal held of later moments (`RunStatus`). Kinds this version does not know are
-    left out, and so are steps and updates in the journal of an evaluation.
+    left out, and so is what a journal of that part has no say in: steps and updates in an evaluation's.
     """
-    query = "SELECT COALESCE(MAX(position) + 1, 0) FROM statuses WHERE run_id = ? AND evaluation = ?"
-    position = connection.execute(query, (run_id, evaluation)).fetchone()[0]
+    run_id, evaluation, part = source
+    positions = {}
+    for name in COUNTED:
+        query = f"SELECT COALESCE(MAX(position) + 1, 0) FROM {name} WHERE run_id = ? AND evaluation = ?"
+        positions[name] = connection.execute(query, (run_id, evaluation)).fetchone()[0]
     identity = {"run_id": run_id, "evaluation": evaluation}
     waiting: dict[str, list[tuple[Any, ...]]] = {name: [] for name in RECORD_TABLES}
     for item in items:
         table = TABLE_OF.get(item.get("kind", ""))
-        if table is None or (evaluation and table.name in OF_THE_RUN):
+        if table is None or table.name not in FILLS[part]:
             continue
-        if table is STATUSES:
-            if item.get("state") == "started":
-                _flush(connection, waiting)
-                _void(connection, run_id, evaluation, item["step"])
-            item["position"] = position
-            position += 1
+        if table is STATUSES and item.get("state") == "started":
+            _flush(connection, waiting)
+            _void(connection, run_id, evaluation, item["step"])
+        if table.name in positions:
+            item["position"] = positions[table.name]
+            positions[table.name] += 1
         item.update(identity)
         for name in JSON_OF[table.name]:
             if item.get(name) is not None:
@@ -55,14 +66,11 @@ def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[
         connection.executemany(statement, [tuple(map(_encodable, row)) for row in values])
 
 
-def forget(connection: sqlite3.Connection, run_id: str, evaluation: str) -> None:
+def forget(connection: sqlite3.Connection, source: Source) -> None:
     """Remove every row that came from one journal."""
-    where = "WHERE run_id = ? AND evaluation = ?"
-    connection.execute(f"DELETE FROM answers {where}", (run_id, evaluation))
-    connection.execute(f"DELETE FROM statuses {where}", (run_id, evaluation))
-    if not evaluation:
-        for name in OF_THE_RUN:
-            connection.execute(f"DELETE FROM {name} WHERE run_id = ?", (run_id,))
+    for name in FILLS[source.part]:
+        where, values = ("", ()) if name in OF_THE_RUN else (" AND evaluation = ?", (source.evaluation,))
+        connection.execute(f"DELETE FROM {name} WHERE run_id = ?{where}", (source.run_id, *values))
 
 
 def settle(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:

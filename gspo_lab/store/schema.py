@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from gspo_lab.records import RECORDS, AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.records import RECORDS, AnswerRecord, GradeRecord, Record, RunStatus, StepRecord, UpdateRecord
 
 SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "TEXT", dict: "TEXT"}
 
@@ -78,7 +78,12 @@ def field_columns(record: type[Record]) -> list[Column]:
 
 
 RUN_ID = Column(
-    "run_id", "TEXT", "-", "the run: study/arm/s<seed>, which is also its folder under runs/", required=True
+    "run_id",
+    "TEXT",
+    "-",
+    "the run: study/arm/s<seed>, which is also its folder under runs/; or a model or server that was asked without a "
+    "run: _subjects/<name>",
+    required=True,
 )
 EVALUATION = Column(
     "evaluation",
@@ -142,6 +147,30 @@ RUNS = Table(
     ),
 )
 
+SUBJECT_ROWS = Table(
+    "subjects",
+    "One row per model or server that was asked without a run.",
+    ("run_id",),
+    (
+        RUN_ID,
+        _plain("kind", "model or server"),
+        _plain("name", "the model's folder or Hub id, or its name on the server"),
+        _plain("content", "subject.json, whole: what answered", json=True),
+    ),
+)
+
+EVALUATIONS = Table(
+    "evaluations",
+    "One row per later evaluation of a run, a model or a server: how it was asked, fixed before the first answer.",
+    ("run_id", "evaluation"),
+    (
+        RUN_ID,
+        EVALUATION,
+        _plain("bench", "the benchmark"),
+        _plain("content", "evaluation.json, whole: task, prompt, data, sampling, limits, grader, seed", json=True),
+    ),
+)
+
 METRICS = Table(
     "metrics",
     "One row per recorded field: what the columns of steps, updates, answers and statuses mean.",
@@ -185,16 +214,40 @@ ANSWERS = _record_table(
 )
 STATUSES = _record_table(RunStatus, ("run_id", "evaluation", "position"), "One row per change of a run's state.")
 
-RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, STATUSES)}
-TABLES = (ABOUT, STUDIES, RUNS, STEPS, UPDATES, ANSWERS, STATUSES, METRICS, FILES)
+GRADES = _record_table(
+    GradeRecord,
+    ("run_id", "evaluation", "bench", "step", "problem", "sample", "position"),
+    "One row per later grade of an answer; the last one is in force. `answers` keeps the first.",
+)
+
+RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, GRADES, STATUSES)}
+TABLES = (ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, GRADES, EVALUATIONS, STATUSES, METRICS, FILES)
 
 INDEXES = {
     # All that scores need, so that they are computed without touching the texts.
-    "answers_graded": "answers (run_id, evaluation, bench, step, problem, correct, truncated)",
+    "answers_scored": "answers (run_id, evaluation, bench, step, problem, sample, correct, truncated)",
 }
+SUPERSEDED_INDEXES = ("answers_graded",)
+
+ANSWER_KEY = ", ".join(ANSWERS.key)
+REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not in ANSWERS.key]
+"""What a later grade replaces."""
+
+
+def in_force(column: str) -> str:
+    """SQL for a column of `answers` joined with WITH_GRADES: of the last later grade, where there is any."""
+    if column not in REGRADED:
+        return f'answers."{column}"'
+    return f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END AS "{column}"'
+
+
+WITH_GRADES = f"LEFT JOIN latest_grades USING ({ANSWER_KEY})"
 
 VIEWS = {
-    "scores": """\
+    "latest_grades": f"""\
+-- The last later grade of each answer that has any. `MAX(position)` picks the row.
+SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grades GROUP BY {ANSWER_KEY}""",
+    "scores": f"""\
 -- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
 -- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
 SELECT run_id, evaluation, bench, step,
@@ -203,8 +256,7 @@ SELECT run_id, evaluation, bench, step,
 FROM (
   SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, AVG(correct) AS correct,
          SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated
-  FROM answers
-  WHERE bench <> 'rollout'
+  FROM (SELECT {ANSWER_KEY}, {in_force("correct")}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
   GROUP BY run_id, evaluation, bench, step, problem
 )
 GROUP BY run_id, evaluation, bench, step""",

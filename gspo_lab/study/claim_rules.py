@@ -46,11 +46,17 @@ CLAIM_ROLES = (
     "moe",
     "dense",
     "moe-rollout-replay",
+    "corrected",
+    "uncorrected",
     "luspo",
 )
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
-OVER_UPDATES = ("mean over updates", "mean over updates with minibatch >= 1")
+OVER_UPDATES = (
+    "mean over updates",
+    "mean over updates with minibatch = 0",
+    "mean over updates with minibatch >= 1",
+)
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")

@@ -1,15 +1,15 @@
-"""What is allowed and still worth a warning before a study runs, each with its reason and source (claims.md, 6).
+"""What is allowed and still worth a warning before a study runs, each with its reason and source.
 
 Pure: a lint knows the study and what the caller has looked up or measured; what is unknown fires nothing. What makes
 no sense at all is refused by `rules`, so "one-minibatch" (arms identical by construction) is there. "seed-streams"
-cannot occur: every random stream of a run follows from its seed. "product-or-mean" and "filter-one-arm" have nothing
-to look at: no engine of this lab applies importance weights between sampler and trainer, or filters groups.
+cannot occur: every random stream of a run follows from its seed; neither can "product-or-mean": a mismatch correction's
+name says which. "filter-one-arm" has nothing to look at: no engine of this lab filters groups.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -23,15 +23,27 @@ LONG = 500
 LEAST_TOKEN_NOISE = 0.02
 """Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens more."""
 DETECTABLE = {3: 3.26, 4: 2.13}
-"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds (statistics.md, 3)."""
+"""Smallest effect at 80 % power in sd of the pair difference, by number of seeds: as `stats.power` has them."""
 PAPER_PRESETS = ("grpo", "gspo", "gspo-token")
 OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 """Words in an arm's name that say that it is not the paper's aggregation."""
 
 
+WAIVABLE = (
+    "aggregation-label",
+    "undeclared-difference",
+    "replay-on-dense",
+    "rollout-logp-as-old",
+    "dual-clip-one-arm",
+    "std-one-arm",
+    "correction-one-arm",
+)
+"""The lints that are errors: they stop a study unless it waives them by name, `[waive]`, with a reason."""
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One line for the user. An error stops `check`; a warning is read and decided upon."""
+    """One line for the user. An error stops `check` and `run`; a warning is read and decided upon."""
 
     level: Level
     name: str
@@ -59,8 +71,8 @@ class Known:
 
 
 def lints(study: Study, known: Known | None = None) -> list[Finding]:
-    """Every finding, errors first, in the order of the table."""
-    found = [finding for lint in LINTS for finding in lint(study, known or Known())]
+    """Every finding, errors first, in the order of the table. An error that the study waives is a warning."""
+    found = [_answered(finding, study.waived) for lint in LINTS for finding in lint(study, known or Known())]
     return sorted(found, key=lambda finding: finding.level != "error")
 
 
@@ -176,7 +188,10 @@ def _rollout_logprobs(study: Study, known: Known) -> Iterator[Finding]:
 def _mismatch(study: Study, known: Known) -> Iterator[Finding]:
     for arm in study.arms.values():
         settings = arm.settings
-        if settings.rollout.dtype != settings.update.dtype and settings.routing_replay != "rollout":
+        # Against the sampler's own log-probs the ratio holds the mismatch, and is its correction.
+        corrected = settings.objective.mismatch_correction != "none" or settings.update.old_logprobs == "sampler"
+        corrected |= settings.routing_replay == "rollout"
+        if settings.rollout.dtype != settings.update.dtype and not corrected:
             message = (
                 f"arm.{arm.name}: sampled in {settings.rollout.dtype}, trained in {settings.update.dtype}, and nothing "
                 "corrects the mismatch"
@@ -192,6 +207,7 @@ def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
     compared: dict[str, tuple[str, Callable[[Arm], Any]]] = {
         "dual-clip-one-arm": ("dual_clip", lambda arm: arm.settings.objective.dual_clip),
         "std-one-arm": ("advantage", lambda arm: arm.settings.objective.advantage),
+        "correction-one-arm": ("mismatch_correction", lambda arm: arm.settings.objective.mismatch_correction),
     }
     for name, (key, value) in compared.items():
         if pairs and all(value(a) != value(b) for a, b in pairs):
@@ -281,6 +297,13 @@ LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     _warmup,
     _evaluations,
 )
+
+
+def _answered(finding: Finding, waived: Mapping[str, str]) -> Finding:
+    reason = waived.get(finding.name)
+    if reason is None:
+        return finding
+    return replace(finding, level="warn", message=f"{finding.message}; waived: {reason}")
 
 
 def _token(arm: Arm) -> bool:

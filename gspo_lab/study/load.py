@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
+from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.rules import broken_rules
 from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
 from gspo_lab.study.study import Arm, Study
@@ -52,12 +53,14 @@ def load_study(
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
     claims = _claims(raw.get("claim", []), problems)
+    waived = _waived(raw.get("waive", {}), problems)
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
     if arms is not None:
         problems += _unknown_arms(arms, tables)
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
+    command = _command(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
     if not re.fullmatch(NAME, name) or RESERVED.fullmatch(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
@@ -73,11 +76,36 @@ def load_study(
         arms=study_arms,
         seeds=declared_seeds,
         verdict=verdict,
-        overrides=tuple(overrides),
         claims=claims,
         sweep=None if sweep is None else sweep.to_json(),
+        waived=waived,
         comment=_opening_comment(path),
+        command=command,
     )
+
+
+def _command(
+    path: Path,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    steps: int | None,
+    arms: Sequence[str] | None,
+    name: str | None,
+) -> tuple[str, ...]:
+    """The words behind `gspo-lab run` that say the same; a file named by its whole path is said to lie in studies/."""
+    words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
+    for override in overrides:
+        words += ["--set", override]
+    if seeds is not None:
+        counted = list(seeds) == list(range(len(seeds)))
+        if len(seeds) == 1 and not counted:  # --seeds 7 would be a count
+            words += ["--set", f"seeds={list(seeds)}"]
+        else:
+            words += ["--seeds", str(len(seeds)) if counted else ",".join(map(str, seeds))]
+    words += [] if steps is None else ["--steps", str(steps)]
+    words += [] if arms is None else ["--arms", ",".join(arms)]
+    words += [] if name is None else ["--name", name]
+    return tuple(words)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -232,8 +260,8 @@ def _arm(
     for key, value in table.items():
         if key in ARM_KEYS:
             declared += [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else [key]
-    if "preset" in own:
-        # A preset declares each of its values that differs from the shared objective's.
+    if own.keys() & {"preset", "mismatch_correction"}:
+        # These bring values along, and declare each that differs from the shared objective's.
         plain = _objective(shared, {}, where, [])
         declared += [f"objective.{k}" for k, v in merged["objective"].items() if plain.get(k) != v]
     return Arm(name, tuple(sorted(set(declared))), settings)
@@ -248,11 +276,15 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
     elif preset not in PRESETS:
         problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
-    return {
+    out = {
         "preset": preset,
         **asdict(PRESETS[preset]),
         **{k: v for k, v in {**shared, **own}.items() if k != "preset"},
     }
+    if out["mismatch_correction"] in list(CORRECTION_RANGES):
+        published = zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES[out["mismatch_correction"]], strict=True)
+        out |= {key: bound for key, bound in published if out[key] is None}
+    return out
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
@@ -278,6 +310,18 @@ def _claims(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
         return ()
     found = [_validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
     return tuple(claim for claim in found if claim is not None)
+
+
+def _waived(value: Any, problems: list[str]) -> dict[str, str]:
+    if not isinstance(value, dict):
+        problems.append("waive: a table of reasons, e.g. [waive] with aggregation-label = 'why it is right here'")
+        return {}
+    for name, reason in value.items():
+        if name not in WAIVABLE:
+            problems.append(f"waive.{name}: no error of that name{nearest(name, WAIVABLE)}; {', '.join(WAIVABLE)}")
+        elif not isinstance(reason, str) or not reason.strip():
+            problems.append(f"waive.{name}: give the reason as text; it is printed in the report")
+    return dict(value)
 
 
 def _validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:

@@ -73,6 +73,14 @@ def _within(settings: Settings) -> list[str]:
             "update.old_logprobs = 'sampler' with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
             "nucleus and are not the policy's; use top_p = 1 or old_logprobs = 'trainer'"
         )
+    if objective.mismatch_correction != "none" and update.old_logprobs == "sampler":
+        out.append(
+            f"objective.mismatch_correction = '{objective.mismatch_correction}' with update.old_logprobs = 'sampler': "
+            "the ratio then holds the mismatch already; use old_logprobs = 'trainer' or mismatch_correction = 'none'"
+        )
+    low, high = objective.mismatch_low, objective.mismatch_high
+    if low is not None and high is not None and low >= high:
+        out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
         out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
     if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
@@ -106,6 +114,12 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         return "clip_target does nothing with clip = 'fixed'"
     if key == "objective.aggregation_constant" and all(one.aggregation != "constant" for one in both):
         return "aggregation_constant does nothing without aggregation = 'constant'"
+    if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
+        return "lora_alpha does nothing with lora_rank = 0"
+    if key in ("objective.mismatch_low", "objective.mismatch_high") and all(
+        one.mismatch_correction == "none" for one in both
+    ):
+        return "mismatch_low and mismatch_high do nothing with mismatch_correction = 'none'"
     # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
     replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}

@@ -1,10 +1,10 @@
-"""The TOML of a study: every key, its default and its meaning. `docs/studies.md` is made from the descriptions here."""
+"""The TOML of a study: every key, its default and its meaning; `docs/studies_reference.md` is made from it."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Level
+from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """What may be a folder's name: those that begin with another character are kept for the lab's own."""
@@ -16,6 +16,7 @@ Dtype = Literal["float32", "bfloat16"]
 Replay = Literal["none", "old-policy", "rollout"]
 Statistic = Literal[
     "mean over updates",
+    "mean over updates with minibatch = 0",
     "mean over updates with minibatch >= 1",
     "mean over steps",
     "mean over the last fifth",
@@ -66,8 +67,14 @@ class RolloutTable(Table):
     )
     max_tokens: int | None = Field(None, ge=1, description="token limit of a response; unset: the task's own")
     stop: list[Text] | None = Field(None, description="texts that end a response; unset: the task's own")
-    sampler: str = Field("transformers", description="who samples: `transformers`, or `module:attribute`")
+    sampler: str = Field("transformers", description="who samples: `transformers`, `vllm`, or `module:attribute`")
     dtype: Dtype = Field("float32", description="precision of the sampler's weights and arithmetic")
+    at_a_time: int = Field(512, ge=1, description="responses that are drawn at a time: bounds the sampler's memory")
+    thinking: bool | None = Field(
+        None,
+        description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
+        "the template's own default",
+    )
     coupled: bool = Field(
         True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
     )
@@ -89,13 +96,31 @@ class UpdateTable(Table):
     microbatch_tokens: int = Field(
         16384, ge=1, description="positions (rows x padded length) per forward pass; never changes the gradient"
     )
+    skip_zero_advantage: bool = Field(
+        True,
+        description="no forward or backward pass for responses with A = 0: without a KL term they add nothing to the "
+        "gradient, only to the denominators; what is measured of ratios then covers the others",
+    )
     old_logprobs: Literal["trainer", "sampler"] = Field(
         "trainer", description="whose log-probs of the old policy the ratio uses"
+    )
+    lora_rank: int = Field(
+        0,
+        ge=0,
+        description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
+    )
+    lora_alpha: int = Field(32, ge=1, description="adapters are scaled by lora_alpha / lora_rank")
+    optimizer: Literal["adamw", "adamw-8bit"] = Field(
+        "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
     )
     gradient_checkpointing: bool = Field(
         False, description="recompute activations in the backward pass: less memory, more time"
     )
-    dtype: Dtype = Field("float32", description="precision of the trainer's arithmetic; master weights are float32")
+    dtype: Dtype = Field(
+        "float32",
+        description="precision of the trainer's arithmetic; trained weights are float32, those frozen beside adapters "
+        "have this precision",
+    )
     checkpoint_every: int = Field(
         10, ge=1, description="steps between checkpoints; a killed run goes on from the last one"
     )
@@ -115,6 +140,9 @@ class ObjectiveTable(Table):
     aggregation_constant: float = Field(gt=0)
     advantage: Advantage
     kl_coef: float = Field(ge=0)
+    mismatch_correction: Correction = "none"
+    mismatch_low: float | None = Field(None, ge=0)
+    mismatch_high: float | None = Field(None, gt=0)
 
 
 class RecordTable(Table):
@@ -197,5 +225,5 @@ class Settings(Table):
 ARM_KEYS = ("model", "routing_replay", "rollout", "update")
 """What an arm may vary beside the objective's own keys."""
 
-STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "arm")
+STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "waive", "arm")
 """Top-level keys that belong to the study and to no single run."""

@@ -83,10 +83,13 @@ class Study:
     arms: dict[str, Arm]
     seeds: tuple[int, ...]
     verdict: VerdictTable
-    overrides: tuple[str, ...] = ()
     claims: tuple[ClaimTable, ...] = ()
     sweep: dict[str, Any] | None = None
+    waived: dict[str, str] = field(default_factory=dict)
+    """Lint errors that the study's author answers for: the lint's name and the reason."""
     comment: str = field(default="", compare=False)
+    command: tuple[str, ...] = field(default=(), compare=False)
+    """What to type behind `gspo-lab run` to get this study: its file, by no path of this machine, and the options."""
 
     def runs(self) -> list[Run]:
         """All runs, pairs interleaved: seed by seed, the arms' order reversed on every other seed (A B, B A, ...)."""
@@ -108,6 +111,7 @@ class Study:
             "verdict": self.verdict.model_dump(mode="json"),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep}),
+            **({"waive": self.waived} if self.waived else {}),
             **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
         }
 
@@ -125,7 +129,15 @@ def against_itself(study: Study, arm: str) -> Study:
         for name in (f"{arm}-a", f"{arm}-b")
     }
     verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a"})
-    return replace(study, name=f"{study.name}-aa-{arm}", arms=twins, verdict=verdict, claims=())
+    return replace(
+        study,
+        name=f"{study.name}-aa-{arm}",
+        arms=twins,
+        verdict=verdict,
+        claims=(),
+        sweep=None,
+        command=(*study.command, "--aa", arm),
+    )
 
 
 def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
@@ -137,7 +149,7 @@ def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
     return bands
 
 
-LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep")
+LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
 """The part of study.json that is locked before the first step: what `Study.resolved` gives."""
 
 

@@ -9,20 +9,57 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Defaults, Grade, Problem, Task, grade_answer
 from gspo_lab.tasks.options import check_options
 
-__all__ = ["TASKS", "Grade", "Problem", "Task", "build_task", "task_key"]
+__all__ = [
+    "BENCHMARKS",
+    "TASKS",
+    "Defaults",
+    "Grade",
+    "Problem",
+    "Task",
+    "build_task",
+    "grade_answer",
+    "task_key",
+    "without_sandbox",
+]
 
 TASKS = {
     "addition": "gspo_lab.tasks.addition:Addition",
     "countdown": "gspo_lab.tasks.countdown:Countdown",
 }
 
+BENCHMARKS = {
+    "aime24": "gspo_lab.tasks.benchmarks.aime:Aime24",
+    "aime25": "gspo_lab.tasks.benchmarks.aime:Aime25",
+    "math500": "gspo_lab.tasks.benchmarks.math500:Math500",
+    "gsm8k": "gspo_lab.tasks.benchmarks.gsm8k:Gsm8k",
+    "livecodebench": "gspo_lab.tasks.benchmarks.livecodebench:LiveCodeBench",
+    "codeforces": "gspo_lab.tasks.benchmarks.codeforces:Codeforces",
+}
+"""Published benchmarks: tasks whose problems come from files (docs/benchmarks.md)."""
+
+KNOWN = TASKS | BENCHMARKS
+
+RUN_PROGRAMS = ("livecodebench", "codeforces")
+"""Benchmarks that run what a model wrote, in the sandbox."""
+
+DATA_OPTIONS = ("data", "train_data")
+"""Options of benchmarks that name a file or folder, from the study's folder."""
+
 EDITION = 1
 """Raised when the problems or demonstrations of a built-in task change, so that no cache keeps the old ones."""
 
 PARTS = ("name", "grader", "stop", "max_tokens", "problems", "grade")
+UNSAID = {
+    "prompt_version": Task.prompt_version,
+    "data_digest": None,
+    "defaults": Task.defaults,
+    "chat": Task.chat,
+    "cut_is_wrong": Task.cut_is_wrong,
+}
+"""What a task of one's own may leave out, and what then counts."""
 
 
 def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) -> Task:
@@ -31,7 +68,10 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     `"module:thing"` and `"file.py:thing"` name a class (or any callable) that is called with the options and gives a
     `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`).
     """
+    name, options = _in_name(name, options)
     found = _found(name, base)
+    if name in BENCHMARKS:
+        options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
     if ":" in name and _is_grader(found):
         from gspo_lab.tasks.custom import read_custom
 
@@ -43,8 +83,17 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
+    if Task not in type(task).__mro__:  # which has all of it, and may have to read files to say it
+        for part, value in UNSAID.items():
+            if not hasattr(task, part):
+                setattr(task, part, value)
     built: Task = task
     return built
+
+
+def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's options with leave to run programs without isolation where none holds; of other tasks as they are."""
+    return {**options, "unsafe": True} if _in_name(name, {})[0] in RUN_PROGRAMS else dict(options)
 
 
 def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) -> str:
@@ -53,25 +102,42 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) ->
     Options of a built-in task that are not given count with their defaults. Files that the name or an option names
     (a user's code and problems, where they exist under `base`) count with their content.
     """
-    options = dict(options)
+    name, options = _in_name(name, options)
     named = [name.rpartition(":")[0], *(value for value in options.values() if isinstance(value, str))]
     paths = {text: (base or Path()) / text for text in named if 0 < len(text) < 200}
     key: dict[str, Any] = {"name": name, "options": options}
-    if name in TASKS:
+    if name in KNOWN:
         parameters = inspect.signature(_found(name, base)).parameters.values()
         key["options"] = {one.name: one.default for one in parameters if one.default is not one.empty} | options
         key["edition"] = EDITION
+    if name in BENCHMARKS:
+        key["data"] = build_task(name, options, base).data_digest
     key["files"] = {text: _digest(path) for text, path in paths.items() if path.is_file()}
     return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
+def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A name that holds options of its own, `livecodebench-v5-2408-2502`, as the task's name and all options."""
+    if not name.startswith("livecodebench-"):
+        return name, dict(options)
+    from gspo_lab.tasks.benchmarks.livecodebench import named
+
+    held = named(name)
+    if held is None:
+        raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
+    for key, value in held.items():
+        if options.get(key, value) != value:
+            raise LabError(f"task '{name}': {key} = {options[key]!r} is not what the name says")
+    return "livecodebench", dict(options) | held
+
+
 def _found(name: str, base: Path | None) -> Any:
     try:
-        return look_up("task", name, TASKS, base)
+        return look_up("task", name, KNOWN, base)
     except LabError:
         raise
     except Exception as error:
-        if name in TASKS:
+        if name in KNOWN:
             raise
         # A user's file runs when it is imported, and may fail in any way.
         told = " ".join(f"{type(error).__name__}: {error}".split())

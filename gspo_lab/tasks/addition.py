@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.options import whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
 
@@ -22,7 +22,7 @@ MARKER = "#"
 SLACK_TOKENS = 8
 
 
-class Addition:
+class Addition(Task):
     """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
 
     At most `train` and `held_out` problems, fewer where there are no more: a tenth of all problems is ever held out

@@ -22,7 +22,8 @@ class Problem:
 class Grade:
     """A grader's word on one answer. `reward` is what training uses; `correct` is what a benchmark counts.
 
-    A grader that fails says so in `error` and leaves reward and correct None: that is no wrong answer.
+    A grader that fails says so in `error` and leaves reward and correct None: that is no wrong answer. A grader that
+    ran a program says in `isolation` how well it was locked in.
     """
 
     reward: float | None
@@ -30,10 +31,27 @@ class Grade:
     extracted: str | None = None
     reason: str = ""
     error: str | None = None
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """How a benchmark is asked where nobody says otherwise: answers per problem, sampling, most response tokens.
+
+    `max_tokens` None: the task's own `max_tokens`.
+    """
+
+    samples: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int | None = None
 
 
 class Task(Protocol):
-    """A source of problems that grades answers. The same object trains and evaluates."""
+    """A source of problems that grades answers. The same object trains and evaluates.
+
+    What has a value below may be left out; a task of one's own that is no subclass is given it by `build_task`.
+    """
 
     name: str
     grader: str
@@ -42,6 +60,18 @@ class Task(Protocol):
     """Texts that end a response, beside the end-of-sequence token."""
     max_tokens: int
     """A token limit that fits a right answer of an embedded (byte-level) model comfortably."""
+    prompt_version: str = "bare/1"
+    """Name and version of the form in which problems are asked, stored with answers. bare: the problem's text alone."""
+    defaults: Defaults = Defaults()
+    chat: bool = False
+    """Whether the prompt is a message of a user, to go through the model's chat template where it has one."""
+    cut_is_wrong: bool = False
+    """Whether an answer that was cut at the token limit is wrong whatever it holds."""
+
+    @property
+    def data_digest(self) -> str | None:
+        """sha256 of the problems as they are asked and graded, where they come from files; None where they are made."""
+        return None
 
     def problems(self, split: str) -> Sequence[Problem]:
         """All problems of `"train"` or `"held-out"`, in a fixed order; the two are disjoint."""
@@ -50,3 +80,10 @@ class Task(Protocol):
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Grade the text of a response (end-of-sequence token and stop text removed)."""
         ...
+
+
+def grade_answer(task: Task, problem: Problem, answer: str, *, truncated: bool) -> Grade:
+    """The grade of an answer that was, or was not, cut at the token limit."""
+    if truncated and task.cut_is_wrong:
+        return Grade(0.0, False, None, "cut at the token limit")
+    return task.grade(problem, answer)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.options import whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
 
@@ -42,7 +42,7 @@ class Solution:
     expression: str
 
 
-class Countdown:
+class Countdown(Task):
     """`numbers` numbers from 1 to `max_number`, targets from 1 to `max_target`; every problem has a solution.
 
     Problems are told apart by their numbers, whatever their order, and their target; a tenth is ever held out. At most

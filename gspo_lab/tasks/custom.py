@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.options import known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
@@ -34,7 +34,7 @@ Grader = Callable[[Problem, str], object]
 
 
 @dataclass(slots=True)
-class Custom:
+class Custom(Task):
     """Problems from files, graded by a function. `grader` holds the start of the sha256 of the function's file."""
 
     name: str

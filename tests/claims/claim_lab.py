@@ -88,7 +88,7 @@ def evidence(
     study = load_study(path)
     runs = folder / "runs"
     (runs / study.name).mkdir(parents=True)
-    content = {**study.resolved(), "comment": "", "overrides": [], "edits": []}
+    content = {**study.resolved(), "comment": "", "commands": [list(study.command)], "edits": []}
     (runs / study.name / "study.json").write_text(json.dumps({**content, "digest": digest(study.resolved())}))
     for run in study.runs():
         home = run.folder(runs)

@@ -30,10 +30,10 @@ objective = "gspo"
 """
 
 
-def lab(tmp_path: Path, stands: dict[str, float]) -> Path:
+def lab(tmp_path: Path, stands: dict[str, float], steps: int = 30) -> Path:
     """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands."""
     path = tmp_path / "margin.toml"
-    path.write_text(TOML)
+    path.write_text(TOML.replace("30", str(steps)))
     study = load_study(path)
     runs = tmp_path / "runs"
     content = {**study.resolved(), "reference_bands": {}, "created": "2026-01-01", "edits": []}
@@ -49,13 +49,15 @@ def lab(tmp_path: Path, stands: dict[str, float]) -> Path:
         (folder / "run.json").write_text(json.dumps(run.to_json()))
         with Journal(folder) as journal:
             journal.write([RunStatus(state="started", step=0, at=1.0)])
-            for step in range(30):
+            for step in range(steps):
                 reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
                 journal.write([UpdateRecord(step=step, minibatch=0, nonfinite=0)])
                 journal.write([StepRecord(step=step, prompts=1, responses=2, reward_mean=reward)])
             right = int(not falls)
-            journal.write([AnswerRecord(step=30, bench="addition", problem="p", sample=0, correct=right, reward=right)])
-            journal.write([RunStatus(state="finished", step=30, at=2.0)])
+            journal.write(
+                [AnswerRecord(step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right)]
+            )
+            journal.write([RunStatus(state="finished", step=steps, at=2.0)])
     ingest(runs)
     return runs / DATABASE
 
@@ -84,8 +86,33 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
     assert "half collapse at update.learning_rate" in found.sentences[0]
+    assert "gspo / grpo: stands" in found.sentences[-1]
+    assert "not resolved" not in found.sentences[-1]
     assert found.sentences[0] in report.html
     assert json.loads(report.json)["studies"]["margin"]
+
+
+def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
+    """As in a study.json that an earlier version let grow without its list of doses."""
+    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    path = database.parent / "margin" / "study.json"
+    content = json.loads(path.read_text())
+    content["sweep"]["doses"] = [1e-4, 3e-4]
+    path.write_text(json.dumps(content))
+    ingest(database.parent)
+    with Evidence.open(database) as evidence:
+        found = dose_response(evidence, "margin")
+    assert found is not None
+    assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
+    assert all(arm.half is not None and arm.half.runs == 16 for arm in found.arms)
+
+
+def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4})) as evidence:
+        found = dose_response(evidence, "margin")
+    assert found is not None
+    assert found.ratios["gspo"].estimate == pytest.approx(1)
+    assert "which holds 1: which of the two stands more is not resolved" in found.sentences[-1]
 
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
@@ -96,3 +123,14 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
     assert "0 of 16 runs collapsed" in found.sentences[0]
     assert "doses above" in found.sentences[0]
     assert not found.ratios["gspo"].resolved
+
+
+def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
+    with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
+        found = dose_response(evidence, "margin")
+        assert found is not None
+        assert render(evidence, ["margin"]).html
+    assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
+    assert [one.half for one in found.arms] == [None, None]
+    assert found.ratios == {}
+    assert found.sentences[0] == "grpo: no finished run that is long enough to be judged yet"

@@ -1,6 +1,7 @@
 """What the user can mend is one clear line, exit code 2, and nothing left behind."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,20 @@ def refused(said: Said) -> list[str]:
         (["--set", "model=hollow"], "no weights in the model folder hollow"),
         (["--set", "model=empty"], "no config.json in the model folder empty"),
         (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
+        (["--set", "task=aime24"], "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
         (["--set", "task.digts=2"], "unknown option 'digts' (did you mean 'digits'?)"),
         (["--set", "task=mine.py:grade"], "no file"),
         (["--set", "routing_replay=old-policy"], "'tiny-qwen3' is dense"),
+        (["--set", "rollout.sampler=vlm"], "unknown sampler 'vlm' (did you mean 'vllm'?)"),
+        (
+            ["--set", "rollout.sampler=vllm", "--set", "routing_replay=rollout", "--set", "device=cpu"],
+            "'vllm' does not tell them on a CPU (that needs its model runner V2, and that Triton); use",
+        ),
+        pytest.param(
+            ["--set", "rollout.sampler=vllm"],
+            "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU",
+            marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
+        ),
         (["--arms", "grpo,gpso"], "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
         (["--arms", ","], "--arms: names no arm"),
         (["--seeds", "two"], "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
@@ -53,6 +65,16 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
     assert told in lines[-1]
     assert len(lines) <= 2
+    assert tree(here) == before
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_comparison_that_says_little_needs_an_answer(here: Path, more: tuple[str, ...]) -> None:
+    path = write_study(here)
+    before = tree(here)
+    lines = refused(gspo_lab("run", path, *more, "--set", "arm.gspo.dual_clip=3.0"))
+    assert "[waive] with dual-clip-one-arm = 'the reason'" in lines[0]
+    assert lines[1].startswith("error: dual-clip-one-arm: ")
     assert tree(here) == before
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -143,3 +144,25 @@ def test_the_runs_folder_may_come_from_the_environment(lab: Path, monkeypatch: p
     (lab / "runs").rename(lab / "elsewhere")
     monkeypatch.setenv("GSPO_LAB_RUNS", str(lab / "elsewhere"))
     assert [row["study"] for row in gspo_lab("list", "--json").json] == ["older", "seen"]
+
+
+def test_report_puts_several_databases_on_one_page(lab: Path) -> None:
+    shutil.copytree("runs", "elsewhere")
+    said = gspo_lab("report", "--runs", "runs", "--runs", "elsewhere")
+    assert (said.code, said.out) == (0, "reports/seen-runs+seen-elsewhere.html\n")
+    data = json.loads((lab / "reports/seen-runs+seen-elsewhere.json").read_text(encoding="utf-8"))
+    assert sorted(data["studies"]) == ["seen (elsewhere)", "seen (runs)"]
+    assert "seen (runs): " in said.err
+    one = gspo_lab("report", "older", "--runs", "runs", "--runs", "runs")
+    assert (one.code, one.out) == (0, "reports/older.html\n")
+    wrong = gspo_lab("report", "sen", "--runs", "runs", "--runs", "elsewhere")
+    assert wrong.code == 2
+    assert "no study 'sen' (did you mean 'seen'?) in runs, elsewhere" in wrong.err
+
+
+def test_the_report_tells_its_answer_beside_the_path(lab: Path) -> None:
+    said = gspo_lab("report")
+    assert said.out == "reports/seen.html\n"
+    assert said.err.startswith("No verdict on gspo against grpo: ")
+    assert "pairs" in said.err.splitlines()[0]
+    assert "3 of 4 runs are finished" in said.err

@@ -57,7 +57,8 @@ def record(run: Run, step: int) -> StepRecord:
 
 
 def updates(run: Run, step: int) -> list[UpdateRecord]:
-    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere."""
+    """Clipping and log-ratios grow with the mini-batch; the first one has none, as everywhere. Odd steps have three
+    times the tokens and clip twice as much."""
     out = []
     for minibatch in range(run.settings.update.minibatches):
         detail = None
@@ -73,7 +74,8 @@ def updates(run: Run, step: int) -> list[UpdateRecord]:
             UpdateRecord(
                 step=step,
                 minibatch=minibatch,
-                clip_fraction_tokens=0.1 * minibatch,
+                clip_fraction_tokens=0.1 * minibatch * (1 + step % 2),
+                response_tokens=100 * (1 + 2 * (step % 2)),
                 nonfinite=0,
                 response_detail=detail,
             )

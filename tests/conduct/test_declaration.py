@@ -8,6 +8,7 @@ from counting import Bench
 
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.errors import LabError
+from gspo_lab.report.sections.provenance import reproduce
 from gspo_lab.study import digest, lock_digest
 
 
@@ -80,6 +81,75 @@ def test_an_arm_that_has_not_begun_may_change_and_is_noted(bench: Bench) -> None
     assert [edit["what"] for edit in content["edits"]] == [
         "arm b, before its first step: objective.clip_high: 0.0004 -> 0.001"
     ]
+
+
+def sweep(bench: Bench, doses: str) -> None:
+    bench.b = f"[sweep]\nupdate.learning_rate = {doses}"
+
+
+def test_doses_may_be_added_and_none_is_lost(bench: Bench) -> None:
+    sweep(bench, "[1e-4, 1e-3]")
+    begin(bench, "a@0.0001/s0")
+    sweep(bench, "[3e-4, 1e-3]")
+    content = declare(bench.study(), bench.home)
+    assert content["sweep"] == {"key": "update.learning_rate", "doses": [1e-4, 3e-4, 1e-3]}
+    assert sorted({arm["dose"] for arm in content["arms"].values()}) == [1e-4, 3e-4, 1e-3]
+    assert [edit["what"] for edit in content["edits"]] == [
+        "arms added: a@0.0003, b@0.0003",
+        "doses of update.learning_rate added: 0.0003",
+    ]
+    assert content["digest"] == lock_digest(content)
+    assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
+
+
+def test_another_sweep_or_none_is_another_study(bench: Bench) -> None:
+    sweep(bench, "[1e-4, 1e-3]")
+    begin(bench, "a@0.0001/s0")
+    for b, told in (("", "unset"), ("[sweep]\nupdate.max_grad_norm = [0.5, 1.0]", "update.max_grad_norm")):
+        bench.b = b
+        with pytest.raises(LabError, match="sweep") as refused:
+            declare(bench.study(), bench.home)
+        assert refused.value.details == (f"sweep: update.learning_rate -> {told}",)
+
+
+def test_a_waiver_given_later_is_kept_and_noted(bench: Bench) -> None:
+    begin(bench, "a/s0")
+    bench.b = "[waive]\nstd-one-arm = 'asked so'"
+    content = declare(bench.study(), bench.home)
+    assert content["waive"] == {"std-one-arm": "asked so"}
+    assert [edit["what"] for edit in content["edits"]] == ["waived std-one-arm: asked so"]
+    assert content["digest"] == lock_digest(content)
+    bench.b = "[waive]\nstd-one-arm = 'for the paper'\ndual-clip-one-arm = 'too'"
+    content = declare(bench.study(), bench.home)
+    assert [edit["what"] for edit in content["edits"]][1:] == [
+        "waived std-one-arm: for the paper; was: asked so",
+        "waived dual-clip-one-arm: too",
+    ]
+    bench.b = ""
+    assert declare(bench.study(), bench.home) == content, "the runs were begun under it"
+
+
+def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Bench) -> None:
+    home = bench.runs / "other"
+    first = declare(bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home)
+    file = "studies/count.toml"  # the fixture's path is that of this machine, and is not kept
+    words = ["--set", "update.epochs=2", "--seeds", "1", "--steps", "7", "--name", "other"]
+    assert first["commands"] == [[file, *words]]
+    (home / "a/s0").mkdir(parents=True)
+    (home / "a/s0/journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
+    same = {"steps": 7, "overrides": ["update.epochs=2"], "name": "other"}
+    assert declare(bench.study(seeds=[0], arms=["b"], **same), home) == first, "it declares nothing new"
+    grown = declare(bench.study(seeds=[1, 4], arms=["b", "a"], **same), home)
+    more = ["--set", "update.epochs=2", "--seeds", "1,4", "--steps", "7", "--arms", "b,a", "--name", "other"]
+    assert grown["commands"] == [[file, *words], [file, *more]]
+    assert grown["digest"] == lock_digest(grown)
+    assert reproduce("other", grown) == [
+        "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1 --steps 7 --name other",
+        "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a --name other",
+        "gspo-lab certify other",
+        "gspo-lab report other",
+    ]
+    assert reproduce("old", {"overrides": []}) == ["gspo-lab certify old", "gspo-lab report old"]
 
 
 def test_a_subset_of_the_arms_leaves_the_others_declared(bench: Bench) -> None:

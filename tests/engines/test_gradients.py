@@ -167,3 +167,47 @@ def test_dropout_is_off_while_training() -> None:
     without_dropout(model)
     assert model.training
     assert torch.equal(model(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), ("objective.aggregation=token-mean",), ("model=tiny-qwen3-moe", "routing_replay=old-policy")]
+)
+@pytest.mark.parametrize("fresh", [True, False])
+def test_leaving_out_what_has_no_advantage_changes_no_gradient(
+    make_run: MakeRun, overrides: tuple[str, ...], fresh: bool
+) -> None:
+    """Half of the responses have A = 0; the same update with and without passes over them."""
+    found = []
+    for skip in (False, True):
+        setting = set_up(make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides), None)
+        experience = experience_of(setting)
+        experience.adv_NT[::2] = 0.0
+        if skip:
+            experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
+        if not fresh:
+            setting.policy.remember(experience, torch.arange(16))
+            drift(setting)
+        found.append(gradient(setting, experience, fresh=fresh, tokens=100))
+    assert relative(found[1], found[0]) < 1e-5
+    assert torch.linalg.norm(found[0]) > 0
+
+
+def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: MakeRun) -> None:
+    """Momentum and decay of the updates before it go on, exactly as after passes over responses with A = 0."""
+    ends = []
+    for skip in (False, True):
+        setting = set_up(make_run("gspo", "update.weight_decay=0.1", "update.learning_rate=0.01"), None)
+        experience = experience_of(setting)
+        rows = torch.arange(16)
+        setting.updater.update(experience, Minibatch(0, 0, rows, True))
+        experience.adv_NT = torch.zeros_like(experience.adv_NT)
+        if skip:
+            experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
+        done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+        assert (done.loss, done.grad_norm, done.finite) == (0.0, 0.0, True)
+        measured = setting.updater.measure(experience, done, detail=True, token_detail=False)
+        assert measured.evaluated_responses == (0 if skip else 16)
+        assert measured.clip_fraction_tokens == 0.0
+        assert (measured.stale_k3 is None) == skip
+        ends.append(torch.cat([p.detach().flatten() for p in setting.policy.model.parameters()]))
+    assert torch.equal(*ends)

@@ -20,6 +20,7 @@ def without_times(records: list[Record]) -> list[dict[str, Any]]:
     [
         ("grpo", ()),
         ("gspo", ()),
+        ("gspo", ("update.skip_zero_advantage=false",)),
         ("gspo", ("model=tiny-qwen3-moe", "routing_replay=old-policy")),
         ("grpo", ("model=tiny-qwen3-moe", "routing_replay=rollout", "rollout.dtype=bfloat16")),
     ],
@@ -33,12 +34,15 @@ def test_twins_are_bit_equal_and_minibatch_0_is_on_policy(
     assert len(a.steps) == 2
     assert [(u.step, u.minibatch) for u in a.updates] == [(s, m) for s in range(2) for m in range(4)]
     for update in a.updates:
-        if update.minibatch == 0:
-            assert update.clip_fraction_tokens == 0.0
-            assert update.log_ratio_max_abs == 0.0
+        moved = update.log_ratio_max_abs
+        if not update.evaluated_responses:
+            assert (moved, update.loss, update.active_tokens) == (None, 0.0, 0)
+        elif update.minibatch == 0:
+            assert (moved, update.clip_fraction_tokens) == (0.0, 0.0)
         else:
-            assert update.log_ratio_max_abs is not None
-            assert update.log_ratio_max_abs > 0.0
+            assert moved is not None
+            assert moved > 0.0
+    assert sum(update.evaluated_responses or 0 for update in a.updates) >= 16
     assert any(update.clip_fraction_tokens for update in a.updates)
     assert all(update.nonfinite == 0 for update in a.updates)
 
@@ -99,13 +103,59 @@ def test_records_hold_what_happened(make_run: MakeRun, tmp_path: Path) -> None:
     assert step.replay_bytes is None
 
 
-def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("gspo", "update.old_logprobs=sampler"), tmp_path / "run")
-    first = memory.updates[0]
+@pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-qwen3-moe"])
+def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, make_run: MakeRun, tmp_path: Path) -> None:
+    """Mini-batch 0's own forward pass is the old policy's: what is measured against the sampler covers its rows."""
+    overrides = ("update.old_logprobs=sampler", "update.skip_zero_advantage=false", f"model={model}")
+    memory = train(make_run("gspo", *overrides), tmp_path / "run")
+    first, step = memory.updates[0], memory.steps[0]
     assert first.log_ratio_max_abs is not None
     assert 0 < first.log_ratio_max_abs < 1e-4
-    assert memory.steps[0].entropy is None
-    assert memory.steps[0].mismatch_k3 is None
+    assert step.mismatch_abs_max == pytest.approx(first.log_ratio_max_abs)
+    assert (step.evaluated_responses, first.evaluated_responses) == (4, 4)
+    assert step.entropy is not None
+    assert first.flip_fraction_tokens_gspo is not None
+    assert memory.updates[1].flip_fraction_tokens_gspo is None
+    if model == "tiny-qwen3-moe":
+        assert first.expert_change == 0.0
+        assert memory.updates[1].expert_change is None
+        assert memory.updates[1].router_entropy is not None
+
+
+def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "rollout.dtype=bfloat16", "update.skip_zero_advantage=false")
+    trainer = train(run, tmp_path / "a")
+    sampler = train(
+        make_run("gspo", "rollout.dtype=bfloat16", "update.skip_zero_advantage=false", "update.old_logprobs=sampler"),
+        tmp_path / "b",
+    )
+    assert trainer.steps[0].rollout_digest == sampler.steps[0].rollout_digest
+    assert trainer.steps[0].evaluated_responses == 16
+    # The same first mini-batch: with the trainer's log-probs nothing has moved, with the sampler's it moved by d.
+    a, b = trainer.updates[0], sampler.updates[0]
+    assert (a.log_ratio_max_abs, a.clip_fraction_tokens) == (0.0, 0.0)
+    assert b.log_ratio_std_responses == pytest.approx(sampler.steps[0].mismatch_std_responses, rel=1e-5)
+    assert b.clip_fraction_tokens > 0
+    assert a.flip_fraction_tokens_gspo == b.flip_fraction_tokens_gspo == b.clip_fraction_tokens
+    assert b.clip_fraction_tokens_high + b.clip_fraction_tokens_low == pytest.approx(b.clip_fraction_tokens)
+
+
+@pytest.mark.parametrize("correction", ["tis", "icepop", "sequence-mask", "geometric-mask"])
+def test_a_correction_acts_on_the_update_and_is_recorded(correction: str, make_run: MakeRun, tmp_path: Path) -> None:
+    overrides = ("rollout.dtype=bfloat16", "objective.mismatch_low=0.999", "objective.mismatch_high=1.0005")
+    memory = train(make_run("grpo", *overrides, f"objective.mismatch_correction={correction}"), tmp_path / "run")
+    plain = train(make_run("grpo", "rollout.dtype=bfloat16"), tmp_path / "plain")
+    assert plain.updates[0].correction_masked_tokens is None
+    active = [update for update in memory.updates if update.active_tokens]
+    assert all(update.correction_weight_mean is not None for update in active)
+    masked = [update.correction_masked_tokens for update in active]
+    assert (max(masked) > 0) is (correction != "tis")
+    assert any(
+        a.grad_norm != b.grad_norm
+        for a, b in zip(memory.updates[:4], plain.updates[:4], strict=True)
+        if a.active_tokens
+    )
+    assert all((update.effective_fraction_tokens or 0) <= 1 for update in memory.updates)
 
 
 def test_bfloat16_rollouts_show_as_mismatch(make_run: MakeRun, tmp_path: Path) -> None:
@@ -124,7 +174,9 @@ def test_kl_term_and_epochs(make_run: MakeRun, tmp_path: Path) -> None:
 
 def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tmp_path: Path) -> None:
     for replay in ("none", "old-policy", "rollout"):
-        memory = train(make_run("gspo", "model=tiny-qwen3-moe", f"routing_replay={replay}"), tmp_path / replay)
+        # With every response evaluated, so that no mini-batch of this short run is left without a measurement.
+        overrides = ("model=tiny-qwen3-moe", f"routing_replay={replay}", "update.skip_zero_advantage=false")
+        memory = train(make_run("gspo", *overrides), tmp_path / replay)
         changes = [u.expert_change for u in memory.updates if u.step == 0]
         assert changes[0] == 0.0
         assert all(change > 0 for change in changes[1:])

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch import LAUNCHERS
-from gspo_lab.launch.local import LocalPool, cores, slots, start, torch_knows_cuda, visible_gpus
-from gspo_lab.registry import look_up
+from gspo_lab.launch.local import LocalPool, cores, slots, torch_knows_cuda, visible_gpus
 
 
 @pytest.fixture(autouse=True)
@@ -96,14 +94,12 @@ def test_what_torch_was_built_for_is_read_right() -> None:
 
 def test_a_started_worker_writes_its_log_behind_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("earlier\n")
-    process = start(tmp_path, slots("cpu", 1)[0])
+    pool = LocalPool(2)
+    places = pool.slots("cpu")
+    assert len(places) == 2
+    process = pool.start(tmp_path, places[0])
     assert process.process.wait(timeout=30) == 2
     assert process.poll() == 2
     assert (tmp_path / "log.txt").read_text().startswith("earlier\nno run.json in ")
     process.stop()  # of one that has ended: nothing to do
     process.kill()
-
-
-def test_the_table_leads_to_the_pool() -> None:
-    assert look_up("launcher", "local", LAUNCHERS) is LocalPool
-    assert len(LocalPool(2).slots("cpu")) == 2

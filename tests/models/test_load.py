@@ -223,6 +223,25 @@ def test_the_cheap_check_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("check_lora(4)", "update.lora_rank = 4 needs the package peft: pip install 'gspo-lab[lora]'"),
+        (
+            "check_eight_bit()",
+            "update.optimizer = 'adamw-8bit' needs the package bitsandbytes: pip install 'gspo-lab[8bit]'",
+        ),
+        ("check_lora(0)", ""),
+    ],
+)
+def test_what_adapters_and_small_moments_need(call: str, said: str) -> None:
+    """In an interpreter that finds no installed package at all."""
+    code = f"from gspo_lab.models import check\ntry: check.{call}\nexcept check.LabError as error: print(error)"
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout.strip() == said
+
+
 def test_the_weights_digest_sees_one_bit_a_name_a_shape_and_a_type() -> None:
     model = build("tiny-qwen3", 0, SMALL)
     before = weights_digest(model)

@@ -19,9 +19,12 @@ ADV = torch.tensor([[1.0], [-1.0], [0.0]], dtype=torch.float64) * MASK
 BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
 
 
-def measured(level: str, **changes: float) -> dict[str, object]:
+ALL = torch.ones(3, dtype=torch.bool)
+
+
+def measured(level: str, evaluated_B: torch.Tensor = ALL, **changes: float) -> dict[str, object]:
     settings = replace(PRESETS["grpo"], importance_sampling_level=level, **changes)
-    return ratio_measures(L, MASK, ADV, settings, BANDS)
+    return ratio_measures(L, MASK, ADV, evaluated_B, settings, BANDS)
 
 
 def test_token_rule() -> None:
@@ -50,6 +53,23 @@ def test_sequence_rule() -> None:
     assert out["effective_fraction_tokens"] == 0.0
     # The counterfactual uses the reference bands, not this arm's own.
     assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
+
+
+def test_a_response_without_advantage_counts_in_fractions_whether_evaluated_or_not() -> None:
+    whole, skipped = measured("token"), measured("token", torch.tensor([True, True, False]))
+    assert (whole["evaluated_responses"], skipped["evaluated_responses"]) == (3, 2)
+    assert [name for name in whole if "clip" in name] == [name for name in skipped if "clip" in name]
+    assert all(whole[name] == skipped[name] for name in whole if "clip" in name or name == "band_counts")
+    # Without the 8 the largest move is the 0.5's.
+    assert skipped["log_ratio_max_abs"] == pytest.approx(LN(2))
+    # l over the six tokens: ln 1.5, ln 1.5, 0, 0, ln .5, 0
+    assert skipped["stale_k1"] == pytest.approx(-(2 * LN(1.5) + LN(0.5)) / 6)
+
+
+def test_nothing_evaluated_is_not_measured() -> None:
+    out = ratio_measures(L * 0, MASK, ADV * 0, ~ALL, PRESETS["grpo"], BANDS)
+    assert (out["evaluated_responses"], out["responses"], out["clip_fraction_tokens"]) == (0, 3, 0.0)
+    assert not {name for name in out if name.startswith(("log_ratio", "ess", "chi2", "stale"))}
 
 
 def test_spread() -> None:

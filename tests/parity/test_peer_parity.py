@@ -21,7 +21,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, advantages, ratio_measures, surrogate
+from gspo_lab.objectives import (
+    PRESETS,
+    Batch,
+    ObjectiveSettings,
+    advantages,
+    mismatch_weight,
+    ratio_measures,
+    surrogate,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -42,16 +50,28 @@ class Case:
     old_BT: Tensor
     logp_BT: Tensor
     ref_BT: Tensor
+    sampler_BT: Tensor
 
     def rows(self, rows: slice) -> "Case":
-        return Case(*(x[rows] for x in (self.mask_BT, self.adv_BT, self.old_BT, self.logp_BT, self.ref_BT)))
+        every = (self.mask_BT, self.adv_BT, self.old_BT, self.logp_BT, self.ref_BT, self.sampler_BT)
+        return Case(*(x[rows] for x in every))
+
+    def batch(self, whole: "Case | None" = None) -> Batch:
+        """What our objectives read of it, as (a part of) the mini-batch `whole`."""
+        mask_BT = (whole or self).mask_BT
+        return Batch(
+            self.mask_BT, self.adv_BT, self.old_BT, len(mask_BT), int(mask_BT.sum()), self.ref_BT, self.sampler_BT
+        )
 
 
 def case_of(log_ratio_BT: Tensor, lengths: tuple[int, ...], adv_BT: Tensor) -> Case:
     mask_BT = torch.arange(log_ratio_BT.shape[1])[None, :] < torch.tensor(lengths)[:, None]
     old_BT = -2.0 * torch.rand(log_ratio_BT.shape) * mask_BT
     ref_BT = (old_BT + 0.1 * torch.randn(log_ratio_BT.shape)) * mask_BT
-    return Case(mask_BT, adv_BT.expand(mask_BT.shape) * mask_BT, old_BT, (old_BT + log_ratio_BT) * mask_BT, ref_BT)
+    # A sampler that disagrees by up to a factor of 2 or so at a token; its response means lie on both sides of 1.
+    sampler_BT = (old_BT + 0.25 * torch.randn(log_ratio_BT.shape)) * mask_BT
+    logp_BT = (old_BT + log_ratio_BT) * mask_BT
+    return Case(mask_BT, adv_BT.expand(mask_BT.shape) * mask_BT, old_BT, logp_BT, ref_BT, sampler_BT)
 
 
 def near(*, per_token: bool = False, empty: bool = False) -> Case:
@@ -98,11 +118,10 @@ def ours(case: Case, settings: ObjectiveSettings, *, part: slice | None = None) 
     """Our loss of a whole mini-batch, or of some of its rows."""
     rows = case if part is None else case.rows(part)
     leaf = rows.logp_BT.clone().requires_grad_()
-    count, tokens = len(case.mask_BT), int(case.mask_BT.sum())
-    out = surrogate(leaf, Batch(rows.mask_BT, rows.adv_BT, rows.old_BT, count, tokens, rows.ref_BT), settings)
+    out = surrogate(leaf, rows.batch(case), settings)
     out.loss.backward()
     assert leaf.grad is not None
-    measured = ratio_measures(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, settings, BANDS)
+    measured = ratio_measures(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1), settings, BANDS)
     return Result(float(out.loss.detach()), leaf.grad, measured)
 
 
@@ -170,8 +189,10 @@ def trl() -> Callable[..., Result]:
         *,
         delta: float | None = None,
         items: int | None = None,
+        sampler_ratio: Tensor | None = None,
     ) -> Result:
-        """TRL's loss; `items` are the tokens of the whole accumulation window (dapo), the case's own by default."""
+        """TRL's loss; `items` are the tokens of the whole accumulation window (dapo), the case's own by default;
+        `sampler_ratio` what it makes of vLLM's log-probs: [B, T] or, where it is of a sequence, [B, 1]."""
         leaf = case.logp_BT.clone().requires_grad_()
         metrics: dict[str, Any] = {"train": defaultdict(list), "eval": defaultdict(list)}
         stand_in = SimpleNamespace(
@@ -191,8 +212,8 @@ def trl() -> Callable[..., Result]:
             model=SimpleNamespace(training=True),
             off_policy_mask_threshold=None,
             top_entropy_quantile=1.0,
-            use_vllm=False,
-            vllm_importance_sampling_correction=False,
+            use_vllm=sampler_ratio is not None,
+            vllm_importance_sampling_correction=sampler_ratio is not None,
         )
         mask_BT = case.mask_BT.long()
         first_B1 = case.adv_BT[:, :1]
@@ -206,6 +227,7 @@ def trl() -> Callable[..., Result]:
             "old_per_token_logps": case.old_BT,
             "ref_per_token_logps": case.ref_BT,
             "num_items_in_batch": torch.tensor(float(case.mask_BT.sum()) if items is None else float(items)),
+            "importance_sampling_ratio": sampler_ratio,
         }
         value = trainer._compute_loss(stand_in, None, inputs)
         value.backward()
@@ -271,6 +293,27 @@ def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
         agree(mine, trl(data.rows(part), GSPO, "dapo", items=int(data.mask_BT.sum())))
 
 
+CORRECTIONS = [("tis", 0.0, 1.2), ("icepop", 0.8, 1.25), ("sequence-mask", 0.0, 2.0), ("geometric-mask", 0.95, 1.05)]
+
+
+@pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
+@pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS[:3])
+def test_trl_corrects_the_sampler_s_mismatch_alike(
+    trl: Callable[..., Result], settings: ObjectiveSettings, correction: str, low: float, high: float
+) -> None:
+    """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes them inline while it
+    generates, so its three lines stand here, its loss is called."""
+    data = near()
+    ratio = (data.old_BT - data.sampler_BT).mul(data.mask_BT)
+    ratio = (ratio.sum(-1, keepdim=True) if correction == "sequence-mask" else ratio).exp()
+    outside = (ratio < low) | (ratio > high)
+    assert outside.any()
+    ratio = ratio.clamp(low, high) if correction == "tis" else ratio.masked_fill(outside, 0.0)
+    mine = replace(settings, mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    agree(ours(data, mine), trl(data, settings, "grpo", sampler_ratio=ratio))
+    assert abs(ours(data, mine).loss - ours(data, settings).loss) > 1e-4
+
+
 def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> None:
     data = far()
     data.logp_BT[1, :9] = data.old_BT[1, :9] + 30.0
@@ -309,8 +352,9 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
         *,
         dual_clip: float = 3.0,
         whole: Case | None = None,
+        weights: Tensor | None = None,
     ) -> Result:
-        """verl's loss; `whole` is the mini-batch that `case` is a part of."""
+        """verl's loss; `whole` is the mini-batch that `case` is a part of, `weights` the rollout correction's."""
         config = actor_config(
             strategy="fsdp",
             rollout_n=1,
@@ -336,6 +380,7 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
             response_mask=case.mask_BT.float(),
             loss_agg_mode=how,
             config=config,
+            rollout_is_weights=weights,
         )
         value.backward()
         assert leaf.grad is not None
@@ -403,12 +448,41 @@ def test_verl_parts_of_a_minibatch(
             agree(mine, verl(data.rows(part), settings, name, how, whole=data))
 
 
+@pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS)
+def test_verl_corrects_the_sampler_s_mismatch_alike(
+    verl_modules: Any, verl: Callable[..., Result], correction: str, low: float, high: float
+) -> None:
+    """verl's importance weights and its rejection mask; then its losses with them."""
+    from verl.trainer.ppo import rollout_corr_helper as verl_correction
+
+    data = near()
+    d_BT, mask_BT = (data.old_BT - data.sampler_BT) * data.mask_BT, data.mask_BT.float()
+    settings = replace(GRPO, mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    level = "sequence" if correction == "sequence-mask" else "token"
+    bound = f"{high}" if correction == "tis" else f"{low or 1e-30}_{high}"
+    if correction == "geometric-mask":
+        # Its bounds are those of -d, so of the inverse ratio.
+        theirs, _ = verl_correction.compute_rollout_rejection_mask(
+            d_BT, mask_BT, "seq_mean_k1", f"{1 / high}_{1 / low}"
+        )
+    else:
+        theirs, _ = verl_correction.compute_rollout_correction_weights(d_BT, mask_BT, level, bound)
+    mine = mismatch_weight(data.batch(), settings) * mask_BT
+    assert torch.allclose(mine, theirs, rtol=1e-6)
+    assert int((mine != mask_BT).sum()) > 0
+    assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
+    correction_of = {"mismatch_correction": correction, "mismatch_low": low, "mismatch_high": high}
+    # A token's own weight has another gradient under GSPO than under GSPO-token, which is what verl's gspo is.
+    for name, rule in (("vanilla", replace(GRPO, dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
+        rule = replace(rule, **correction_of)
+        agree(ours(data, rule), verl(data, rule, name, "seq-mean-token-mean", weights=theirs))
+
+
 def test_verl_k3(verl_modules: Any) -> None:
     core_algos, _ = verl_modules
     data = near()
     leaf = data.logp_BT.clone()
-    batch = Batch(data.mask_BT, data.adv_BT, data.old_BT, 6, int(data.mask_BT.sum()), data.ref_BT)
-    mine = surrogate(leaf, batch, replace(GRPO, kl_coef=1.0)).kl_sum
+    mine = surrogate(leaf, data.batch(), replace(GRPO, kl_coef=1.0)).kl_sum
     theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
     assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
     assert float(theirs) > 0.1

@@ -100,12 +100,20 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, expression: str, seconds: float = 40) -> None:
-        """Until a JavaScript expression is true."""
+        """Until a JavaScript expression is true; a page that is just being replaced has no answer yet."""
         deadline = time.monotonic() + seconds
-        while not self.evaluate(expression):
+        while not self._true(expression):
             if time.monotonic() > deadline:
                 raise AssertionError(f"still not true after {seconds} s: {expression}")
             time.sleep(0.05)
+
+    def _true(self, expression: str) -> bool:
+        try:
+            return bool(self.evaluate(expression))
+        except AssertionError as error:
+            if "navigated" in str(error) or "context" in str(error):
+                return False
+            raise
 
     def complaints(self) -> list[str]:
         """Console errors and warnings, exceptions, and what the content-security policy blocked."""
@@ -129,6 +137,15 @@ class Browser:
         """A PNG of the window, or of the whole page."""
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
+
+    def press(self, key: str, text: str = "") -> None:
+        """One key, down and up, at whatever has the focus."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text if kind == "keyDown" else "")
+
+    def downloads_to(self, folder: Path) -> None:
+        """Files that the page saves land in `folder`."""
+        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])

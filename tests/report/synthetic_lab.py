@@ -108,7 +108,7 @@ def declare(study: Study, runs: Path) -> None:
     content: dict[str, Any] = {
         **study.resolved(),
         "comment": study.comment,
-        "overrides": [],
+        "commands": [list(study.command)],
         "edits": [],
         "reference_bands": {rule: list(band) for rule, band in bands.items()},
     }
@@ -148,6 +148,10 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
                 replay_bytes=160000 if replay else (0 if moe else None),
                 seconds_replay=0.031 if replay else (0.0 if moe else None),
                 seconds_step=1.1,
+                prompts_total=32 * (step + 1),
+                tokens_trained_total=(2300 if sequence else 2200) * (step + 1),
+                flops_total=2e9 * (step + 1),
+                device_seconds_total=(1.2 if replay else 1.1) * (step + 1),
             )
         )
         done = step + 1

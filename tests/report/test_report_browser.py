@@ -1,13 +1,21 @@
 """The page in a real Chromium. Skipped where there is none: apt-get install chromium."""
 
+import csv
+import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import Browser
+from synthetic_lab import FOUR_ARMS, make_lab
+from test_report_sections import HOSTILE
 
-from gspo_lab.report import Report, write
+from gspo_lab.records import AnswerRecord, Record, replace
+from gspo_lab.report import Report, Source, render_all, write
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -78,3 +86,206 @@ def test_print_shows_the_drawings_and_opens_the_numbers(browser: Browser, page: 
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
     assert browser.pdf().startswith(b"%PDF")
+
+
+def plotted(browser: Browser, figure: str) -> list[list[float]]:
+    """The x values of every visible line of a chart."""
+    found: list[list[float]] = browser.evaluate(
+        f"document.querySelector('#{figure} .plot').data.map((trace) => [...trace.x])"
+    )
+    return found
+
+
+def axis_title(browser: Browser, figure: str) -> str:
+    found: str = browser.evaluate(f"document.querySelector('#{figure} .plot').layout.xaxis.title.text")
+    return found
+
+
+def test_one_switch_changes_the_x_axis_of_all_training_curves(browser: Browser, page: Path) -> None:
+    browser.open(page, "#m-reward")
+    browser.wait_for("document.querySelector('#m-reward .main-svg')")
+    assert axis_title(browser, "m-reward") == "step"
+    before = plotted(browser, "m-reward")
+    browser.evaluate("document.querySelector('.axis input[value=\\'\\']').focus()")
+    browser.press("ArrowRight")
+    browser.wait_for("location.hash === '#m-reward;x=prompts'")
+    assert axis_title(browser, "m-reward") == "prompts"
+    assert plotted(browser, "m-reward")[0] == [32 * (step + 1) for step in before[0]]
+    # A chart that comes alive later follows, one without such positions keeps its own.
+    scroll_through(browser)
+    assert axis_title(browser, "m-score-addition") == "prompts"
+    assert axis_title(browser, "m-grad-norm") == "step"
+    assert browser.complaints() == []
+
+
+def test_the_axis_is_part_of_the_link(browser: Browser, page: Path) -> None:
+    browser.open(page, "#m-reward;x=device%20seconds")
+    browser.wait_for("document.querySelector('#m-reward .main-svg')")
+    assert axis_title(browser, "m-reward") == "device seconds"
+    assert browser.evaluate("document.querySelector('.axis :checked').value") == "device seconds"
+    lines = {tuple(line) for line in plotted(browser, "m-reward")}
+    assert len(lines) > 1, "arms with replay take longer"
+    # Another link keeps the axis.
+    browser.evaluate("document.querySelector('a[href=\\'#m-entropy\\']').click()")
+    browser.wait_for("location.hash === '#m-entropy;x=device%20seconds'")
+    browser.wait_for("document.getElementById('m-entropy').classList.contains('aimed')")
+
+
+SCORES = "[...document.querySelectorAll('#scores table')][0]"
+
+
+def first_cells(browser: Browser) -> list[str]:
+    found: list[str] = browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => row.cells[0].textContent)")
+    return found
+
+
+def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> None:
+    browser.open(page, "#scores")
+    declared = first_cells(browser)
+    values = browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => Number(row.cells[1].textContent))")
+    rising = [arm for _, arm in sorted(zip(values, declared, strict=True))]
+    head = f"{SCORES}.tHead.rows[0].cells[1]"
+    browser.evaluate(f"{head}.querySelector('button').focus()")
+    for state, order in (("ascending", rising), ("descending", rising[::-1]), ("none", declared)):
+        browser.press("Enter", "\r")
+        assert browser.evaluate(f"{head}.getAttribute('aria-sort')") == state
+        assert first_cells(browser) == order
+    assert rising != declared
+
+
+def test_the_filter_of_the_transcripts_and_its_link(browser: Browser, page: Path) -> None:
+    browser.open(page, "#transcripts")
+    shown = "[...document.querySelectorAll('.item')].filter((item) => item.checkVisibility()).length"
+    every = browser.evaluate(shown)
+    browser.evaluate("document.querySelector('.filters [data-show=longest]').click()")
+    longest = browser.evaluate("document.querySelectorAll('.item[data-tags~=longest]').length")
+    assert 0 < longest < every
+    assert browser.evaluate(shown) == longest
+    assert browser.evaluate("document.querySelector('.filters [aria-pressed=true]').dataset.show") == "longest"
+    browser.open(page, browser.evaluate("location.hash"))
+    assert browser.evaluate(shown) == longest
+
+
+def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    target = browser.evaluate("[...document.querySelectorAll('.item')].at(-1).id")
+    browser.open(page, f"#{target}")
+    browser.wait_for(f"document.getElementById('{target}').open")
+    browser.wait_for(f"Math.abs(document.getElementById('{target}').getBoundingClientRect().top) < 300")
+    assert browser.evaluate(f"document.querySelectorAll('#{target} .answer').length") == 4
+
+
+def saved(folder: Path, name: str) -> str:
+    deadline = time.monotonic() + 20
+    while not (folder / name).exists():
+        assert time.monotonic() < deadline, [path.name for path in folder.iterdir()]
+        time.sleep(0.05)
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def test_the_numbers_can_be_taken_along(browser: Browser, page: Path, report: Report, tmp_path: Path) -> None:
+    browser.open(page)
+    browser.downloads_to(tmp_path)
+    browser.evaluate("document.querySelector('#m-clip-minibatch .save').click()")
+    rows = list(csv.reader(saved(tmp_path, "moe-m-clip-minibatch.csv").splitlines()))
+    assert rows[0][:2] == ["series", "seed"]
+    figure = json.loads(report.json)["studies"]["moe"]["clipping"]["figures"]["m-clip-minibatch"]
+    means = {(row[0], row[1]): row[2] for row in figure["rows"]}
+    found = {(row[2], row[0]): float(row[3]) for row in rows[1:] if row[1] == "mean"}
+    assert found == pytest.approx(means, rel=1e-5)
+    browser.evaluate("document.querySelector('[data-save=json]').click()")
+    everything = json.loads(saved(tmp_path, "moe-data.json"))
+    assert set(everything["figures"]) >= {"m-reward", "m-pairs-gspo", "m-forest-scores"}
+    assert len(everything["tables"]) > 8
+    browser.evaluate("document.querySelector('[data-save=csv]').click()")
+    assert saved(tmp_path, "moe-figures.csv").startswith("figure,series,seed,at,what,value\n")
+    assert browser.complaints() == []
+
+
+PAPER = 718
+"""Pixels between the margins of a sheet of A4."""
+
+
+def test_printed_the_card_and_all_tables_are_whole(browser: Browser, page: Path) -> None:
+    browser.open(page, width=PAPER)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert browser.evaluate("[...document.querySelectorAll('.card')].length") == 3
+    outside = (
+        "[...document.querySelectorAll('.card, .card *, table, .answer, .badge')].filter((one) => {"
+        f"  const box = one.getBoundingClientRect(); return box.right > {PAPER} + 1 || box.left < -1; "
+        "}).map((one) => one.outerHTML.slice(0, 120))"
+    )
+    assert browser.evaluate(outside) == []
+    clipped = (
+        "[...document.querySelectorAll('.scroll, .item pre')].filter((one) => one.checkVisibility() && "
+        "(one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)).length"
+    )
+    assert browser.evaluate(clipped) == 0
+    assert not browser.evaluate(
+        "[...document.querySelectorAll('.bar, .filters, .save')].some((s) => s.checkVisibility())"
+    )
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+
+
+def test_without_scripts_the_tables_and_transcripts_read_and_no_dead_control_shows(
+    browser: Browser, page: Path
+) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page)
+        assert browser.evaluate("[...document.querySelectorAll('.card dd')].every((s) => s.checkVisibility())")
+        assert browser.evaluate(
+            "[...document.querySelectorAll('#scores > .scroll table')].every((s) => s.checkVisibility())"
+        )
+        assert browser.evaluate("[...document.querySelectorAll('.item > summary')].every((s) => s.checkVisibility())")
+        dead = "[...document.querySelectorAll('.axis, .filters, [data-save]')].some((s) => s.checkVisibility())"
+        assert not browser.evaluate(dead)
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose answers attack the page."""
+    folder = tmp_path_factory.mktemp("hostile")
+
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, AnswerRecord):
+            record = replace(record, text=HOSTILE + "x" * 1_000_000 if run.seed == 0 else HOSTILE, extracted=HOSTILE)
+        return record
+
+    toml = FOUR_ARMS.replace("problems = 20", "problems = 2")
+    database = make_lab(folder, toml, name="moe", seeds=1, steps=4, change=change)
+    with Evidence.open(database) as evidence:
+        return write(render_all([Source(evidence, "moe", "moe")]), folder)[0]
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_hostile_transcript_does_nothing_and_breaks_nothing(browser: Browser, hostile: Path, width: int) -> None:
+    browser.open(hostile, width=width)
+    browser.evaluate("window.alert = () => console.error('the page was broken into')")
+    browser.evaluate("for (const one of document.querySelectorAll('.item')) one.open = true")
+    assert browser.evaluate("document.querySelectorAll('.item .answer').length") > 4
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate("[...document.querySelectorAll('.item img, .item script')].length") == 0
+    said = browser.evaluate("document.querySelector('.answer pre').textContent")
+    assert said.startswith("</script><script>alert(1)</script>U+0000U+001B[31mU+202Ereversed")
+    assert "characters left out" in said
+    assert browser.complaints() == []
+
+
+def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
+    browser: Browser, finished: Path, tmp_path: Path
+) -> None:
+    with Evidence.open(finished) as evidence:
+        watched = write(render_all([Source(evidence, "moe", "moe")], watch_seconds=3), tmp_path)[0]
+    browser.open(watched, "#transcripts;x=prompts")
+    browser.evaluate("document.querySelector('.item').open = true")
+    place = "Math.abs(document.getElementById('transcripts').getBoundingClientRect().top) < 250"
+    browser.wait_for(place)
+    written = watched.read_text(encoding="utf-8")
+    watched.write_text(written.replace("<h1>moe</h1>", "<h1>moe, newer</h1>"), encoding="utf-8")
+    kept = "document.querySelector('.item').open && document.querySelector('.axis :checked').value === 'prompts'"
+    newer = "document.querySelector('h1')?.textContent === 'moe, newer' && document.readyState === 'complete'"
+    browser.wait_for(f"{newer} && {kept} && {place}")

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from gspo_lab.report.chart import Chart, Series, numbers, sentence, value_axis
-from gspo_lab.report.figures import figure, for_plotly
+from gspo_lab.report.figures import Positions, figure, for_plotly
 from gspo_lab.report.svg import draw
 
 
@@ -94,8 +94,10 @@ def test_tables_of_bars_have_a_row_per_bar_and_its_seeds_beside_it() -> None:
 
 def test_plotly_gets_the_same_numbers_and_a_place_for_zero() -> None:
     x = (0.0, 1.0)
-    data = for_plotly(lines(Series("a", 0, x, (0.0, 0.1)), Series("b", 9, x, (0.01, None)), log=True))
-    assert data["x"] == [[0, 1]]
+    positions = Positions()
+    data = for_plotly(lines(Series("a", 0, x, (0.0, 0.1)), Series("b", 9, x, (0.01, None)), log=True), positions)
+    assert [one["x"] for one in data["series"]] == [0, 0]
+    assert ">[[0,1]]<" in positions.script()
     assert [one["y"] for one in data["series"]] == [[0, 0.1], [0.01, None]]
     assert [one["c"] for one in data["series"]] == [0, 9]
     assert data["ticks"][1] == ["0", "0.01", "0.1"]
@@ -103,7 +105,7 @@ def test_plotly_gets_the_same_numbers_and_a_place_for_zero() -> None:
 
 
 def test_a_chart_without_values_says_so_in_place_of_a_drawing() -> None:
-    shown = figure(lines())
+    shown = figure(lines(), Positions())
     assert 'id="m-x"' in shown
     assert "not measured" in shown
     assert "<svg" not in shown

@@ -13,7 +13,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, replace
 from gspo_lab.report import Report, render, write
-from gspo_lab.report.page import plotly
+from gspo_lab.report.document import plotly
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 
@@ -197,7 +197,7 @@ def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
     content |= {
         "question": HOSTILE,
         "comment": HOSTILE,
-        "overrides": [HOSTILE],
+        "commands": [[HOSTILE]],
         "edits": [{"at": "now", "what": HOSTILE}],
     }
     (home / "study.json").write_text(json.dumps(content))
@@ -380,3 +380,13 @@ def test_json_has_sorted_keys_and_six_digits(report: Report) -> None:
     numbers = re.findall(r"-?\d+\.\d+", report.json)
     assert len(numbers) > 1000
     assert max(len(one.replace(".", "").replace("-", "").lstrip("0")) for one in numbers) <= 6
+
+
+def test_a_waived_check_is_told_with_its_reason(tmp_path: Path) -> None:
+    """In the limits, in all three files."""
+    toml = TWO_ARMS + 'dual_clip = 3.0\n[waive]\ndual-clip-one-arm = "that is <the> question"\n'
+    report = rendered(make_lab(tmp_path, toml), "toy")
+    assert "The check dual-clip-one-arm says that this comparison says little." in report.html
+    assert "that is &lt;the&gt; question" in report.html
+    assert "that is <the> question" in json.loads(report.json)["studies"]["toy"]["limits"]["limits"][0]
+    assert "dual-clip-one-arm" in report.markdown

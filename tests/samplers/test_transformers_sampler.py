@@ -7,7 +7,7 @@ import torch
 
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
-from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
+from gspo_lab.samplers import Request, Rollout, Sampling, noise_key, transformers_sampler
 from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw
 
 TOKENIZER = byte_tokenizer()
@@ -94,6 +94,14 @@ def test_draw_frequencies_are_the_probabilities() -> None:
     assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
 
 
+def test_a_large_batch_is_drawn_in_parts_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
+    arguments = (logits, SAMPLING, torch.arange(7) * 977, 3, torch.arange(50))
+    whole = draw(*arguments)
+    monkeypatch.setattr(transformers_sampler, "NOISE_AT_ONCE", 120)  # two rows at once
+    assert all(torch.equal(a, b) for a, b in zip(draw(*arguments), whole, strict=True))
+
+
 def test_routes_line_up_with_the_tokens_fed() -> None:
     from gspo_lab.models.routing import Routers
 
@@ -111,3 +119,27 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
         assert torch.equal(mine, seen.natural_BSLK[0].long().sort(-1).values)
     plain = TransformersSampler(model, TOKENIZER).sample(requests(), SAMPLING)
     assert [dataclasses.replace(r, routes=None) for r in rollouts] == plain
+
+
+def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
+    model = build("tiny-qwen3", seed=1)
+    same, copy = TransformersSampler(model, TOKENIZER, "float32"), TransformersSampler(model, TOKENIZER, "bfloat16")
+    assert (same.separate, copy.separate) == (False, True)
+    before = copy.sample(requests(), SAMPLING)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.3)
+    assert copy.sample(requests(), SAMPLING) == before
+    copy.refresh()
+    after = copy.sample(requests(), SAMPLING)
+    assert [r.response_ids for r in after] != [r.response_ids for r in before]
+    assert after == TransformersSampler(model, TOKENIZER, "bfloat16").sample(requests(), SAMPLING)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+def test_a_response_ends_where_its_stop_text_does() -> None:
+    from gspo_lab.samplers.stopping import Stopping
+
+    stopping = Stopping(TOKENIZER, ("end",))
+    assert stopping.end(TOKENIZER.encode("x" * 40 + "end of it, the end")) == 43
+    assert stopping.end(TOKENIZER.encode("en d")) is None

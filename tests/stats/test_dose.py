@@ -12,6 +12,7 @@ DOSES = np.repeat([1e-4, 3e-4, 1e-3, 3e-3, 1e-2], 3)
 SEPARATED = (DOSES > 5e-4).astype(float)
 MIXED = np.array([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1], dtype=float)
 DROP = 3.841459 / 2
+FLAT = ("10000110100101111101", "01101101000010111111")
 
 
 def _penalised(a: float, b: float, x: np.ndarray, y: np.ndarray) -> float:
@@ -169,3 +170,17 @@ def test_intervals_cover() -> None:
 def test_bad_data_is_refused(dose: list[float], collapsed: list[float], said: str) -> None:
     with pytest.raises(LabError, match=said):
         half_collapse(dose, collapsed)
+
+
+def test_a_slope_near_0_bounds_nothing_and_breaks_nothing() -> None:
+    doses = np.repeat(10.0 ** np.linspace(-5, -3, 5), 4)
+    flat = [np.array([int(one) for one in outcome], dtype=float) for outcome in FLAT]
+    far = dose_ratio(doses, flat[0], doses, flat[1])  # its profile's low end lies at 10^-30
+    assert (far.low, far.resolved) == (None, False)
+    assert far.high == pytest.approx(5825.3, rel=1e-3)
+    for seed in range(40):  # some of these have ends beyond 10^308
+        falling = np.random.default_rng(seed).permutation(flat[0])
+        for found in (half_collapse(doses, falling), dose_ratio(doses, falling, doses, flat[1])):
+            ends = [end for end in (found.low, found.estimate, found.high) if end is not None]
+            assert all(1e-12 < end < 1e12 for end in ends)
+            assert found.resolved == (found.low is not None and found.high is not None)

@@ -105,7 +105,7 @@ def test_sign_count_has_its_floor() -> None:
     found = sign_count([0.1, 0.2, 0.3])
     assert (found.k, found.n, found.p, found.floor) == (3, 3, 0.25, 0.25)
     assert [sign_count([1.0] * n).floor for n in (4, 5, 6)] == [0.125, 0.0625, 0.03125]
-    # P(second > first) when all agree: .29, .40, .48, .54 (statistics.md, section 4).
+    # P(second > first) when all agree: .29, .40, .48, .54.
     assert [round(sign_count([1.0] * n).low, 2) for n in (3, 4, 5, 6)] == [0.29, 0.40, 0.48, 0.54]
     tied = sign_count([0.0, 1.0, -1.0])
     assert (tied.k, tied.ties, tied.p, tied.floor) == (1, 1, 1.0, 0.5)

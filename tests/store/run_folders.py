@@ -59,6 +59,26 @@ class Lab:
         if finish:
             self.write(run_id, RunStatus(state="finished", step=steps, at=200.0))
 
+    def ask(self, run_id: str, evaluation: str, *records: Record, **declared: Any) -> None:
+        """A later evaluation of a run or a subject, declared and answered."""
+        folder = self.runs / run_id / "evaluations" / evaluation
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "evaluation.json").write_text(json.dumps({"bench": "addition", **declared}))
+        self.write(run_id, *records, evaluation=evaluation)
+
+    def subject(self, name: str, kind: str = "server") -> str:
+        """A model or a server that was asked without a run; its id."""
+        folder = self.runs / "_subjects" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "subject.json").write_text(json.dumps({"kind": kind, "name": f"some/{name}"}))
+        return f"_subjects/{name}"
+
+    def regrade(self, run_id: str, *grades: Record, evaluation: str = "") -> None:
+        where = self.runs / run_id / "evaluations" / evaluation if evaluation else self.runs / run_id
+        (where / "grades").mkdir(parents=True, exist_ok=True)
+        with Journal(where / "grades") as sink:
+            sink.write(grades)
+
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         connection = sqlite3.connect(self.db)
         try:

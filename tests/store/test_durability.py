@@ -14,7 +14,7 @@ from run_folders import Lab, answers, step_records
 
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, UpdateRecord
-from gspo_lab.store import Evidence, ingest, ingest_run, rebuild
+from gspo_lab.store import Evidence, ingest, rebuild
 from gspo_lab.store.schema import RECORD_TABLES
 
 RUN = "adding/grpo/s0"
@@ -29,7 +29,7 @@ def test_rebuild_equals_what_grew_bit_by_bit(lab: Lab) -> None:
             if turn == 3:
                 lab.write(run, RunStatus(state="started", step=1))
             lab.write(run, *step_records(turn % 3), *answers(turn, [turn % 2, None, 1], samples=3))
-            ingest_run(lab.runs, run) if turn % 2 else ingest(lab.runs)
+            ingest(lab.runs)
     lab.write(runs[0], *answers(2, [1]), evaluation="later")
     ingest(lab.runs)
     grown = lab.dump()
@@ -127,7 +127,7 @@ def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
         reader.start()
     for step in range(60):
         lab.write(RUN, *step_records(step))
-        ingest_run(lab.runs, RUN)
+        ingest(lab.runs)
     done.set()
     for reader in readers:
         reader.join()

@@ -140,13 +140,15 @@ def test_answers_whole(recorded: Lab) -> None:
 
 def test_buckets_of_few_steps_are_the_steps(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        frame = evidence.buckets("adding", "steps", "reward_mean")
-        updates = evidence.buckets("adding", "updates", "loss")
+        frame = evidence.buckets("adding", "steps", ["reward_mean"], extremes=["reward_mean"])
+        updates = evidence.buckets("adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
     first = frame[frame.run_id == "adding/gspo/s0"]
     assert list(first.x) == [0.0, 1.0, 2.0, 3.0]
-    assert list(first["mean"]) == list(first.low) == list(first.high) == [0.0, 0.1, 0.2, 0.3]
-    one = updates[updates.run_id == RUN].iloc[2]  # losses 2.0 and 2.1
-    assert (one.x, one["mean"], one.low, one.high) == (2.0, pytest.approx(2.05), 2.0, 2.1)
+    rewards = [list(first[name]) for name in ("reward_mean", "reward_mean.low", "reward_mean.high")]
+    assert rewards == [[0.0, 0.1, 0.2, 0.3]] * 3
+    one = updates[updates.run_id == RUN].iloc[2]  # losses 2.0 and 2.1, 0 and 5 clipped tokens
+    assert (one.span, one.x, one["loss"], one["loss.low"], one["loss.high"]) == (2, 2.0, pytest.approx(2.05), 2.0, 2.1)
+    assert one.clipped_tokens == 2.5
 
 
 def test_buckets_of_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
@@ -156,26 +158,98 @@ def test_buckets_of_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
         lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.buckets("adding", "steps", "reward_mean", buckets=3)
-        empty = evidence.buckets("adding", "steps", "entropy", buckets=3)
+        assert evidence.width("adding", 3) == 3
+        both = ["reward_mean", "entropy"]
+        frame = evidence.buckets("adding", "steps", both, buckets=3, extremes=["reward_mean"])
         with pytest.raises(LabError, match="JSON, not a number"):
-            evidence.buckets("adding", "updates", "band_counts")
+            evidence.buckets("adding", "updates", ["band_counts"])
         with pytest.raises(LabError, match="text, not a number"):
-            evidence.buckets("adding", "steps", "prompt_digest")
+            evidence.buckets("adding", "steps", ["entropy"], extremes=["prompt_digest"])
         with pytest.raises(LabError, match="from steps or updates"):
-            evidence.buckets("adding", "runs", "seed")
+            evidence.buckets("adding", "runs", ["seed"])
         with pytest.raises(LabError, match="at least 1"):
-            evidence.buckets("adding", "steps", "entropy", buckets=0)
-    rows = [tuple(row) for row in frame[["arm", "x", "mean", "low", "high"]].itertuples(index=False)]
-    assert rows == [
-        ("grpo", 1.0, 1.0, 0.0, 2.0),
-        ("grpo", 4.0, 4.0, 3.0, 5.0),
-        ("grpo", 6.0, 6.0, 6.0, 6.0),
-        ("gspo", 1.0, 1.0, 0.0, 2.0),
-        ("gspo", 3.5, 3.0, 3.0, 3.0),
+            evidence.buckets("adding", "steps", ["entropy"], buckets=0)
+    columns = ["arm", "span", "x", "reward_mean", "reward_mean.low", "reward_mean.high"]
+    assert [tuple(row) for row in frame[columns].itertuples(index=False)] == [
+        ("grpo", 0, 1.0, 1.0, 0.0, 2.0),
+        ("grpo", 1, 4.0, 4.0, 3.0, 5.0),
+        ("grpo", 2, 6.0, 6.0, 6.0, 6.0),
+        ("gspo", 0, 1.0, 1.0, 0.0, 2.0),
+        ("gspo", 1, 3.5, 3.0, 3.0, 3.0),
     ]
-    assert empty["mean"].dtype == "float64"
-    assert empty["mean"].isna().all()
+    assert frame.entropy.dtype == "float64"
+    assert frame.entropy.isna().all()
+
+
+def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
+    (run, *_) = lab.declare("adding", ("grpo",), [0])
+    counted = [(0.1, 100, 0.5, 10), (0.4, 300, None, 90), (None, 600, 0.2, 20)]
+    for minibatch, (share, tokens, of_active, active) in enumerate(counted):
+        clipped = {"clip_fraction_tokens": share, "clip_fraction_active_tokens": of_active, "loss": float(minibatch)}
+        lab.write(
+            run, UpdateRecord(step=0, minibatch=minibatch, response_tokens=tokens, active_tokens=active, **clipped)
+        )
+        # Nobody counted the tokens of step 1: its updates are alike.
+        lab.write(run, UpdateRecord(step=1, minibatch=minibatch, **clipped))
+    ingest(lab.runs)
+    names = ["clip_fraction_tokens", "clip_fraction_active_tokens", "loss"]
+    with Evidence.open(lab.db) as evidence:
+        frame = evidence.buckets("adding", "updates", names, extremes=names[:1])
+    assert frame[names].to_numpy().tolist() == [
+        pytest.approx([(0.1 * 100 + 0.4 * 300) / 400, (0.5 * 10 + 0.2 * 20) / 30, 1.0]),
+        pytest.approx([0.25, 0.35, 1.0]),
+    ]
+    assert frame["clip_fraction_tokens.high"].tolist() == [0.4, 0.4]
+
+
+def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
+    """A run that died between its last update and the step's own record: both tables still count the same spans."""
+    (run, *_) = lab.declare("adding", ("grpo",), [0])
+    lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, entropy=1.0) for i in range(8)))
+    lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=0.0) for i in range(9)))
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        steps = evidence.buckets("adding", "steps", ["entropy"], buckets=4)
+        updates = evidence.buckets("adding", "updates", ["loss"], buckets=4)
+    assert [list(steps.x), list(updates.x)] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
+
+
+def test_minibatches_are_weighed_by_their_tokens(lab: Lab) -> None:
+    """Mini-batch 1 from step 100 on: (0.1 x 100 + 0.4 x 300) / 400 = 0.325; unmeasured ones are left out."""
+    (run, *_) = lab.declare("adding", ("grpo",), [0])
+    shares = {99: (0.9, 500), 100: (0.1, 100), 170: (None, 700), 200: (0.4, 300)}
+    for step, (share, tokens) in shares.items():
+        plain = UpdateRecord(step=step, minibatch=0, clip_fraction_tokens=step / 1000)
+        other = UpdateRecord(step=step, minibatch=1, clip_fraction_tokens=share, response_tokens=tokens)
+        lab.write(run, plain, other)
+    ingest(lab.runs)
+    weights = {"clip_fraction_tokens": "response_tokens", "expert_change": "response_tokens"}
+    with Evidence.open(lab.db) as evidence:
+        frame = evidence.by_minibatch("adding", weights, since={"grpo": 100})
+        nothing = evidence.by_minibatch("adding", weights, since={"grpo": 1000})
+        with pytest.raises(LabError, match="JSON, not a number"):
+            evidence.by_minibatch("adding", {"band_counts": "response_tokens"})
+    rows = frame[["run_id", "minibatch", "clip_fraction_tokens", "clip_fraction_tokens.weight"]]
+    assert [tuple(row) for row in rows.itertuples(index=False)] == [
+        (RUN, 0, pytest.approx(0.47 / 3), 3.0),  # no tokens recorded: every update counts as 1
+        (RUN, 1, pytest.approx(0.325), 400.0),
+    ]
+    assert frame.expert_change.isna().all()
+    assert list(frame["expert_change.weight"]) == [0.0, 0.0]
+    assert nothing.empty
+
+
+def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
+    (run, *_) = lab.declare("adding", ("grpo",), [0])
+    lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3)) for i in range(5)))
+    ingest(lab.runs)
+    with Evidence.open(lab.db) as evidence:
+        assert list(evidence.updates("adding", ["loss"], at=[1, 4, 9]).loss) == [1.0, 4.0]
+        assert list(evidence.updates("adding", [], nonfinite=1).step) == [3]
+        assert evidence.updates("adding", ["loss"], run="another").empty
+        steps, losses = evidence.series("adding", "updates", "loss")[RUN]
+        assert (list(steps), list(losses)) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
+        assert [len(part) for part in evidence.series("adding", "updates", "grad_norm")[RUN]] == [0, 0]
 
 
 def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
@@ -187,7 +261,8 @@ def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
             evidence.steps("adding", ["entropy"]),
             evidence.updates("adding", ["loss"]),
             evidence.scores("adding"),
-            evidence.buckets("adding", "steps", "entropy"),
+            evidence.buckets("adding", "steps", ["entropy"]),
+            evidence.by_minibatch("adding", {"loss": "response_tokens"}),
         ):
             assert frame.empty
             assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]
@@ -213,10 +288,10 @@ def test_a_million_values_are_bucketed_in_sql_not_in_python(lab: Lab) -> None:
     lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.buckets("adding", "updates", "loss")
+        frame = evidence.buckets("adding", "updates", ["loss"], extremes=["loss"])
     assert len(frame) == 250
-    assert frame["mean"].mean() == pytest.approx(9999.5)
-    assert list(frame.iloc[0][["x", "low", "high"]]) == [9.5, 0.0, 79.0]
+    assert frame["loss"].mean() == pytest.approx(9999.5)
+    assert list(frame.iloc[0][["x", "loss.low", "loss.high"]]) == [9.5, 0.0, 79.0]
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:

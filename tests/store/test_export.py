@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_folders import Lab
+from run_folders import Lab, answers
 
 from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.records import GradeRecord
 from gspo_lab.store import export, ingest
 from gspo_lab.store.export import FORMATS, PARTS
 
@@ -17,6 +18,11 @@ def filled(lab: Lab) -> Lab:
     for study in ("adding", "carrying"):
         for run in lab.declare(study, ("grpo", "gspo"), [0]):
             lab.train(run)
+    asked = lab.subject("big")
+    lab.ask(asked, "addition-k1", *answers(0, [1, 0]))
+    lab.regrade(
+        asked, GradeRecord(bench="addition", step=0, problem="p1", sample=0, correct=1), evaluation="addition-k1"
+    )
     ingest(lab.runs)
     return lab
 

@@ -1,11 +1,13 @@
 """Each lint fires on what it is about, and is silent beside it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from gspo_lab.errors import LabError
 from gspo_lab.study import Study, load_study
-from gspo_lab.study.lints import Finding, Known, lints
+from gspo_lab.study.lints import WAIVABLE, Finding, Known, lints
 
 QUIET = """
 question = "Nothing to warn of?"
@@ -131,6 +133,13 @@ def arm(which: str, lines: str) -> tuple[str, str]:
         ),
         ([arm("gspo", "dual_clip = 3.0")], LONG, "error", "dual-clip-one-arm", "(grpo: unset, gspo: 3.0)"),
         ([arm("gspo", 'advantage = "group-mean"')], LONG, "error", "std-one-arm", "gspo: group-mean)"),
+        (
+            [arm("gspo", 'mismatch_correction = "tis"')],
+            LONG,
+            "error",
+            "correction-one-arm",
+            "(grpo: none, gspo: tis)",
+        ),
         ([("seeds = 5", "seeds = 2")], LONG, "warn", "too-few-seeds", "2 seeds: no interval"),
         ([("seeds = 5", "seeds = 3")], LONG, "warn", "too-few-seeds", "3.26 sd"),
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn", "tiny-benchmark", "99"),
@@ -207,6 +216,8 @@ def test_a_lint_fires(
             ],
             ROUTED,
         ),
+        ([("[update]", '[rollout]\ndtype = "bfloat16"\n[objective]\nmismatch_correction = "icepop"\n[update]')], LONG),
+        ([("[update]", '[rollout]\ndtype = "bfloat16"\n[update]\nold_logprobs = "sampler"')], LONG),
         # two arms per rule: the setting does not go with the rule
         (
             [
@@ -247,3 +258,36 @@ def test_a_difference_that_nobody_declared_is_an_error(tmp_path: Path) -> None:
 def test_errors_come_first(tmp_path: Path) -> None:
     found = lints(study(tmp_path, ("seeds = 5", "seeds = 2"), arm("gspo", "kl_coef = 0.1\ndual_clip = 3.0")), LONG)
     assert [finding.level for finding in found] == ["error", "warn", "warn"]
+
+
+def test_a_waived_error_is_a_warning_with_its_reason(tmp_path: Path) -> None:
+    waived = study(
+        tmp_path, arm("gspo", "dual_clip = 3.0"), ("[update]", "[waive]\ndual-clip-one-arm = 'asked so'\n[update]")
+    )
+    (found,) = lints(waived, LONG)
+    assert (found.level, found.name) == ("warn", "dual-clip-one-arm")
+    assert found.message.endswith("; waived: asked so")
+    assert waived.resolved()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            "dual-clip-on-arm = 'why'",
+            "waive.dual-clip-on-arm: no error of that name (did you mean 'dual-clip-one-arm'?)",
+        ),
+        ("tiny-benchmark = 'why'", "waive.tiny-benchmark: no error of that name"),
+        ("std-one-arm = ' '", "waive.std-one-arm: give the reason as text"),
+        ("std-one-arm = true", "waive.std-one-arm: give the reason as text"),
+    ],
+)
+def test_a_waiver_names_an_error_and_a_reason(tmp_path: Path, lines: str, told: str) -> None:
+    with pytest.raises(LabError) as refused:
+        study(tmp_path, ("[update]", f"[waive]\n{lines}\n[update]"))
+    assert told in refused.value.details[0]
+
+
+def test_every_error_can_be_waived() -> None:
+    source = Path(lints.__code__.co_filename).read_text()
+    assert set(re.findall(r'"error", "([a-z-]+)"', source)) <= set(WAIVABLE)

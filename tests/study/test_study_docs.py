@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import get_args
 
-from gspo_lab.objectives.presets import PRESETS, Advantage, Aggregation, Level
+from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction, Level
 from gspo_lab.study import load_study
 from gspo_lab.study.schema import ARM_KEYS, Replay
 
@@ -36,8 +36,11 @@ def test_the_guide_names_what_arms_may_hold() -> None:
 
 def test_the_formulas_have_every_choice_and_every_preset() -> None:
     text = (DOCS / "objectives.md").read_text(encoding="utf-8")
-    for choice in (*get_args(Level), *get_args(Aggregation), *get_args(Advantage), *get_args(Replay)):
+    choices = [get_args(one) for one in (Level, Aggregation, Advantage, Replay, Correction)]
+    for choice in (value for values in choices for value in values):
         assert f"| `{choice}` |" in text
+    for correction, (low, high) in CORRECTION_RANGES.items():
+        assert re.search(rf"^\| `{correction}` \| .* \| {low:g}, {high:g} \|", text, re.M)
     for name, preset in PRESETS.items():
         (level, low, high) = re.findall(rf"^\| `{name}` \| `(.+?)` \| (\S+) \| (\S+) \|", text, re.M)[0]
         assert (level, float(low), float(high)) == (

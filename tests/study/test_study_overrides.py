@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.study import BenchTable, Settings, Study, VerdictTable, flat
+from gspo_lab.study import BenchTable, Settings, Study, VerdictTable, flat, load_study
 
 
 def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _other(key: str, annotation: Any, now: Any) -> str:
         return '"another"'
     if int in kinds:
         return str(2 * (now or 2))
-    return "3.0" if key == "objective.dual_clip" else str(0.5 * now or 0.25)
+    return "3.0" if now is None else str(0.5 * now or 0.25)
 
 
 def _keys() -> list[tuple[str, Any]]:
@@ -87,9 +87,10 @@ def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: A
     after = load(tmp_path, overrides=[f"{key}={wanted}"])
     assert value(after) != value(before)
     assert value(after) == value(load(tmp_path, overrides=[f"{key} = {wanted}"])), "spaces do no harm"
-    untouched = {one: what for one, what in resolved(before).items() if one != key and one != "bench"}
+    along = ("objective.mismatch_low", "objective.mismatch_high") if key == "objective.mismatch_correction" else ()
+    untouched = {one: what for one, what in resolved(before).items() if one not in (key, "bench", *along)}
     assert untouched == {one: what for one, what in resolved(after).items() if one in untouched}
-    assert after.overrides == (f"{key}={wanted}",)
+    assert after.command[1:] == ("--set", f"{key}={wanted}")
 
 
 @pytest.mark.parametrize("key", list(VerdictTable.model_fields))
@@ -169,6 +170,21 @@ def test_arms_are_chosen_in_the_file_s_order(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, text, arms=["grp", "grpo"])
     assert only == "--arms: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo, more"
     assert mistakes(tmp_path, text, arms=[]) == ["--arms: names no arm"]
+
+
+def test_the_command_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = load(tmp_path).path.relative_to(tmp_path)
+    assert load_study(path).command == (path.as_posix(),), "a relative path stays as it was given"
+    assert load_study(path.absolute()).command == (f"studies/{path.name}",), "a whole one is this machine's alone"
+    assert load_study(path, seeds=[0, 1, 2]).command[1:] == ("--seeds", "3")
+    assert load_study(path, seeds=[4, 1]).command[1:] == ("--seeds", "4,1")
+    only_seven = load_study(path, seeds=[7])
+    assert only_seven.command[1:] == ("--set", "seeds=[7]")
+    assert load_study(path, overrides=[only_seven.command[2]]).seeds == (7,)
+    study = load_study(path, overrides=["update.epochs=2", "steps=5"], steps=3, arms=["gspo", "grpo"], name="own")
+    said = "--set update.epochs=2 --set steps=5 --steps 3 --arms gspo,grpo --name own"
+    assert " ".join(study.command[1:]) == said
 
 
 def test_an_arm_alone_keeps_the_file_s_baseline(tmp_path: Path) -> None:

@@ -77,13 +77,16 @@ def test_the_sampler_s_old_log_probs_make_ratios_at_once(tmp_path: Path) -> None
     ("table", "reason"),
     [
         ("clip_target = 0.3", "clip_target does nothing with clip = 'fixed'"),
+        ("mismatch_high = 3.0", "mismatch_low and mismatch_high do nothing with mismatch_correction = 'none'"),
         ("aggregation_constant = 64", "aggregation_constant does nothing without aggregation = 'constant'"),
     ],
 )
 def test_a_key_that_is_not_in_use_makes_no_other_arm(tmp_path: Path, table: str, reason: str) -> None:
     (only,) = mistakes(tmp_path, SHARED + arms('objective = "grpo"', table))
     assert reason in only
-    used = 'clip = "calibrated"' if "target" in table else 'aggregation = "constant"'
+    used = {"clip_target": 'clip = "calibrated"', "aggregation_constant": 'aggregation = "constant"'}.get(
+        table.partition(" ")[0], 'mismatch_correction = "tis"'
+    )
     assert load(tmp_path, SHARED + arms(f'objective = "grpo"\n{used}', f"{table}\n{used}")).arms
 
 
@@ -98,6 +101,24 @@ def test_the_nucleus_and_the_sampler_s_log_probs_exclude_each_other(tmp_path: Pa
     assert load(tmp_path, overrides=["rollout.top_p=0.9"]).arms
     (only,) = mistakes(tmp_path, overrides=["rollout.top_p=0.9", "update.old_logprobs=sampler"])
     assert "use top_p = 1 or old_logprobs = 'trainer'" in only
+
+
+def test_a_correction_brings_the_range_that_it_was_published_with(tmp_path: Path) -> None:
+    text = SHARED + arms(
+        'mismatch_correction = "tis"', 'mismatch_correction = "icepop"\nmismatch_high = 4.0', 'objective = "gspo"'
+    )
+    found = [arm.settings.objective for arm in load(tmp_path, text).arms.values()]
+    assert [(one.mismatch_low, one.mismatch_high) for one in found] == [(0.0, 2.0), (0.5, 4.0), (None, None)]
+    assert "objective.mismatch_low" in load(tmp_path, text).arms["b"].declared
+    (only,) = mistakes(tmp_path, SHARED + arms('mismatch_correction = "icepop"\nmismatch_high = 0.25'))
+    assert only == "objective.mismatch_low = 0.5 must be smaller than mismatch_high = 0.25"
+    (only,) = mistakes(tmp_path, SHARED + arms('mismatch_correction = "tsi"'))
+    assert only.startswith("arm.a.mismatch_correction: ")
+
+
+def test_the_sampler_s_old_log_probs_need_no_correction(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, overrides=["objective.mismatch_correction=tis", "update.old_logprobs=sampler"])
+    assert "the ratio then holds the mismatch already" in only
 
 
 def test_a_calibrated_range_needs_a_second_update(tmp_path: Path) -> None:

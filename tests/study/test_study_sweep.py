@@ -69,3 +69,10 @@ def test_an_arm_against_itself(tmp_path: Path) -> None:
     assert not a.settings.rollout.coupled
     assert "rollout.coupled" in a.declared
     assert study.verdict.baseline == "gspo-a"
+    assert study.command == ("studies/swept.toml", "--aa", "gspo")
+
+
+def test_one_dose_against_itself_is_no_sweep(tmp_path: Path) -> None:
+    study = against_itself(load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]")), "gspo@0.001")
+    assert "sweep" not in study.resolved()
+    assert [arm.settings.update.learning_rate for arm in study.arms.values()] == [1e-3, 1e-3]

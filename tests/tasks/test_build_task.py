@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks import TASKS, build_task, task_key
+from gspo_lab.tasks import TASKS, Defaults, build_task, grade_answer, task_key
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.countdown import Countdown
 
@@ -63,7 +63,7 @@ def test_options_reach_the_task() -> None:
             r"task 'addition': unknown option 'digit' \(did you mean 'digits'\?\); known: digits",
         ),
         ("countdown", {"zzz": 2}, "task 'countdown': unknown option 'zzz'; known: numbers, max_number"),
-        ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, countdown"),
+        ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, aime24, aime25"),
         ("nowhere.py:grade", {}, "no file .*nowhere.py"),
         ("own.py:Missing", {}, "has no 'Missing'"),
         ("own.py:Parity", {"size": 3}, "unknown option 'size'; known: largest, odd"),
@@ -118,3 +118,21 @@ def test_key_follows_the_content_of_a_users_files(tmp_path: Path) -> None:
     (tmp_path / "g.py").write_text("def grade(problem, answer): return 0\n")
     third = task_key("g.py:grade", options, tmp_path)
     assert len({first, second, third}) == 3
+
+
+def test_what_a_task_of_ones_own_leaves_unsaid_is_given_to_it(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_TASK)
+    task = build_task("own.py:Parity", {}, tmp_path)
+    assert (task.prompt_version, task.data_digest, task.chat, task.cut_is_wrong) == ("bare/1", None, False, False)
+    assert task.defaults == Defaults(samples=1, temperature=1.0, top_p=1.0, max_tokens=None)
+
+
+def test_a_cut_answer_is_wrong_only_where_the_task_says_so(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_TASK)
+    task = build_task("own.py:Parity", {}, tmp_path)
+    problem = task.problems("held-out")[0]
+    assert grade_answer(task, problem, "odd", truncated=True).correct is True
+    task.cut_is_wrong = True
+    cut = grade_answer(task, problem, "odd", truncated=True)
+    assert (cut.correct, cut.reward, cut.reason) == (False, 0.0, "cut at the token limit")
+    assert grade_answer(task, problem, "odd", truncated=False).correct is True

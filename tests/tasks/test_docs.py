@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.tasks import TASKS, Problem, build_task
+from gspo_lab.registry import look_up
+from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, build_task
 from gspo_lab.tasks.addition import Addition, demonstration
+from gspo_lab.tasks.benchmarks import sources
 from gspo_lab.tasks.countdown import Countdown
 from gspo_lab.tasks.custom import OPTIONS
 
@@ -84,3 +86,42 @@ def test_every_built_in_task_and_option_has_its_line() -> None:
 def shown(default: object) -> str:
     """A default as TOML writes it."""
     return {str: f'"{default}"', bool: str(default).lower()}.get(type(default), str(default))
+
+
+BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+def options_of(name: str) -> list[str]:
+    return [f"`{one}`" for one in inspect.signature(look_up("task", name, BENCHMARKS)).parameters]
+
+
+def test_every_benchmark_and_how_it_is_asked_has_its_line() -> None:
+    listed = {row[0].strip("`"): row[3] for row in rows(BENCHMARK_PAGE.partition("## Data")[0], 4)}
+    assert set(listed) == set(BENCHMARKS)
+    for name, asked in listed.items():
+        task = build_task(name, {})
+        how = (
+            "greedy"
+            if task.defaults.temperature == 0
+            else f"T {task.defaults.temperature}, top-p {task.defaults.top_p}"
+        )
+        answers = "1 answer" if task.defaults.samples == 1 else f"{task.defaults.samples} answers"
+        assert asked == f"{answers}, {how}, {task.defaults.max_tokens:,} tokens"
+        assert f"**{task.prompt_version}**" in BENCHMARK_PAGE
+        assert name in ("livecodebench", "codeforces") or f"(`{task.grader}`)" in BENCHMARK_PAGE or name == "aime25"
+
+
+def test_every_option_of_a_benchmark_has_its_line() -> None:
+    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", BENCHMARK_PAGE, flags=re.MULTILINE | re.DOTALL))
+    for name, title in {"livecodebench": "LiveCodeBench", "codeforces": "CodeForces"}.items():
+        assert [row[0] for row in rows(sections[title], 3)] == options_of(name)
+    small = rows(sections["AIME, MATH-500, GSM8K"], 4)
+    for name in ("aime24", "aime25", "math500", "gsm8k"):
+        assert [row[1] for row in small if row[0] == f"`{name}`"] == options_of(name)
+
+
+def test_the_sources_are_the_pinned_ones() -> None:
+    pinned = [sources.AIME24, sources.AIME25, sources.MATH500, sources.CODEFORCES, *sources.GSM8K.values()]
+    for source in (*pinned, *sources.LIVECODEBENCH.values()):
+        assert f"`{source.repository}` @ `{source.commit[:12]}`" in BENCHMARK_PAGE
+        assert f"{source.rows:,}" in BENCHMARK_PAGE or source in sources.LIVECODEBENCH.values()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gspo_lab.errors import LabError
+from gspo_lab.models.lora import merged_state
 
 RESUME = "resume.pt"
 
@@ -36,10 +37,10 @@ def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
 
 
 def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
-    """The model as `folder/final`, which `AutoModelForCausalLM` reads; it exists only once it is whole."""
+    """The model, adapters merged, as `folder/final`, which `AutoModelForCausalLM` reads; only ever whole."""
     new, final = folder / "final.new", folder / "final"
     for path in (new, final):
         shutil.rmtree(path, ignore_errors=True)
-    model.save_pretrained(new)
+    model.save_pretrained(new, state_dict=merged_state(model))
     tokenizer.save_pretrained(new)
     new.rename(final)

@@ -18,6 +18,8 @@ from gspo_lab.samplers.base import Rollout
 class Experience:
     """A graded rollout batch. `mask_NT` is True at response tokens; log-probs and advantages are 0 off it.
 
+    `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
+    is True for those on which the trainer's old policy has been evaluated.
     `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
     evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed.
     """
@@ -27,12 +29,20 @@ class Experience:
     prompt_mask_NP: Tensor
     mask_NT: Tensor
     adv_NT: Tensor
+    evaluated_N: Tensor
+    old_known_N: Tensor
     sampler_logp_NT: Tensor
     old_logp_NT: Tensor
     entropy_NT: Tensor
     ref_logp_NT: Tensor | None = None
     rollout_routes_NSLK: Tensor | None = None
     natural_NSLK: Tensor | None = None
+
+    @property
+    def mismatch_NT(self) -> Tensor:
+        """d = log pi_old of the trainer - log mu of the sampler, 0 where the former is not known."""
+        known_NT = self.mask_NT & self.old_known_N[:, None]
+        return (self.old_logp_NT - self.sampler_logp_NT).masked_fill(~known_NT, 0.0)
 
     @property
     def input_mask_NS(self) -> Tensor:
@@ -59,24 +69,20 @@ def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experie
     """Pad rollouts into an experience with all advantages 0."""
     P = max(len(r.request.prompt_ids) for r in rollouts)
     T = max(len(r.response_ids) for r in rollouts)
-    prompt = torch.full((len(rollouts), P), pad)
-    prompt_mask = torch.zeros(len(rollouts), P, dtype=torch.bool)
-    response = torch.full((len(rollouts), T), pad)
-    mask = torch.zeros(len(rollouts), T, dtype=torch.bool)
-    logp = torch.zeros(len(rollouts), T)
-    for row, r in enumerate(rollouts):
-        p, t = len(r.request.prompt_ids), len(r.response_ids)
-        prompt[row, P - p :] = torch.tensor(r.request.prompt_ids)
-        prompt_mask[row, P - p :] = True
-        response[row, :t] = torch.tensor(r.response_ids)
-        mask[row, :t] = True
-        logp[row, :t] = torch.tensor(r.logprobs)
+    prompts = [r.request.prompt_ids for r in rollouts]
+    prompt = torch.tensor([[pad] * (P - len(ids)) + list(ids) for ids in prompts])
+    prompt_mask = torch.tensor([[False] * (P - len(ids)) + [True] * len(ids) for ids in prompts])
+    response = torch.tensor([r.response_ids + [pad] * (T - len(r.response_ids)) for r in rollouts])
+    mask = torch.tensor([[True] * len(r.response_ids) + [False] * (T - len(r.response_ids)) for r in rollouts])
+    logp = torch.tensor([r.logprobs + [0.0] * (T - len(r.logprobs)) for r in rollouts])
     return Experience(
         prompt_NP=prompt.to(device),
         response_NT=response.to(device),
         prompt_mask_NP=prompt_mask.to(device),
         mask_NT=mask.to(device),
         adv_NT=torch.zeros(mask.shape, device=device),
+        evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
+        old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
         sampler_logp_NT=logp.to(device),
         old_logp_NT=torch.zeros(mask.shape, device=device),
         entropy_NT=torch.zeros(mask.shape, device=device),
@@ -104,7 +110,10 @@ def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int
 
 
 def parts(experience: Experience, rows: Tensor, budget: int) -> Iterator[Part]:
-    """Split `rows` into forward passes of at most `budget` positions (rows x padded length), long rows together."""
+    """Split the evaluated ones of `rows` into forward passes of at most `budget` positions (rows x padded length), long
+    rows together.
+    """
+    rows = rows[experience.evaluated_N[rows]]
     prompt_B = experience.prompt_mask_NP[rows].sum(dim=1)
     response_B = experience.mask_NT[rows].sum(dim=1)
     order = torch.argsort(prompt_B + response_B, descending=True, stable=True).tolist()

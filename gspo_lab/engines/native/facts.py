@@ -11,6 +11,7 @@ import torch
 
 import gspo_lab
 from gspo_lab.models.load import chat_template_digest, tokenizer_digest, weights_digest
+from gspo_lab.models.lora import is_adapted
 from gspo_lab.tasks.base import Task
 
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy")
@@ -27,10 +28,11 @@ FLAGS = (
 
 def facts(model: Any, tokenizer: Any, task: Task, keys: dict[str, str], device: torch.device) -> dict[str, Any]:
     """Versions, device, numerics flags and digests, JSON-able. `keys` identify the tasks, their data included."""
+    packages = (*PACKAGES, "peft") if is_adapted(model) else PACKAGES
     return {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": {name: importlib.metadata.version(name) for name in packages},
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
         "threads": torch.get_num_threads(),
@@ -40,7 +42,10 @@ def facts(model: Any, tokenizer: Any, task: Task, keys: dict[str, str], device: 
         "chat_template": chat_template_digest(tokenizer),
         "grader": task.grader,
         "tasks": keys,
+        "pad_token": tokenizer.pad_token,
+        "pad_is_eos": tokenizer.pad_token_id == tokenizer.eos_token_id,
         "parameters": sum(p.numel() for p in model.parameters()),
+        "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
     }
 
 

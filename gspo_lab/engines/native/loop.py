@@ -12,6 +12,7 @@ All randomness comes from (seed, where it is used): a run taken up from a checkp
 """
 
 import dataclasses
+import gc
 import hashlib
 import json
 import struct
@@ -31,11 +32,12 @@ from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.evaluation import answer_record, evaluate
 from gspo_lab.models.load import encode_prompt
-from gspo_lab.objectives import advantages
+from gspo_lab.models.lora import load_trained_state, trained_state
+from gspo_lab.objectives import advantages, mismatch_measures
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord
 from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.study import Run
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, grade_answer
 
 
 @dataclasses.dataclass(slots=True)
@@ -57,6 +59,9 @@ class NativeEngine:
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         start = json.loads((folder / "run.json").read_text()).get("warm_start")
         parts = set_up(run, None if start is None else Path(start))
+        # Models and modules stay to the end: the collector need not walk through them again and again.
+        gc.collect()
+        gc.freeze()
         return Loop(run, parts, sink, folder).run(stop)
 
 
@@ -80,6 +85,8 @@ class Loop:
         first = self._resume()
         parts = self.parts
         about = facts(parts.start, parts.tokenizer, parts.task, parts.task_keys, parts.device)
+        if of_sampler := parts.sampler.facts():
+            about["sampler"] = of_sampler
         self.sink.write([RunStatus(state="started", step=first, at=time.time(), facts=about)])
         if first == 0:
             if stop():
@@ -103,10 +110,13 @@ class Loop:
         settings, parts = self.settings, self.parts
         problems = self.prompts.step(step)
         rollouts = self._sample(step, problems)
+        parts.sampler.rest()
         clock.lap("rollout")
         group = settings.rollout.group_size
         asked = [problem for problem in problems for _ in range(group)]
-        grades = [parts.task.grade(p, r.text) for p, r in zip(asked, rollouts, strict=True)]
+        grades = [
+            grade_answer(parts.task, p, r.text, truncated=r.truncated) for p, r in zip(asked, rollouts, strict=True)
+        ]
         clock.lap("grade")
 
         reward_PG = torch.tensor([[_reward(g) for g in grades[i : i + group]] for i in range(0, len(grades), group)])
@@ -120,17 +130,16 @@ class Loop:
 
         updates = []
         for index in range(settings.update.minibatches * settings.update.epochs):
-            fresh = index == 0 and self._needs_old_policy
-            minibatch = Minibatch(step, index, minibatches[index % len(minibatches)], fresh)
+            minibatch = Minibatch(step, index, minibatches[index % len(minibatches)], fresh=index == 0)
             updates.append(parts.updater.update(experience, minibatch))
-        parts.refresh_sampler()
+        parts.sampler.refresh()
         clock.lap("update")
 
         detail, tokens = step % settings.record.detail_every == 0, settings.record.token_detail
         measure = parts.updater.measure
         records: list[Record] = [measure(experience, one, detail=detail, token_detail=tokens) for one in updates]
         seconds_replay += sum(one.seconds_replay for one in updates)
-        self._count(rollouts, problems, clock)
+        self._count(rollouts, problems, experience, clock)
         records.append(self._step_record(step, rollouts, grades, reward_PG, experience, clock, seconds_replay))
         records += self._training_answers(step, asked, rollouts, grades, adv_N.tolist())
         self.sink.write(records)
@@ -147,15 +156,18 @@ class Loop:
             for place, problem in enumerate(problems)
             for sample in range(self.settings.rollout.group_size)
         ]
+        sampler = self.parts.sampler
         routes = self.settings.routing_replay == "rollout" or (
-            self.parts.policy.routers is not None and self.parts.sampler_differs
+            self.parts.policy.routers is not None and sampler.separate and sampler.tells_routes
         )
-        return self.parts.sampler.sample(requests, self.parts.sampling, routes=routes)
+        return sampler.sample(requests, self.parts.sampling, routes=routes)
 
     def _experience(self, rollouts: list[Rollout], adv_N: torch.Tensor) -> Experience:
         parts = self.parts
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
         experience.adv_NT = adv_N[:, None] * experience.mask_NT
+        if self.settings.update.skip_zero_advantage and parts.reference is None:
+            experience.evaluated_N = adv_N != 0
         if self.settings.routing_replay == "rollout":
             routers = parts.policy.routers
             assert routers is not None
@@ -173,16 +185,19 @@ class Loop:
         # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
         return sum(self.parts.policy.remember(experience, rows) for rows in minibatches[1:])
 
-    def _count(self, rollouts: Sequence[Rollout], problems: Sequence[Problem], clock: "Clock") -> None:
+    def _count(
+        self, rollouts: Sequence[Rollout], problems: Sequence[Problem], experience: Experience, clock: "Clock"
+    ) -> None:
         totals, update = self.totals, self.settings.update
         tokens = sum(len(r.response_ids) for r in rollouts)
-        positions = tokens + sum(len(r.request.prompt_ids) for r in rollouts)
+        positions = [len(r.request.prompt_ids) + len(r.response_ids) for r in rollouts]
+        evaluated = sum(count for count, one in zip(positions, experience.evaluated_N.tolist(), strict=True) if one)
         old_share = (update.minibatches - 1) / update.minibatches if self._needs_old_policy else 0.0
-        passes = 1 + old_share + 3 * update.epochs + (self.parts.reference is not None)
+        passes = old_share + 3 * update.epochs + (self.parts.reference is not None)
         totals.prompts += len(problems)
         totals.tokens_sampled += tokens
         totals.tokens_trained += tokens * update.epochs
-        totals.flops += 2.0 * self.parts.active_parameters * positions * passes
+        totals.flops += 2.0 * self.parts.active_parameters * (sum(positions) + passes * evaluated)
         totals.device_seconds += clock.total()
         totals.prompt_digest = rolled(totals.prompt_digest, problems)
 
@@ -237,19 +252,13 @@ class Loop:
         )
 
     def _old_policy_fields(self, rollouts: Sequence[Rollout], experience: Experience) -> dict[str, Any]:
-        """Entropy and mismatch; nothing where the trainer never evaluated the old policy."""
-        if not self._needs_old_policy:
-            return {}
-        mask_NT = experience.mask_NT
-        d_X = (experience.old_logp_NT - experience.sampler_logp_NT)[mask_NT].double()
-        out: dict[str, Any] = {
-            "entropy": float(experience.entropy_NT[mask_NT].double().mean()),
-            "mismatch_k1": float(-d_X.mean()),
-            "mismatch_k3": float((d_X.exp() - 1 - d_X).mean()),
-            "mismatch_abs_mean": float(d_X.abs().mean()),
-            "mismatch_abs_max": float(d_X.abs().max()),
-            "mismatch_outside_2": float((d_X.abs() > 0.6931471805599453).double().mean()),
-        }
+        """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
+        out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
+        mask_NT = experience.mask_NT & experience.old_known_N[:, None]
+        if not mask_NT.any():
+            return out
+        out["entropy"] = float(experience.entropy_NT[mask_NT].double().mean())
+        out |= mismatch_measures(experience.mismatch_NT, mask_NT)
         if experience.natural_NSLK is not None and rollouts[0].routes is not None:
             out["route_gap"] = self._route_gap(rollouts, experience)
         return out
@@ -261,7 +270,8 @@ class Loop:
         assert routers is not None
         assert experience.natural_NSLK is not None
         sampled_NSLK = pack_routes(rollouts, experience, routers.layers, routers.top_k)
-        layers_L, _ = expert_change(sampled_NSLK, experience.natural_NSLK, experience.input_mask_NS)
+        seen_NS = experience.input_mask_NS & experience.old_known_N[:, None]
+        layers_L, _ = expert_change(sampled_NSLK, experience.natural_NSLK, seen_NS)
         return float(layers_L.mean())
 
     def _training_answers(
@@ -304,7 +314,7 @@ class Loop:
             self.checkpoints,
             {
                 "step": done,
-                "model": self.parts.policy.model.state_dict(),
+                "model": trained_state(self.parts.policy.model),
                 "optimizer": self.parts.updater.optimizer.state_dict(),
                 "updates": self.parts.updater.updates,
                 "totals": dataclasses.asdict(self.totals),
@@ -315,10 +325,10 @@ class Loop:
         state = checkpoint.load(self.checkpoints, self.parts.device)
         if state is None:
             return 0
-        self.parts.policy.model.load_state_dict(state["model"])
+        load_trained_state(self.parts.policy.model, state["model"])
         self.parts.updater.optimizer.load_state_dict(state["optimizer"])
         self.parts.updater.updates = state["updates"]
-        self.parts.refresh_sampler()
+        self.parts.sampler.refresh()
         self.totals = Totals(**state["totals"])
         return int(state["step"])
 
@@ -353,8 +363,19 @@ def _digest(data: bytes) -> str:
 
 
 def _peak_memory(device: torch.device) -> int | None:
+    """The peak since the last call, which begins a new one: of the GPU, or of this process where Linux tells it."""
     if device.type != "cuda":
-        return None
+        return _peak_resident()
     peak = torch.cuda.max_memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     return int(peak)
+
+
+def _peak_resident() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to what is resident now
+    except OSError:
+        return None
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return 1024 * int(line.split()[1])

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Part, of_part, parts
+from gspo_lab.engines.native.head import token_logprobs
+from gspo_lab.models.lora import adapters_off
 from gspo_lab.models.routing import Routers
 
 
@@ -55,19 +57,18 @@ class Policy:
         device = self.model.device.type
         with tap as seen:
             with torch.autocast(device, torch.bfloat16) if self._autocast else nullcontext():
-                logits_BTV = self.model(
-                    input_ids=part.input_BS,
-                    attention_mask=part.attention_BS.long(),
-                    position_ids=(part.attention_BS.long().cumsum(dim=1) - 1).clamp(min=0),
-                    use_cache=False,
-                    logits_to_keep=part.length,
-                ).logits
-            log_softmax_BTV = (logits_BTV.float() / self.temperature).log_softmax(dim=-1)
-            logp_BT = log_softmax_BTV.gather(2, part.target_BT[..., None])[..., 0].masked_fill(~part.mask_BT, 0.0)
-            entropy_BT = None
-            if entropy:
-                detached_BTV = log_softmax_BTV.detach()
-                entropy_BT = -(detached_BTV.exp() * detached_BTV).sum(dim=-1).masked_fill(~part.mask_BT, 0.0)
+                logp_BT, entropy_BT = token_logprobs(
+                    self.model,
+                    {
+                        "input_ids": part.input_BS,
+                        "attention_mask": part.attention_BS.long(),
+                        "position_ids": (part.attention_BS.long().cumsum(dim=1) - 1).clamp(min=0),
+                    },
+                    part.target_BT,
+                    part.mask_BT,
+                    temperature=self.temperature,
+                    entropy=entropy,
+                )
             if backward is not None:
                 backward(logp_BT)
         return Evaluated(
@@ -91,17 +92,19 @@ class Policy:
 
     @torch.no_grad()
     def reference(self, experience: Experience) -> Tensor:
-        """[N, T] log-probs of this (the starting) policy, for the KL term."""
+        """[N, T] log-probs of the starting policy, for the KL term: of this model, without adapters if it has any."""
         out_NT = torch.zeros_like(experience.old_logp_NT)
         rows = torch.arange(len(out_NT), device=out_NT.device)
-        for part in parts(experience, rows, self.microbatch_tokens):
-            out_NT[part.rows, : part.length] = self.evaluate(part).logp_BT
+        with adapters_off(self.model):
+            for part in parts(experience, rows, self.microbatch_tokens):
+                out_NT[part.rows, : part.length] = self.evaluate(part).logp_BT
         return out_NT
 
 
 def store(experience: Experience, part: Part, seen: Evaluated) -> None:
     """Keep a forward pass of the old policy: its log-probs, entropy and the routers' own choices."""
     experience.old_logp_NT[part.rows, : part.length] = seen.logp_BT.detach()
+    experience.old_known_N[part.rows] = True
     if seen.entropy_BT is not None:
         experience.entropy_NT[part.rows, : part.length] = seen.entropy_BT
     if seen.natural_BSLK is None:

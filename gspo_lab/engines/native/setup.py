@@ -11,11 +11,14 @@ import torch
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
+from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.embedded import param_counts
-from gspo_lab.models.load import load_model
+from gspo_lab.models.load import load_model, set_thinking
+from gspo_lab.models.lora import adapt
 from gspo_lab.objectives import ObjectiveSettings
 from gspo_lab.registry import look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
+from gspo_lab.samplers.check import no_routes
 from gspo_lab.study import Run, digest
 from gspo_lab.tasks import build_task, task_key
 from gspo_lab.tasks.base import Task
@@ -30,7 +33,6 @@ class Parts:
     reference: Policy | None
     sampler: Sampler
     sampling: Sampling
-    sampler_model: Any
     tokenizer: Any
     task: Task
     bench_tasks: dict[str, Task]
@@ -43,18 +45,6 @@ class Parts:
     def start(self) -> Any:
         return self.policy.model
 
-    @property
-    def sampler_differs(self) -> bool:
-        """Whether the sampler computes with other weights' precision than the trainer, so that routes may differ."""
-        return self.sampler_model is not self.policy.model
-
-    def refresh_sampler(self) -> None:
-        """Give the sampler the policy's weights, where it has a copy of its own."""
-        if self.sampler_differs:
-            with torch.no_grad():
-                for mine, theirs in zip(self.sampler_model.parameters(), self.policy.model.parameters(), strict=True):
-                    mine.copy_(theirs)
-
 
 def set_up(run: Run, warm_start: Path | None) -> Parts:
     """Load and build. `warm_start` is the folder of the embedded model's cached start, None for other models."""
@@ -66,7 +56,12 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     torch.use_deterministic_algorithms(True, warn_only=True)
     base = Path(run.base)
     task = build_task(settings.task.name, settings.task.options, base)
-    model, tokenizer = load_model(settings.model, dtype="float32", device=str(device), checkpoint=warm_start)
+    adapted = settings.update.lora_rank > 0
+    dtype = settings.update.dtype if adapted else "float32"
+    model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
+    set_thinking(tokenizer, settings.rollout.thinking)
+    if adapted:
+        adapt(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
     if settings.update.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
@@ -85,11 +80,15 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         raise LabError(f"routing_replay = '{settings.routing_replay}': the model '{settings.model}' has no experts")
     reference = None
     if settings.objective.kl_coef > 0:
-        reference = policy_of(copy.deepcopy(model).requires_grad_(False))
-    sampler_model = model
-    if settings.rollout.dtype != "float32":
-        sampler_model = copy.deepcopy(model).to(torch.bfloat16).requires_grad_(False)
-    update = settings.update
+        reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
+    update, rollout = settings.update, settings.rollout
+    sampler = look_up("sampler", rollout.sampler, SAMPLERS, base)(model, tokenizer, rollout.dtype, rollout.at_a_time)
+    if settings.routing_replay == "rollout" and not sampler.tells_routes:
+        raise LabError(no_routes(rollout.sampler))
+    if update.optimizer == "adamw-8bit":
+        check_eight_bit()
+        if device.type != "cuda":
+            raise LabError("update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here")
     updater = Updater(
         policy,
         objective_settings(run),
@@ -101,20 +100,19 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         bands=run.reference_bands,
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",
+        eight_bit=update.optimizer == "adamw-8bit",
     )
-    rollout = settings.rollout
     return Parts(
         policy=policy,
         updater=updater,
         reference=reference,
-        sampler=look_up("sampler", rollout.sampler, SAMPLERS, base)(sampler_model, tokenizer),
+        sampler=sampler,
         sampling=Sampling(
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             max_tokens=rollout.max_tokens or task.max_tokens,
             stop=task.stop if rollout.stop is None else tuple(rollout.stop),
         ),
-        sampler_model=sampler_model,
         tokenizer=tokenizer,
         task=task,
         bench_tasks={

@@ -32,11 +32,12 @@ class Minibatch:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What an update did, kept until it is measured: l_t, what was clipped of the M rows, and the routes."""
+    """What an update did, kept until it is measured: l_t, clips and correction of the M rows, and the routes."""
 
     minibatch: Minibatch
     log_ratio_MT: Tensor
     clipped_MT: Tensor
+    weight_MT: Tensor
     evaluated: list[tuple[Part, Evaluated]]
     loss: float
     kl_sum: float
@@ -52,7 +53,7 @@ class Updated:
 
 
 class Updater:
-    """The optimizer, its learning rate and the objective of one run."""
+    """The optimizer, its learning rate and the objective of one run. `eight_bit` needs bitsandbytes and a GPU."""
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Updater:
         bands: dict[str, tuple[float, float]],
         replay: str,
         sampler_is_old: bool,
+        eight_bit: bool = False,
     ) -> None:
         self.policy = policy
         self.objective = objective
@@ -78,9 +80,14 @@ class Updater:
         self._replay = replay
         self._sampler_is_old = sampler_is_old
         self._parameters = [p for p in policy.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self._parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, foreach=True
-        )
+        settings: dict[str, Any] = {"lr": learning_rate, "betas": betas, "weight_decay": weight_decay}
+        self.optimizer: torch.optim.Optimizer
+        if eight_bit:
+            from bitsandbytes.optim import AdamW8bit
+
+            self.optimizer = AdamW8bit(self._parameters, **settings)
+        else:
+            self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **settings)
 
     def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
         """Train on one mini-batch."""
@@ -89,10 +96,13 @@ class Updater:
         mask_MT = experience.mask_NT[rows]
         log_ratio_MT = torch.zeros_like(experience.adv_NT[rows])
         clipped_MT = torch.zeros_like(mask_MT)
+        weight_MT = torch.ones_like(log_ratio_MT)
         evaluated: list[tuple[Part, Evaluated]] = []
         loss = kl_sum = 0.0
         place_of_row = {row: place for place, row in enumerate(rows.tolist())}
         self.optimizer.zero_grad(set_to_none=True)
+        if not experience.evaluated_N[rows].any():
+            self._no_gradient()
         for part in parts(experience, rows, self.policy.microbatch_tokens):
             outcome: list[Surrogate] = []
 
@@ -112,6 +122,7 @@ class Updater:
             places = torch.tensor([place_of_row[row] for row in part.rows.tolist()], device=rows.device)
             log_ratio_MT[places, : part.length] = out.log_ratio_BT
             clipped_MT[places, : part.length] = out.clipped_BT
+            weight_MT[places, : part.length] = out.weight_BT
             loss += float(out.loss.detach())
             kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
             evaluated.append((part, seen.without_graph()))
@@ -129,6 +140,7 @@ class Updater:
             minibatch=minibatch,
             log_ratio_MT=log_ratio_MT,
             clipped_MT=clipped_MT,
+            weight_MT=weight_MT,
             evaluated=evaluated,
             loss=loss,
             kl_sum=kl_sum,
@@ -143,11 +155,22 @@ class Updater:
         """The record of an update; apart from `update`, so that a step is measured in one go, in warm caches."""
         rows = done.minibatch.rows
         mask_MT, adv_MT = experience.mask_NT[rows], experience.adv_NT[rows]
-        fields = ratio_measures(done.log_ratio_MT, mask_MT, adv_MT, self.objective, self._bands)
+        evaluated_M = experience.evaluated_N[rows]
+        fields = ratio_measures(
+            done.log_ratio_MT,
+            mask_MT,
+            adv_MT,
+            evaluated_M,
+            self.objective,
+            self._bands,
+            other_log_ratio_BT=self._with_the_other_s_old_logprobs(experience, done),
+            weight_BT=done.weight_MT if self.objective.mismatch_correction != "none" else None,
+        )
         fields |= self._routing_fields(experience, done.evaluated)
         if detail:
+            per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)
             fields["response_detail"] = response_detail(
-                done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT, tokens=token_detail
+                *(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail
             )
         return UpdateRecord(
             step=done.minibatch.step,
@@ -173,7 +196,19 @@ class Updater:
             responses=len(mask_MT),
             tokens=int(mask_MT.sum()),
             ref_logp_BT=None if reference is None else reference[rows, :length],
+            sampler_logp_BT=experience.sampler_logp_NT[rows, :length],
         )
+
+    def _with_the_other_s_old_logprobs(self, experience: Experience, done: Updated) -> Tensor | None:
+        """[M, T] l_t against the sampler's log-probs where this run's is against the trainer's, or the reverse.
+
+        None where the trainer has not evaluated the old policy on these rows.
+        """
+        rows = done.minibatch.rows
+        if not experience.old_known_N[rows].any():
+            return None
+        d_MT = experience.mismatch_NT[rows]
+        return done.log_ratio_MT - d_MT if self._sampler_is_old else done.log_ratio_MT + d_MT
 
     def _routes(self, experience: Experience, part: Part, minibatch: Minibatch) -> Tensor | None:
         """The experts to replay: the sampler's (R3), the old policy's (R2), or none.
@@ -188,6 +223,11 @@ class Updater:
             return of_part(experience.natural_NSLK, part)
         return None
 
+    def _no_gradient(self) -> None:
+        """A gradient of exactly 0, as a pass over responses without advantage would leave: momentum and decay go on."""
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
     def _router_grad_norm(self) -> float | None:
         if self.policy.routers is None:
             return None
@@ -195,9 +235,10 @@ class Updater:
         return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else 0.0
 
     def _routing_fields(self, experience: Experience, evaluated: Sequence[tuple[Part, Evaluated]]) -> dict[str, Any]:
-        """Expert change against the old policy at input positions that predict response tokens, and router health."""
+        """Expert change against the old policy at input positions that predict response tokens, where the trainer has
+        evaluated that on them; and router health."""
         routers = self.policy.routers
-        if routers is None or experience.natural_NSLK is None:
+        if routers is None or not evaluated:
             return {}
         old, new, entropy = [], [], []
         for part, seen in evaluated:
@@ -205,16 +246,19 @@ class Updater:
             assert seen.router_entropy_BSL is not None
             length = part.length
             at_BT = part.mask_BT  # the last `length` input positions are those that predict the response tokens
-            old.append(of_part(experience.natural_NSLK, part)[:, -length:][at_BT])
+            if experience.natural_NSLK is not None and bool(experience.old_known_N[part.rows].all()):
+                old.append(of_part(experience.natural_NSLK, part)[:, -length:][at_BT])
             new.append(seen.natural_BSLK[:, -length:][at_BT])
             entropy.append(seen.router_entropy_BSL[:, -length:][at_BT])
-        old_N1LK, new_N1LK = torch.cat(old)[:, None], torch.cat(new)[:, None]
+        new_N1LK = torch.cat(new)[:, None]
         everywhere = torch.ones(new_N1LK.shape[:2], dtype=torch.bool, device=new_N1LK.device)
-        layers_L, any_layer = expert_change(old_N1LK, new_N1LK, everywhere)
-        return {
-            "expert_change": float(layers_L.mean()),
-            "expert_change_layers": [round(float(value), 7) for value in layers_L],
-            "expert_change_any_tokens": float(any_layer),
+        out: dict[str, Any] = {
             "router_entropy": float(torch.cat(entropy).mean()),
             "expert_load_cv": load_cv(new_N1LK, everywhere, routers.experts),
         }
+        if len(old) == len(new):
+            layers_L, any_layer = expert_change(torch.cat(old)[:, None], new_N1LK, everywhere)
+            out["expert_change"] = float(layers_L.mean())
+            out["expert_change_layers"] = [round(float(value), 7) for value in layers_L]
+            out["expert_change_any_tokens"] = float(any_layer)
+        return out

@@ -2,27 +2,40 @@
 
 from gspo_lab.report.section import Writer
 from gspo_lab.report.sections.answer import answer
+from gspo_lab.report.sections.calibration import calibration
 from gspo_lab.report.sections.certificate import certificate
 from gspo_lab.report.sections.claims import claims
 from gspo_lab.report.sections.clipping import clipping
+from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.limits import limits_section
+from gspo_lab.report.sections.pairs import pairs
+from gspo_lab.report.sections.provenance import downloads, provenance
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.sections.settings import settings
 from gspo_lab.report.sections.stability import stability
+from gspo_lab.report.sections.transcripts import transcripts
 
 SECTIONS: tuple[Writer, ...] = (
     answer,
+    pairs,
     stability,
-    scores,
     curves,
     clipping,
     experts,
-    claims,
-    gradients,
     diagnostics,
+    gradients,
+    collapse,
+    claims,
+    scores,
+    transcripts,
     certificate,
+    calibration,
+    limits_section,
     settings,
+    provenance,
+    downloads,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import arms, curve, groups, mean, value
+from gspo_lab.report.frames import arms, curve, first_settled, groups, mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
@@ -24,6 +24,12 @@ METRICS = (
     "would_clip_fraction_tokens_gspo",
 )
 ACTIVE = "clip_fraction_active_tokens"
+WEIGHTS = {**dict.fromkeys(METRICS, "response_tokens"), ACTIVE: "active_tokens"}
+
+UPWARD = "The ratio rose above the range. The share is of all response tokens, so that both signs add up to the whole."
+DOWNWARD = (
+    "The ratio fell below the range. The share is of all response tokens, so that both signs add up to the whole."
+)
 
 INTRODUCTION = (
     "The share of response tokens whose term the clip really stops: A > 0 and ratio above the range, or A < 0 and "
@@ -46,12 +52,11 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
     settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
     sampled = any(one["update"]["old_logprobs"] == "sampler" for one in settings.values())
     by_construction = NOT_AT_ZERO if sampled else AT_ZERO
-    frame = _after_warmup(evidence.updates(study, [*METRICS, ACTIVE, "response_tokens", "active_tokens"]), settings)
+    frame = _after_warmup(evidence, study, settings)
     later = frame[frame["minibatch"] > 0]
     steps = curve(
         evidence,
         study,
-        "updates",
         "clip_fraction_tokens",
         id="m-clip",
         title="Clipped tokens over training",
@@ -59,16 +64,24 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
         log=True,
         note="Mean over the step's mini-batches, mini-batch 0 included.",
     )
-    by_minibatch = Chart(
-        "m-clip-minibatch",
-        "Clipped tokens by mini-batch",
-        "mini-batch within the rollout batch",
-        "share of tokens",
-        per_minibatch(frame, order, "clip_fraction_tokens", "response_tokens"),
-        kind="bars",
-        log=True,
-        note=f"Bars: mean over seeds; dots: seeds. {by_construction}",
-    )
+    by_minibatch = [
+        Chart(
+            id,
+            title,
+            "mini-batch within the rollout batch",
+            "share of tokens",
+            per_minibatch(frame, order, metric),
+            kind="bars",
+            log=True,
+            note=f"Bars: mean over seeds; dots: seeds. {note}",
+            small=small,
+        )
+        for id, title, metric, note, small in (
+            ("m-clip-minibatch", "Clipped tokens by mini-batch", METRICS[0], by_construction, False),
+            ("m-clip-positive", "Clipped tokens with A > 0", METRICS[1], f"{UPWARD} {by_construction}", True),
+            ("m-clip-negative", "Clipped tokens with A < 0", METRICS[2], f"{DOWNWARD} {by_construction}", True),
+        )
+    ]
     bands = evidence.study(study).get("reference_bands") or {}
     counterfactual = Chart(
         "m-would-clip",
@@ -95,7 +108,7 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
         "note",
     ]
     shown = [[row["arm"], *(number(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
-    body: list[Html | Chart] = [h("p", INTRODUCTION), steps, by_minibatch, counterfactual]
+    body: list[Html | Chart] = [h("p", INTRODUCTION), steps, by_minibatch[0], counterfactual, *by_minibatch[1:]]
     body += [h("p", _saturation(row), class_="warn") for row in rows if row["note"]]
     body.append(
         table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
@@ -104,12 +117,15 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
 
 
-def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str, weight: str) -> tuple[Series, ...]:
-    """Per arm the metric by mini-batch index, weighted by tokens within a run: every seed, and their mean."""
+def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str) -> tuple[Series, ...]:
+    """Per arm the metric by mini-batch index, weighted by tokens within a run: every seed, and their mean.
+
+    `frame` is what `Evidence.by_minibatch` gives.
+    """
     out: list[Series] = []
     for colour, arm in enumerate(order):
         runs = {
-            int(seed): {int(index): weighted(part, metric, weight) for index, part in groups(own, "minibatch")}
+            int(seed): {int(index): value(height) for index, height in zip(own["minibatch"], own[metric], strict=True)}
             for seed, own in groups(frame[frame["arm"] == arm], "seed")
         }
         indices = sorted({index for run in runs.values() for index in run})
@@ -123,37 +139,27 @@ def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str, weight: st
     return tuple(out)
 
 
-def weighted(frame: pd.DataFrame, metric: str, weight: str) -> float | None:
-    """The metric's mean with every update weighted by its tokens; plain where the tokens were not recorded."""
+def weighted(frame: pd.DataFrame, metric: str) -> float | None:
+    """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
     known = frame[frame[metric].notna()]
-    if known.empty:
-        return None
-    weights = known[weight].astype(float)
-    if weights.isna().any() or weights.sum() == 0:
-        return value(known[metric].mean())
-    return value((known[metric] * weights).sum() / weights.sum())
+    weights = known[f"{metric}.weight"]
+    return value((known[metric] * weights).sum() / weights.sum()) if len(known) else None
 
 
-def seed_mean(frame: pd.DataFrame, metric: str, weight: str) -> float | None:
+def seed_mean(frame: pd.DataFrame, metric: str) -> float | None:
     """The mean over seeds of each run's weighted mean."""
-    return mean([weighted(own, metric, weight) for _, own in groups(frame, "seed")])
+    return mean([weighted(own, metric) for _, own in groups(frame, "seed")])
 
 
-def _after_warmup(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
-    """Without the steps in which the learning rate still rose, where any others are left."""
-    first = {
-        arm: -(-one["update"]["warmup_updates"] // (one["update"]["minibatches"] * one["update"]["epochs"]))
-        for arm, one in settings.items()
-    }
-    left = frame[frame["step"] >= frame["arm"].map(first).fillna(0)]
-    return left if not left.empty else frame
+def _after_warmup(evidence: "Evidence", study: str, settings: dict[str, Any]) -> pd.DataFrame:
+    """By mini-batch, without the steps in which the learning rate still rose, where any others are left."""
+    since = {arm: first_settled(one) for arm, one in settings.items()}
+    settled = evidence.by_minibatch(study, WEIGHTS, since=since)
+    return settled if len(settled) else evidence.by_minibatch(study, WEIGHTS)
 
 
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
-    runs = {
-        (str(arm), int(seed)): weighted(own, metric, "response_tokens")
-        for (arm, seed), own in groups(frame, "arm", "seed")
-    }
+    runs = {(str(arm), int(seed)): weighted(own, metric) for (arm, seed), own in groups(frame, "arm", "seed")}
     seeds = sorted({seed for _, seed in runs})
     out = [
         Series(rule, colour, tuple(order), tuple(runs.get((arm, seed)) for arm in order), seed=seed) for seed in seeds
@@ -168,13 +174,13 @@ def _ranges(bands: dict[str, Any]) -> str:
 
 
 def _row(arm: str, frame: pd.DataFrame, later: pd.DataFrame) -> dict[str, Any]:
-    active = seed_mean(later, ACTIVE, "active_tokens")
+    active = seed_mean(later, ACTIVE)
     return {
         "arm": arm,
-        "clip_fraction_tokens": seed_mean(frame, METRICS[0], "response_tokens"),
-        "clip_fraction_tokens_later": seed_mean(later, METRICS[0], "response_tokens"),
-        "clip_fraction_tokens_high_later": seed_mean(later, METRICS[1], "response_tokens"),
-        "clip_fraction_tokens_low_later": seed_mean(later, METRICS[2], "response_tokens"),
+        "clip_fraction_tokens": seed_mean(frame, METRICS[0]),
+        "clip_fraction_tokens_later": seed_mean(later, METRICS[0]),
+        "clip_fraction_tokens_high_later": seed_mean(later, METRICS[1]),
+        "clip_fraction_tokens_low_later": seed_mean(later, METRICS[2]),
         "clip_fraction_active_tokens_later": active,
         "note": "saturated" if active is not None and active > SATURATED else "",
     }

@@ -1,28 +1,53 @@
-"""Training reward and benchmark scores as training goes."""
+"""Training reward and benchmark scores as training goes, and how far each arm is ahead of the baseline."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gspo_lab.report.chart import Chart
-from gspo_lab.report.frames import MEAN, arms, curve, groups, over_seeds
+import numpy as np
+import pandas as pd
+
+from gspo_lab.claims.outcomes import primary
+from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.report.course import AXES
+from gspo_lab.report.frames import (
+    MANY_RUNS,
+    MEAN,
+    MEAN_AND_RANGE,
+    Points,
+    arms,
+    column,
+    curve,
+    groups,
+    over_seeds,
+    points,
+)
 from gspo_lab.report.section import Section
+from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
+UPPER = 0.975
+BAND = (
+    "Pairs are runs of one seed. Thin: one line per pair; thick: their mean. Shaded: the 95 % t interval at each point "
+    "by itself, pointwise, not a test: along a curve some point leaves such a band by chance."
+)
+
 
 def curves(evidence: "Evidence", study: str) -> Section | None:
-    """The reward of every seed, then one chart per benchmark."""
+    """The reward of every seed, one chart per benchmark, and the differences of the pairs."""
+    content = evidence.study(study)
+    many = len(evidence.runs(study)) >= MANY_RUNS
     reward = curve(
         evidence,
         study,
-        "steps",
         "reward_mean",
         id="m-reward",
         title="Training reward",
         unit="mean reward",
-        note=MEAN,
+        note="" if many else MEAN,
+        compute=True,
     )
-    scores = evidence.scores(study)
+    scores = _with_compute(evidence, study)
     charts = [
         Chart(
             f"m-score-{bench}",
@@ -30,13 +55,81 @@ def curves(evidence: "Evidence", study: str) -> Section | None:
             "step",
             "score",
             over_seeds(own, arms(evidence, study), "step", "score"),
-            note=f"{_asked(own['problems'].max(), own['answers'].max())} {MEAN}",
+            note=f"{_asked(own['problems'].max(), own['answers'].max())} {MEAN_AND_RANGE if many else MEAN}",
         )
         for bench, own in groups(scores, "bench")
     ]
-    return Section("curves", "Learning curves", (reward, *charts))
+    decisive = scores[scores["bench"] == primary(content)]
+    differences = [
+        _difference(content, "reward", "Training reward", points(evidence, study, "reward_mean")),
+        _difference(content, f"score-{primary(content)}", f"Benchmark {primary(content)}", _by_run(decisive)),
+    ]
+    shown = [chart for chart in differences if chart is not None and chart.series]
+    return Section("curves", "Learning curves", (reward, *charts, *shown))
 
 
 def _asked(problems: int, answers: int) -> str:
     each = answers / problems
     return f"{problems} held-out problems, {each:g} answer{'' if each == 1 else 's'} each."
+
+
+def _with_compute(evidence: "Evidence", study: str) -> pd.DataFrame:
+    """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
+    scores = evidence.scores(study)
+    before = {int(step) - 1 for step in scores["step"]}
+    spent = evidence.steps(study, list(AXES.values()), at=before)
+    spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
+    found = scores.merge(spent, on=["run_id", "step"], how="left")
+    found.loc[found["step"] == 0, list(AXES.values())] = 0.0
+    return found.rename(columns={total: axis for axis, total in AXES.items()})
+
+
+def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
+    out: dict[str, dict[int, Points]] = {}
+    for (arm, seed), own in groups(scores, "arm", "seed"):
+        x, y = (own[name].to_numpy(dtype=np.float64) for name in ("step", "score"))
+        out.setdefault(str(arm), {})[int(seed)] = Points(x, y)
+    return out
+
+
+def _difference(content: dict[str, Any], name: str, title: str, found: dict[str, dict[int, Points]]) -> Chart | None:
+    """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
+    order = list(content["arms"])
+    baseline = content["verdict"]["baseline"] or order[0]
+    if "sweep" in content or baseline not in found or len(order) < 2:
+        return None
+    series: list[Series] = []
+    for colour, arm in enumerate(order):
+        if arm != baseline:
+            series += _pairs(arm, colour, found[baseline], found.get(arm, {}))
+    shown = f"{title}: arm − {baseline}"
+    return Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND)
+
+
+def _pairs(arm: str, colour: int, base: dict[int, Points], own: dict[int, Points]) -> list[Series]:
+    """Every pair's difference at the steps that all pairs have, their mean, and from three pairs on the band."""
+    begun = [{seed for seed, one in side.items() if np.isfinite(one.y).any()} for side in (base, own)]
+    seeds = sorted(set.intersection(*begun))
+    known = [one[seed] for seed in seeds for one in (base, own)]
+    if not known:
+        return []
+    steps = known[0].x[np.isfinite(known[0].y)]
+    for one in known[1:]:
+        steps = np.intersect1d(steps, one.x[np.isfinite(one.y)])
+    if not len(steps):
+        return []
+
+    def heights(one: Points) -> Any:
+        there = np.isfinite(one.y)
+        return one.y[there][np.searchsorted(one.x[there], steps)]
+
+    apart = np.array([heights(own[seed]) - heights(base[seed]) for seed in seeds])
+    x, label = tuple(steps.tolist()), arm
+    low: tuple[Value, ...] = ()
+    high: tuple[Value, ...] = ()
+    if len(seeds) >= LEAST_SEEDS:
+        half = t_quantile(len(seeds) - 1, UPPER) * apart.std(axis=0, ddof=1) / np.sqrt(len(seeds))
+        low, high = column(apart.mean(axis=0) - half), column(apart.mean(axis=0) + half)
+    thin = [Series(label, colour, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
+    lines = thin if 1 < len(seeds) < MANY_RUNS // 2 else []
+    return [*lines, Series(label, colour, x, column(apart.mean(axis=0)), low=low, high=high)]

@@ -1,23 +1,36 @@
 """Size of the gradient, with the spikes that a mean would hide."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gspo_lab.report.frames import arms, curve, value
-from gspo_lab.report.markup import h, markdown_table, number, table
+import numpy as np
+
+from gspo_lab.report.chart import Series
+from gspo_lab.report.course import Track, course
+from gspo_lab.report.frames import arms, curve, first_settled
+from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, table
 from gspo_lab.report.section import Section
+from gspo_lab.stats.collapse import FROZEN, spikes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gspo_lab.store import Evidence
 
-HEAD = ["arm", "median", "largest", "where", "updates that were not finite"]
+MARKS = 60
+"""Spikes that are drawn; the data has them all."""
+
+HEAD = ["arm", "median", "largest", "where", "spikes", "updates that were not finite"]
+RULE = f"Spike: a step whose mean norm is above 5 times the median of the {FROZEN} steps after the warm-up."
 
 
 def gradients(evidence: "Evidence", study: str) -> Section | None:
-    """Gradient norm before clipping: bucket means, with an envelope up to the largest value."""
+    """Gradient norm before clipping: span means, with an envelope up to the largest value, and every spike."""
     chart = curve(
         evidence,
         study,
-        "updates",
         "grad_norm",
         id="m-grad-norm",
         title="Gradient norm over training",
@@ -26,16 +39,93 @@ def gradients(evidence: "Evidence", study: str) -> Section | None:
         envelope=True,
         note="Mean over the step's updates.",
     )
-    frame = evidence.updates(study, ["grad_norm", "nonfinite"])
+    content = evidence.study(study)
+    failed = _failed(evidence, study)
     rows, data = [], {}
-    for arm in arms(evidence, study):
-        own = frame[frame["arm"] == arm]
-        norms = own["grad_norm"].dropna()
-        where = own.iloc[int(own["grad_norm"].argmax())] if len(norms) else None
-        place = "" if where is None else f"seed {where['seed']}, step {where['step']}, mini-batch {where['minibatch']}"
-        nonfinite = int(own["nonfinite"].sum()) if own["nonfinite"].notna().any() else None
-        median, largest = (value(norms.median()), value(norms.max())) if len(norms) else (None, None)
-        rows.append([arm, number(median), number(largest), place, number(nonfinite)])
-        data[arm] = {"median": median, "largest": largest, "largest_at": place, "nonfinite_updates": nonfinite}
-    body = (chart, table(HEAD, rows, caption=h("span", "Over all seeds and updates")))
+    marks: list[Series] = []
+    for colour, arm in enumerate(arms(evidence, study)):
+        tracks = [track for track in course(evidence, study).tracks if track.arm == arm]
+        first = first_settled(content["arms"][arm]["settings"])
+        found = {track.seed: spikes_of(evidence, study, track, first) for track in tracks}
+        drawn = np.concatenate([track.columns["grad_norm"] for track in tracks]) if tracks else np.zeros(0)
+        peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
+        median, largest = (float(np.nanmedian(drawn)), max(peaks)) if peaks else (None, None)
+        place = "" if largest is None else _where(evidence, study, tracks, largest)
+        counted = any(np.isfinite(track.columns["nonfinite"]).any() for track in tracks)
+        nonfinite = failed.get(arm, 0) if counted else None
+        judged = [steps for steps in found.values() if steps is not None]
+        count = sum(map(len, judged)) if judged else None
+        rows.append([arm, number(median), number(largest), place, _count(count), number(nonfinite)])
+        data[arm] = {
+            "median": median,
+            "largest": largest,
+            "largest_at": place,
+            "spikes": {str(seed): None if steps is None else sorted(steps) for seed, steps in found.items()},
+            "nonfinite_updates": nonfinite,
+        }
+        marks += _marks(arm, colour, found)
+    if marks:
+        more = f"; of {len(marks)} the first {MARKS} are marked" if len(marks) > MARKS else ""
+        note = f"{chart.note} Dots: spikes{more}. {RULE}"
+        chart = replace(chart, series=(*chart.series, *marks[:MARKS]), note=note)
+    body = (
+        chart,
+        table(HEAD, rows, caption=h("span", f"Over all seeds; the median is that of the points drawn. {RULE}")),
+    )
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
+
+
+def spikes_of(evidence: "Evidence", study: str, track: Track, first: int) -> dict[int, float] | None:
+    """A run's spikes: step and mean norm of its updates there. None: too few steps to judge.
+
+    A run whose largest norm is no spike is not read whole.
+    """
+    if not _measured(track):
+        return None
+    largest = track.columns["grad_norm.high"]
+    window = _by_step(evidence.updates(study, ["grad_norm"], run=track.run, at=range(first, first + FROZEN)))
+    if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(window.median()):
+        return {} if np.nanmax(track.updates) > window.index[-1] else None
+    norms = _by_step(evidence.updates(study, ["grad_norm"], run=track.run))
+    found = spikes(norms.index, norms, first)
+    return None if found is None else {step: float(norms.loc[step]) for step in found}
+
+
+def _measured(track: Track) -> bool:
+    return bool(np.isfinite(track.columns["grad_norm"]).any())
+
+
+def _by_step(frame: "pd.DataFrame") -> "pd.Series[float]":
+    means: pd.Series[float] = frame.dropna().groupby("step")["grad_norm"].mean()
+    return means
+
+
+def _where(evidence: "Evidence", study: str, tracks: Sequence[Track], largest: float) -> str:
+    """The place of the largest norm, looked for in the span that holds it."""
+    width = course(evidence, study).width
+    for track in tracks:
+        for span in np.flatnonzero(track.columns["grad_norm.high"] == largest)[:1].tolist():
+            rows = evidence.updates(study, ["grad_norm"], run=track.run, at=range(span * width, (span + 1) * width))
+            row = rows[rows["grad_norm"] == largest].iloc[0]
+            return f"seed {track.seed}, step {row['step']}, mini-batch {row['minibatch']}"
+    return ""
+
+
+def _failed(evidence: "Evidence", study: str) -> dict[str, int]:
+    """Per arm the updates that were not finite; where no span has any, none is looked for."""
+    if not any(np.nansum(track.columns["nonfinite"]) for track in course(evidence, study).tracks):
+        return {}
+    return dict(Counter(str(arm) for arm in evidence.updates(study, [], nonfinite=1)["arm"]))
+
+
+def _marks(arm: str, colour: int, found: Mapping[int, Mapping[int, float] | None]) -> list[Series]:
+    """Every spike as a point of its own, which is drawn as a dot."""
+    return [
+        Series(arm, colour, (float(step),), (norm,), seed=seed)
+        for seed, steps in found.items()
+        for step, norm in (steps or {}).items()
+    ]
+
+
+def _count(count: int | None) -> str:
+    return NOT_MEASURED if count is None else str(count)

@@ -1,46 +1,228 @@
-"""Final scores per arm and benchmark: every seed, where they started, what they gained."""
+"""Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gspo_lab.claims.outcomes import Outcome, outcomes
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import arms, mean
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, signed, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.section import Section
+from gspo_lab.report.sections.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, graded, noise
+from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
+from gspo_lab.stats.passk import pass_at_k
+from gspo_lab.store.answers import grades
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
+NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: 9, UNSPLIT: 9}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints."""
+
+    evaluation: str
+    bench: str
+    steps: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
+
+    @property
+    def id(self) -> str:
+        return slug(f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench)
 
 
 def scores(evidence: "Evidence", study: str) -> Section | None:
-    """One table and one dot chart per benchmark."""
+    """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     content = evidence.study(study)
     order = arms(evidence, study)
+    baseline = content["verdict"]["baseline"] or order[0]
+    alpha = content["verdict"]["alpha"]
     benches = sorted(set(evidence.scores(study)["bench"]))
-    if not benches:
-        return Section("scores", "Final scores", (h("p", NOT_MEASURED, class_="missing"),))
-    tables: list[Html] = []
-    charts: list[Chart] = []
+    every = asked(evidence, study)
+    if not benches and not every:
+        return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
+    body: list[Html | Chart] = []
     data: dict[str, Any] = {}
     markdown = []
     for bench in benches:
         ended = outcomes(evidence, study, bench)
         by_arm = {arm: [one for one in ended if one.arm == arm] for arm in order}
         rows = [_row(arm, runs, len(content["seeds"])) for arm, runs in by_arm.items()]
-        caption = (
-            f"{bench}: mean of the last {content['verdict']['last']} evaluations of a finished run, mean over seeds"
-        )
-        tables.append(table(HEAD, rows, caption=caption))
-        charts.append(_chart(bench, by_arm))
+        last = content["verdict"]["last"]
+        caption = f"{bench}: mean of the last {last} evaluations of a finished run, mean over seeds"
+        body += [h("h3", bench), table(HEAD, rows, caption=caption)]
         data[bench] = {arm: _data(runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
-    return Section("scores", "Final scores", (*tables, *charts), {"benches": data}, "\n\n".join(markdown))
+        own = next((one for one in every if one.bench == bench and not one.evaluation), None)
+        charts = [_chart(bench, by_arm)]
+        if own is not None:
+            more = _by_problem(evidence, study, own, order, baseline, alpha)
+            body += more.tables
+            charts += more.charts
+            data[bench] = {**data[bench], **({"problems": more.data} if more.data else {})}
+        body += charts
+    later: dict[str, Any] = {}
+    for one in every:
+        if one.evaluation:
+            more = _by_problem(evidence, study, one, order, baseline, alpha)
+            body += [h("h3", one.title), *more.tables, *more.charts]
+            later[one.id] = {"evaluation": one.evaluation, "bench": one.bench, **more.data}
+            markdown += more.markdown
+    parts = {"benches": data, **({"later": later} if later else {})}
+    return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
+
+
+def asked(evidence: "Evidence", study: str) -> list[Asked]:
+    """Every benchmark that finished runs answered, with the evaluations that make their final scores."""
+    runs = evidence.runs(study)
+    finished = set(runs["run_id"][runs["state"] == "finished"])
+    frame = evidence.scores(study, None)
+    frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0)]
+    last = evidence.study(study)["verdict"]["last"]
+    out = []
+    for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
+        steps = sorted(int(step) for step in own["step"].unique())
+        out.append(Asked(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+    return out
+
+
+@dataclass(frozen=True)
+class _Problems:
+    tables: tuple[Html, ...]
+    charts: tuple[Chart, ...]
+    data: dict[str, Any]
+    markdown: tuple[str, ...]
+
+
+def _by_problem(
+    evidence: "Evidence", study: str, one: Asked, order: list[str], baseline: str, alpha: float
+) -> _Problems:
+    found = graded(grades(evidence, study, one.bench, one.steps, one.evaluation), order, len(one.steps))
+    if not found:
+        return _Problems((), (), {}, ())
+    samples = min(block.samples for block in found.values())
+    ks = [k for k in (1 << i for i in range(1, 11)) if k < samples] + ([samples] if samples > 1 else [])
+    head = ["arm", f"avg@{samples}", "interval, new seeds", "interval, new problems too", *(f"pass@{k}" for k in ks)]
+    levels = {arm: _level(block, alpha, ks) for arm, block in found.items()}
+    rows = [[arm, *level.row()] for arm, level in levels.items()]
+    problems = len(next(iter(found.values())).problems)
+    spread = " of the last evaluations" if len(one.steps) > 1 else ""
+    caption = (
+        f"{one.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
+        "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
+    )
+    tables = [table(head, rows, caption=caption)]
+    data: dict[str, Any] = {
+        "samples": samples,
+        "problems": problems,
+        "levels": {arm: level.data() for arm, level in levels.items()},
+    }
+    markdown = [f"{plain(caption)}\n\n{markdown_table(head, rows)}"]
+    charts: list[Chart] = []
+    if baseline in found:
+        others = {arm: block for arm, block in found.items() if arm != baseline}
+        parts = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
+        changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
+        if parts:
+            rows = [[p.arm, signed(p.crossed.estimate), _apart(p.crossed), _error(p.crossed.variance)] for p in parts]
+            columns = ["arm", "difference", "interval, new problems too", "standard error"]
+            tables.append(table(columns, rows, caption=f"{one.title}: differences to {baseline}, problem by problem"))
+            data["noise"] = {p.arm: p.shares for p in parts}
+            charts.append(_noise_chart(one, parts, baseline))
+        if changed:
+            rows = [
+                [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))]
+                for f in changed
+            ]
+            columns = ["pair", "both right", f"only {baseline}", "only the arm", "both wrong"]
+            at = "a problem is right if at least half of its answers are" if samples > 1 else "one answer each"
+            caption = f"{one.title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
+            tables.append(table(columns, rows, caption=caption))
+            data["flips"] = [vars(f) for f in changed]
+    return _Problems(tuple(tables), tuple(charts), data, tuple(markdown))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One arm's avg@k with its two intervals, and pass@k of the same answers, by k."""
+
+    mean: float
+    over_seeds: PairedT
+    crossed: TwoWay
+    passed: dict[int, float]
+
+    def row(self) -> list[str]:
+        return [
+            number(self.mean),
+            _between(self.over_seeds),
+            _between(self.crossed),
+            *map(number, self.passed.values()),
+        ]
+
+    def data(self) -> dict[str, Any]:
+        seeds, both = self.over_seeds, self.crossed
+        return {
+            "avg": self.mean,
+            "new_seeds": None if seeds.low is None else [seeds.low, seeds.high],
+            "new_seeds_and_problems": None if both.low is None else [both.low, both.high],
+            "pass": self.passed,
+        }
+
+
+def _level(block: Graded, alpha: float, ks: list[int]) -> _Level:
+    by_seed = block.rate_SI.mean(axis=1)
+    right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
+    passed = {k: float(pass_at_k(right, answers, k).mean()) for k in ks}
+    return _Level(
+        float(by_seed.mean()), paired_t(by_seed, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0), passed
+    )
+
+
+def _between(found: PairedT | TwoWay) -> str:
+    """An interval of scores, which lie in 0..1; without one, why."""
+    if found.low is None or found.high is None:
+        return str(found.reason)
+    return f"{number(max(found.low, 0.0))} to {number(min(found.high, 1.0))}"
+
+
+def _apart(found: TwoWay) -> str:
+    return str(found.reason) if found.low is None else f"{signed(found.low)} to {signed(found.high)}"
+
+
+def _error(variance: float | None) -> str:
+    return number(None if variance is None else float(np.sqrt(variance)), 2)
+
+
+def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
+    names = [name for name in NOISE_COLOURS if any(name in part.shares for part in parts)]
+    rows = tuple(f"{part.arm} − {baseline}" for part in parts if part.shares)
+    series = tuple(
+        Series(name, NOISE_COLOURS[name], rows, tuple(p.shares.get(name, 0.0) for p in parts if p.shares))
+        for name in names
+    )
+    return Chart(
+        f"m-noise-{one.id}",
+        f"Where the noise comes from, {one.title}",
+        "difference",
+        "share of the difference's variance",
+        series,
+        kind="stack",
+        note="Training seed: other runs would differ. Problems: other problems would. Sampling: the same models, asked "
+        "again with other random numbers. More seeds shrink all but the problems' share, more problems all but the "
+        "training seed's.",
+    )
 
 
 def _row(arm: str, runs: list[Outcome], planned: int) -> list[Any]:
-    judged = [one for one in runs if one.stability is not None and (one.stability.judged or one.collapsed)]
+    judged = [one for one in runs if one.judged]
     return [
         arm,
         number(mean([one.final for one in runs])),

@@ -1,0 +1,165 @@
+"""What an evaluation came to, as rows: scores with intervals over problems, pass@k, arms against each other."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.evaluation.bench import Bench
+    from gspo_lab.store import Evidence
+
+SUSPICIOUS = 0.02
+"""The share of long answers that may repeat another answer to the same problem before somebody should be told."""
+
+LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
+"""What kept answers from the token limit that was asked for."""
+
+
+RATING = "rating (estimate, not CodeElo)"
+
+
+def difficulties(bench: "Bench") -> dict[str, float]:
+    """The rating on the site of each problem that has one; of CodeForces alone."""
+    if bench.task_name != "codeforces":
+        return {}
+    ratings = {problem.id: json.loads(problem.reference)["rating"] for problem in bench.problems}
+    return {problem: float(rating) for problem, rating in ratings.items() if rating is not None}
+
+
+def scores(
+    evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong.
+
+    Where problems have a `difficulty`, also the rating that it gives.
+    """
+    from gspo_lab.stats.passk import checkpoint_score, pass_at_k
+
+    frame = evidence.by_problem(ids, evaluation)
+    later = evidence.later(ids)
+    how = {
+        row["run_id"]: json.loads(row["content"]) for row in later.to_dict("records") if row["evaluation"] == evaluation
+    }
+    out = []
+    for _, part in frame.groupby(["run_id", "bench", "step"], sort=False):
+        run_id, bench, step = part[["run_id", "bench", "step"]].iloc[0]
+        graded = part[part["graded"] > 0]
+        row: dict[str, Any] = {
+            "run_id": run_id,
+            "bench": bench,
+            "evaluation": evaluation,
+            "step": int(step),
+            "problems": len(part),
+            "answers": int(part["answers"].sum()),
+            "score": None,
+            "low": None,
+            "high": None,
+            "k": None,
+            "pass_at_k": None,
+            "distinct": float(part["distinct"].mean()),
+            "repeats": int(part["repeats"].sum()),
+            "long": int(part["long"].sum()),
+            "truncated": int(part["truncated"].sum()),
+            "errors": int(part["errors"].sum()),
+            "limits": how.get(run_id, {}).get("limits"),
+        }
+        if len(graded):
+            seen = checkpoint_score(graded["correct"], graded["graded"])
+            k = int(graded["graded"].min())
+            row |= {"score": seen.mean, "low": seen.item_low, "high": seen.item_high, "k": k}
+            row["pass_at_k"] = float(pass_at_k(graded["correct"], graded["graded"], k).mean())
+        if difficulty:
+            row["rating"] = _rating(graded[graded["problem"].isin(list(difficulty))], difficulty)
+        out.append(row)
+    place = {run_id: index for index, run_id in enumerate(ids)}
+    return sorted(out, key=lambda row: (place[row["run_id"]], row["step"]))
+
+
+def _rating(graded: "DataFrame", difficulty: Mapping[str, float]) -> dict[str, Any] | None:
+    """The estimate from problems of known difficulty; None without any."""
+    from gspo_lab.stats.rating import estimate_rating
+
+    if graded.empty:
+        return None
+    found = estimate_rating(graded["problem"].map(difficulty), graded["correct"] / graded["graded"])
+    return {**vars(found), "note": "estimate, not CodeElo"}
+
+
+def comparisons(evidence: "Evidence", study: str, evaluation: str) -> list[dict[str, Any]]:
+    """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
+    from gspo_lab.stats.two_way import two_way
+
+    content = evidence.study(study)
+    runs = evidence.runs(study)
+    frame = evidence.by_problem(list(runs["run_id"]), evaluation).merge(runs[["run_id", "arm", "seed"]], on="run_id")
+    frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
+    frame["rate"] = frame["correct"] / frame["graded"]
+    by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
+    baseline = content["verdict"]["baseline"] or next(iter(content["arms"]))
+    out = []
+    for arm in content["arms"]:
+        if arm == baseline or arm not in by_arm or baseline not in by_arm:
+            continue
+        difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
+        seen = two_way(difference.to_numpy())
+        compared = {"bench": frame["bench"].iloc[0], "arm": arm, "against": baseline, "seeds": seen.seeds}
+        out.append(
+            compared
+            | {"problems": difference.shape[1], "difference": seen.estimate, "low": seen.low, "high": seen.high}
+            | {"note": seen.reason}
+        )
+    return out
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `scores` as a person reads it."""
+    k = row["k"]
+    several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
+    return {
+        "asked": row["run_id"],
+        "step": row["step"],
+        f"avg@{k}": row["score"],
+        "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
+        **several,
+        **({RATING: _rating_words(row["rating"])} if "rating" in row else {}),
+        "cut": row["truncated"],
+        "not graded": row["errors"],
+    }
+
+
+def _rating_words(rating: Mapping[str, Any] | None) -> str | None:
+    if rating is None:
+        return None
+    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
+    if rating["rating"] is None:
+        return f"below {high}" if low is None else f"above {low}"
+    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
+
+
+def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
+    """How the questions were put and what limited the answers, in one line."""
+    how, task = bench.sampling, bench.task
+    limits = [row["limits"] for row in rows if row["limits"]]
+    low = min((one["lowest"] for one in limits), default=how.max_tokens)
+    high = max((one["highest"] for one in limits), default=how.max_tokens)
+    why = " and ".join(sorted({LOWERED[one["lowered_by"]] for one in limits if one["lowered_by"]}))
+    lowered = f" (instead of {how.max_tokens:,}: {why})" if why else ""
+    data = "" if task.data_digest is None else f", data {task.data_digest[:12]}"
+    return (
+        f"{len(bench.problems)} problems x {bench.samples}, temperature {how.temperature:g}, top-p {how.top_p:g}, "
+        f"token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered}, prompt {task.prompt_version}, "
+        f"grader {task.grader}{data}; 95% over problems"
+    )
+
+
+def repeated(rows: list[dict[str, Any]]) -> str | None:
+    """A warning where sampled answers repeat each other word for word: engines seeded alike do that."""
+    repeats, long = sum(row["repeats"] for row in rows), sum(row["long"] for row in rows)
+    if repeats <= SUSPICIOUS * long:
+        return None
+    return (
+        f"{repeats} of {long} long answers repeat another answer to the same problem word for word; does the engine "
+        "seed every sample for itself? (a model that ends in a loop does it too)"
+    )

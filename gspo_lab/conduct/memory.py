@@ -1,0 +1,103 @@
+"""Whether a study's runs fit on the devices that would train them, before anything is started."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.base import Slot
+from gspo_lab.launch.local import gpu_memory
+from gspo_lab.models.memory import Memory, estimate, gigabytes
+from gspo_lab.models.shapes import model_shape
+from gspo_lab.study import Arm, Settings, Study
+from gspo_lab.tasks import build_task
+
+CHARACTERS_PER_TOKEN = 3.0
+TEMPLATE_TOKENS = 40
+UNKNOWN_PROMPT = 1000
+"""Characters of the longest prompt where the problems are not here yet."""
+LOOKED_AT = 500
+"""Problems whose prompts are looked at for the longest."""
+
+USABLE = 0.95
+"""Of a device's memory: the rest is lost between blocks."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What an arm's runs need, and what one worker has; `has` is None where that is not known."""
+
+    arm: str
+    need: Memory
+    has: float | None
+    place: str
+
+    @property
+    def too_little(self) -> bool:
+        return self.has is not None and self.need.total > USABLE * self.has
+
+    def line(self) -> str:
+        has = "of unknown size" if self.has is None else f"of {gigabytes(self.has)}"
+        return f"{self.arm}: about {gigabytes(self.need.total)} ({self.need}) on {self.place} {has}"
+
+
+def fits(study: Study, slots: Sequence[Slot]) -> list[Fit]:
+    """One for each arm whose model's shape is known; embedded models need next to nothing and have none."""
+    per_place = len(slots) / len({slot.name for slot in slots})
+    memory = worker_memory(slots)
+    found = []
+    base = study.path.parent.resolve()
+    for arm in study.arms.values():
+        shape = model_shape(arm.settings.model)
+        if shape is not None:
+            prompt, response = _lengths(arm, base)
+            need = estimate(shape, arm.settings, prompt_tokens=prompt, response_tokens=response)
+            place = slots[0].name.partition(" ")[0].replace("gpu", "a GPU").replace("core", "a share of main memory")
+            found.append(Fit(arm.name, need, None if memory is None else memory / per_place, place))
+    return found
+
+
+def refuse_too_little(study: Study, slots: Sequence[Slot]) -> None:
+    """LabError where an arm's estimate is above what a worker has."""
+    short = [fit for fit in fits(study, slots) if fit.too_little]
+    if short:
+        largest = max(short, key=lambda fit: fit.need.total)
+        raise LabError(
+            f"too little memory: {largest.line()}; use gradient_checkpointing, lora_rank, optimizer = 'adamw-8bit', a "
+            "smaller at_a_time or microbatch_tokens, or go on all the same with --yes"
+        )
+
+
+def worker_memory(slots: Sequence[Slot]) -> float | None:
+    """Bytes of the smallest GPU among the places, or one worker's share of main memory; None where that is not known.
+
+    The memory of a GPU that several workers share is given whole.
+    """
+    gpus = {slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots} - {""}
+    if gpus:
+        known = gpu_memory()
+        sizes = [known.get(gpu) for gpu in gpus]
+        return None if None in sizes else min(size for size in sizes if size is not None)
+    with suppress(OSError, ValueError):
+        total = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        with suppress(OSError, ValueError):
+            total = min(total, float(Path("/sys/fs/cgroup/memory.max").read_text()))  # "max": a ValueError
+        return total / len({slot.name for slot in slots})
+    return None
+
+
+def _lengths(arm: Arm, base: Path) -> tuple[int, int]:
+    """Tokens of the longest prompt, about, and of the longest response that is sampled or asked for."""
+    settings: Settings = arm.settings
+    task = build_task(settings.task.name, settings.task.options, base)
+    try:
+        longest = max(len(problem.prompt) for problem in task.problems("train")[:LOOKED_AT])
+    except LabError:  # its data is not here yet
+        longest = UNKNOWN_PROMPT
+    responses = [settings.rollout.max_tokens or task.max_tokens]
+    for bench in settings.bench:
+        asked = task if bench.task is None else build_task(bench.task.name, bench.task.options, base)
+        responses.append(bench.max_tokens or asked.max_tokens)
+    return round(longest / CHARACTERS_PER_TOKEN) + TEMPLATE_TOKENS, max(responses)

@@ -1,0 +1,203 @@
+"""One evaluation of one subject: declared before its first answer, kept answer by answer, finished by who comes next.
+
+    <subject's folder>/evaluations/<name>/evaluation.json   what is asked of whom and how
+                                          journal.jsonl     the answers, each as soon as it is graded
+                                          lock              held by whoever asks
+
+Answers are graded in threads while others are still being asked for. A kill loses at most the answers that were under
+way; the same command asks for those again, and for no other.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from gspo_lab import __version__, journal
+from gspo_lab.errors import LabError
+from gspo_lab.evaluation.ask import Answer, Question, graded_record, questions
+from gspo_lab.evaluation.bench import DATA, Bench
+from gspo_lab.launch.folder import read_whole, write_whole
+from gspo_lab.launch.lock import held
+from gspo_lab.records import AnswerRecord, from_dict
+
+DECLARATION = "evaluation.json"
+SUBJECT = "subject.json"
+"""What a subject without a run is, in its folder."""
+FIXED = ("asked", "subject", "seed", "lab_version")
+"""The entries of a declaration that must be what they were for answers to be added."""
+
+AT_ONE_WRITE = 16
+"""Answers that are graded and written to the disk together, at most."""
+
+Answered = Sequence[tuple[Question, Answer]]
+
+
+class Respondent(Protocol):
+    """What answers: a model in this process, or one behind a server."""
+
+    def ready(self, bench: Bench) -> Mapping[str, Any]:
+        """Get ready to be asked; the model's context and the token limits that follow from it, for the declaration."""
+        ...
+
+    def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+        """Answer the questions in any order, each handed over as soon as it can be; a line per kind of failure."""
+        ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who is asked: `id` as in the database, `folder` the one that `evaluations/` lies in, `content` what it is.
+
+    The two checkpoints of a run are two subjects with one folder and one content, told apart by `step`.
+    """
+
+    id: str
+    folder: Path
+    seed: int
+    step: int
+    content: Mapping[str, Any]
+    respondent: Respondent
+    weights: str | None = None
+    """What tells its weights from others, where subjects of the same study may share them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How asking ended: new answers, those still missing, and why."""
+
+    new: int
+    missing: int
+    reasons: tuple[str, ...] = ()
+
+
+def evaluate_subject(
+    subject: Subject, bench: Bench, progress: Callable[[int], None], twin: Subject | None = None
+) -> Asked:
+    """Ask `subject` whatever it has not answered yet and keep the answers; `progress` is told how many there are more.
+
+    What a `twin` of the same weights and seed has answered is taken over: it would be said again word for word.
+    LabError where an evaluation of that name was declared to be another one, or somebody else is at it.
+    """
+    folder = subject.folder / "evaluations" / bench.evaluation
+    every = questions(bench.name, bench.problems, bench.samples, subject.seed)
+    declaration = {
+        "evaluation": bench.evaluation,
+        "bench": bench.name,
+        "task": {"name": bench.task_name, "options": dict(bench.options), "base": str(bench.base.resolve())},
+        "asked": bench.asked,
+        "subject": dict(subject.content),
+        "seed": subject.seed,
+        "lab_version": __version__,
+        "data": bench.options.get(DATA),
+        "declared_at": time.time(),
+    }
+    declared = _declared(folder, declaration)
+    there = _answers(folder, subject.step)
+    progress(sum(question.key in there for question in every))
+    if all(question.key in there for question in every):
+        return Asked(0, 0)
+    limits = subject.respondent.ready(bench)
+    with held(folder / "lock", f"another gspo-lab is asking in {folder}"):
+        if declared is None and _declared(folder, declaration) is None:
+            if subject.content["kind"] != "run":
+                write_whole(subject.folder / SUBJECT, dict(subject.content))
+            write_whole(folder / DECLARATION, {**declaration, "limits": dict(limits)})
+        if twin is not None:
+            _take_over(folder, subject.step, twin.folder / "evaluations" / bench.evaluation, twin.step, progress)
+        there = _answers(folder, subject.step)
+        missing = [question for question in every if question.key not in there]
+        with journal.Journal(folder) as sink, Grading(bench, subject.step, sink, progress) as grading:
+            reasons = subject.respondent.answer(bench, missing, grading.take)
+    return Asked(grading.graded, len(missing) - grading.graded, tuple(reasons))
+
+
+def _take_over(folder: Path, step: int, other: Path, other_step: int, progress: Callable[[int], None]) -> None:
+    """Copy the answers of another evaluation at a step that are not here yet."""
+    there = _answers(folder, step)
+    lines = _answers(other, other_step)
+    copied = [from_dict({**line, "step": step}) for key, line in lines.items() if key not in there]
+    with journal.Journal(folder) as sink:
+        sink.write(copied)
+    progress(len(copied))
+
+
+def _declared(folder: Path, declaration: Mapping[str, Any]) -> Any:
+    """The declaration that lies there, or None; LabError where it is of another evaluation."""
+    there = read_whole(folder / DECLARATION)
+    if there is None:
+        return None
+    if other := [key for key in FIXED if there.get(key) != declaration[key]]:
+        what = ", ".join(f"{key} ({_short(there.get(key))}, now {_short(declaration[key])})" for key in other)
+        raise LabError(
+            f"{folder} holds answers to another evaluation, which differs in {what}; move it away to ask anew"
+        )
+    return there
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _answers(folder: Path, step: int) -> dict[tuple[str, int], dict[str, Any]]:
+    """The answers at a step that lie in an evaluation's folder, by (problem, sample)."""
+    lines, _ = journal.read(folder / journal.NAME)
+    return {
+        (line["problem"], line["sample"]): line
+        for line in lines
+        if line.get("kind") == AnswerRecord.kind and line.get("step") == step
+    }
+
+
+def grading_threads(task_name: str) -> int:
+    """How many answers may be graded at once: a grader of the user's own need not stand several threads."""
+    return 1 if ":" in task_name else os.cpu_count() or 1
+
+
+class Grading:
+    """Grades what is handed over, in threads, and writes it down; leaving it waits until all is graded."""
+
+    def __init__(self, bench: Bench, step: int, sink: journal.Journal, progress: Callable[[int], None]) -> None:
+        self.graded = 0
+        self._bench = bench
+        self._step = step
+        self._sink = sink
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(grading_threads(bench.task_name), "grading")
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True)
+        if error is None and self._error is not None:
+            raise self._error
+
+    def take(self, answered: Answered) -> None:
+        """Have answers graded and kept. Raises what an earlier one failed with: asking on would be in vain."""
+        if self._error is not None:
+            raise self._error
+        for start in range(0, len(answered), AT_ONE_WRITE):
+            self._pool.submit(self._grade, answered[start : start + AT_ONE_WRITE])
+
+    def _grade(self, answered: Answered) -> None:
+        try:
+            name, step = self._bench.name, self._step
+            records = [graded_record(self._bench.task, q, answer, bench=name, step=step) for q, answer in answered]
+            with self._lock:
+                self._sink.write(records)
+                self.graded += len(records)
+                self._progress(len(records))
+        except BaseException as error:
+            self._error = error
+            raise

@@ -1,0 +1,107 @@
+"""What one worker's training needs of its device's memory, estimated from the model's shape and the run's settings.
+
+The sum of what lasts and of the larger of two moments: sampling (the cache of keys and values) and updating
+(gradients, and either activations or the optimizer's temporaries). Held against measurements: docs/models.md.
+"""
+
+from dataclasses import dataclass
+
+from gspo_lab.models.shapes import ModelShape
+from gspo_lab.study.schema import Settings
+
+BYTES = {"float32": 4, "bfloat16": 2}
+HEAD_PIECE = 2**28
+"""Float32 logits that exist at once (engines/native/head.py), and what their log-softmax and gradient add."""
+HEAD_COPIES = 4.5
+DRAW_BYTES = 12
+"""Per sampled row and vocabulary entry: logits, log-probs and their noise."""
+CONTEXT = 0.8e9
+"""The CUDA context and libraries, or Python's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one worker by what needs them; `total` is the estimated peak."""
+
+    weights: float
+    optimizer: float
+    copies: float
+    """The sampler's and the reference policy's copies of the weights."""
+    gradients: float
+    activations: float
+    """Of one micro-batch, with the head's logits and the weights' bfloat16 casts."""
+    optimizer_step: float
+    """Temporaries of the optimizer's step."""
+    sampling: float
+    """Keys and values of the responses sampled at a time, and the draw."""
+
+    @property
+    def total(self) -> float:
+        updating = self.gradients + max(self.activations, self.optimizer_step)
+        return CONTEXT + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
+
+    def __str__(self) -> str:
+        shown = {
+            "weights": self.weights,
+            "optimizer": self.optimizer,
+            "copies of the weights": self.copies,
+            "gradients": self.gradients,
+            "activations": self.activations,
+            "sampling": self.sampling,
+        }
+        return ", ".join(f"{name} {gigabytes(value)}" for name, value in shown.items() if value >= 5e7)
+
+
+def gigabytes(value: float) -> str:
+    return f"{value / 1e9:,.0f} GB" if value >= 1e11 else f"{value / 1e9:.3g} GB"
+
+
+def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, response_tokens: int) -> Memory:
+    """The memory of one run whose longest prompts and responses have about this many tokens."""
+    update, rollout = settings.update, settings.rollout
+    adapted = update.lora_rank > 0
+    base = update.dtype if adapted else "float32"
+    trained = shape.adapter_parameters(update.lora_rank) if adapted else shape.parameters
+    weights = shape.parameters * BYTES[base] + (4.0 * trained if adapted else 0.0)
+    shared = rollout.dtype == base and rollout.sampler == "transformers"
+    copies = 0.0 if shared else float(shape.parameters * BYTES[rollout.dtype])
+    if settings.objective.kl_coef > 0 and not adapted:
+        copies += 4.0 * shape.parameters
+    eight_bit = update.optimizer == "adamw-8bit"
+    length = prompt_tokens + response_tokens
+    positions = max(update.microbatch_tokens, length)
+    rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
+    logits = 4.0 * min(positions * response_tokens / length * shape.vocabulary, HEAD_PIECE / 4)
+    casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
+    cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
+    return Memory(
+        weights=weights,
+        optimizer=(2.1 if eight_bit else 8.0) * trained,
+        copies=copies,
+        gradients=4.0 * trained,
+        activations=_activations(shape, settings) * positions + HEAD_COPIES * logits + casts,
+        optimizer_step=0.0 if eight_bit else 4.0 * trained,
+        sampling=rows * (length * cache + float(DRAW_BYTES * shape.vocabulary)),
+    )
+
+
+def _activations(shape: ModelShape, settings: Settings) -> float:
+    """Bytes per position that the backward pass keeps."""
+    layer = layer_activations(shape, settings.update.dtype)
+    if settings.update.gradient_checkpointing:
+        # Each layer's input, and one layer at a time in full.
+        return 4.0 * shape.width * (shape.layers + 2) + layer
+    return layer * shape.layers + 8.0 * shape.width
+
+
+def layer_activations(shape: ModelShape, dtype: str) -> float:
+    """Bytes per position that one layer keeps for its backward pass."""
+    heads, keys = shape.query_width, shape.kv_width
+    spread = shape.experts_per_token
+    norms = heads + keys if shape.head_norms else 0
+    if dtype == "float32":
+        inner = 2 * spread * shape.width + 4 * spread * shape.inner if shape.experts else 4 * shape.inner
+        return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + inner)
+    # Under autocast the residual stream and the norms stay float32, and every matrix product casts its own input.
+    inner = 10 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
+    return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + inner

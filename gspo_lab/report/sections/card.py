@@ -1,0 +1,188 @@
+"""The answer card: the verdict in a sentence, its numbers and its interval drawn, and the badges of its grounds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gspo_lab.matching import Certificate
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed
+from gspo_lab.report.rows import draw_rows
+from gspo_lab.report.sections.calibration import calibration_line
+from gspo_lab.report.svg import NEUTRAL_DARK
+from gspo_lab.stats.verdict import Verdict, Word
+
+TONES: dict[Word, str] = {
+    "better beyond margin": "decided",
+    "practically equivalent": "decided",
+    "better, size not resolved against the margin": "leaning",
+    "not resolved": "open",
+    "withheld": "withheld",
+}
+"""How a card looks by its word; the word itself always stands there too."""
+
+
+def headline(verdicts: Sequence[Verdict]) -> str:
+    """All comparisons in one sentence."""
+    baseline = verdicts[0].labels[0]
+    groups: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        word = "worse" if verdict.better == baseline else "better"
+        groups.setdefault(verdict.word.replace("better", word, 1), []).append(verdict.labels[1])
+    if list(groups) == ["not resolved"]:
+        return f"Whether {_listed(groups['not resolved'], 'or')} differs from {baseline} is not resolved."
+    if list(groups) == ["withheld"]:
+        return f"No verdict on {_listed(groups['withheld'], 'or')} against {baseline}."
+    told = [
+        f"no verdict on {_listed(arms, 'or')}" if word == "withheld" else f"{_listed(arms, 'and')} {word}"
+        for word, arms in groups.items()
+    ]
+    return f"Against {baseline}: {'; '.join(told)}."
+
+
+def _listed(names: Sequence[str], last: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def badge_text(matched: Certificate) -> str:
+    """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
+    said = matched.headline.partition(": ")[2]
+    return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+
+
+def badges(matched: Certificate, progress: str, n: int = 0, alpha: float = 0.05) -> Html:
+    """Three grounds to believe the card, each a link to its section: matched, calibrated, complete."""
+    grade = "warn" if matched.undeclared else "good" if matched.pairs else "neutral"
+    shown = [_badge("certificate", badge_text(matched), grade)]
+    calibrated = calibration_line(n, alpha)
+    if calibrated is not None:
+        shown.append(_badge("calibration", calibrated, "good"))
+    shown.append(
+        _badge("provenance", progress, "good" if progress.startswith(("All", "The one run is")) else "neutral")
+    )
+    return h("p", *shown, class_="badges")
+
+
+def _badge(target: str, said: str, grade: str) -> Html:
+    mark = {"good": "✓", "warn": "!", "neutral": "·"}[grade]
+    return h(
+        "a",
+        h("b", mark, aria_hidden="true"),
+        h("span", said.rstrip("."), "."),
+        href=f"#{target}",
+        class_=f"badge {grade}",
+    )
+
+
+def cards(verdicts: Sequence[Verdict], planned: int, missing: Mapping[str, Sequence[str]]) -> Iterator[Html]:
+    """One card per comparison; their intervals share one axis, so that they can be compared by eye."""
+    span = [v for one in verdicts for v in (one.paired.low, one.paired.high, *one.paired.differences) if v is not None]
+    for verdict in verdicts:
+        yield _card(verdict, planned, missing.get(verdict.labels[1], ()), tuple(span))
+
+
+def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[float, ...]) -> Html:
+    paired = verdict.paired
+    first, second = verdict.labels
+    interval = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
+    if paired.low is not None:
+        interval = f"{signed(paired.low)} to {signed(paired.high)}"
+    facts = [
+        (f"difference, {second} − {first}", signed(paired.estimate)),
+        (f"{_level(verdict)} interval", interval),
+        ("margin of equivalence", f"±{verdict.margin:g}"),
+        ("pairs of runs", f"{paired.n} of {planned}"),
+        ("smallest detectable effect", number(verdict.smallest_detectable, 2)),
+    ]
+    notes = [*_notes(verdict), *([f"runs without a final score: {', '.join(missing)}"] if missing else [])]
+    return h(
+        "div",
+        h("p", verdict.sentence, class_="verdict"),
+        h("div", h("dl", *(h("div", h("dt", name), h("dd", shown)) for name, shown in facts)), _strip(verdict, span),
+          class_="numbers"),
+        h("p", " ".join(note[0].upper() + note[1:] + "." for note in notes), class_="notes") if notes else None,
+        class_=f"card {TONES[verdict.word]}",
+    )  # fmt: skip
+
+
+def _strip(verdict: Verdict, span: tuple[float, ...]) -> Html | None:
+    """The interval over the shaded margin, with a dot per pair."""
+    paired = verdict.paired
+    if paired.estimate is None:
+        return None
+    first, second = verdict.labels
+    edges = ((paired.low,), (paired.high,)) if paired.low is not None else ((), ())
+    chart = Chart(
+        "strip",
+        f"{second} − {first}",
+        "",
+        "dots: pairs, shaded: the margin",
+        (
+            *(Series("", NEUTRAL_DARK, ("",), (d,), seed=i) for i, d in enumerate(paired.differences)),
+            Series("", NEUTRAL_DARK, ("",), (paired.estimate,), low=edges[0], high=edges[1]),
+        ),
+        kind="forest",
+        small=True,
+        span=span,
+        margin=verdict.margin,
+    )
+    return draw_rows(chart, told=True)
+
+
+def _notes(verdict: Verdict) -> list[str]:
+    paired = verdict.paired
+    # That one seed turns the sign already stands in the sentence.
+    notes = [note for note in verdict.notes if not (verdict.flips and "leaving out one seed" in note)]
+    if verdict.word == "not resolved" and verdict.more_seeds:
+        more = "one more seed" if verdict.more_seeds == 1 else f"{verdict.more_seeds} more seeds"
+        notes.append(f"about {more} would settle it at the spread seen, which is itself uncertain")
+    if paired.n:
+        notes.append(f"in {verdict.sign.k} of {verdict.sign.n} pairs {verdict.labels[1]} is ahead")
+    if paired.differences:
+        seen = ", ".join(signed(difference) for difference in paired.differences)
+        notes.append(f"every pair's difference: {seen}")
+    if paired.low is None and paired.n:
+        notes.append("these numbers are description; they carry no verdict")
+    return notes
+
+
+def numbers(verdict: Verdict) -> str:
+    """The verdict's numbers in one sentence, for a terminal or a Markdown line."""
+    paired = verdict.paired
+    if paired.estimate is None:
+        return f"Difference: {NOT_MEASURED}."
+    first, second = verdict.labels
+    parts = [f"{second} − {first} = {signed(paired.estimate)}"]
+    if paired.low is not None:
+        parts.append(f"{_level(verdict)} interval {signed(paired.low)} to {signed(paired.high)}")
+    parts += [f"margin ±{verdict.margin:g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
+    if verdict.smallest_detectable is not None:
+        parts.append(f"smallest detectable effect {number(verdict.smallest_detectable, 2)}")
+    return ", ".join(parts) + "."
+
+
+def summary(verdict: Verdict) -> dict[str, Any]:
+    """The verdict for the .json."""
+    paired = verdict.paired
+    return {
+        "word": verdict.word,
+        "sentence": verdict.sentence,
+        "reason": verdict.reason,
+        "better": verdict.better,
+        "estimate": paired.estimate,
+        "low": paired.low,
+        "high": paired.high,
+        "p": paired.p,
+        "sd": paired.sd,
+        "pairs": paired.n,
+        "differences": list(paired.differences),
+        "margin": verdict.margin,
+        "alpha": verdict.alpha,
+        "smallest_detectable": verdict.smallest_detectable,
+        "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out.estimates),
+        "seeds_for_margin": verdict.seeds_for_margin,
+        "notes": list(verdict.notes),
+    }
+
+
+def _level(verdict: Verdict) -> str:
+    return f"{100 * (1 - verdict.alpha):g} %"

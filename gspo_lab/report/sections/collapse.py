@@ -1,0 +1,180 @@
+"""Which runs fell, when, and what had left its range before: the collapse timeline with its precursors."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gspo_lab.claims.learning import SIGNALS
+from gspo_lab.claims.outcomes import stabilities
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.course import Track, course
+from gspo_lab.report.frames import first_settled
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, table
+from gspo_lab.report.section import Section
+from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned, signal_onset
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+RULES = (
+    "Regression: the reward's moving average stays below its peak by half of what it had gained (and three times its "
+    "noise) for the required number of steps. Collapse: such a stretch below half of the peak, or a loss or gradient "
+    "that is not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
+    f"{FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
+)
+HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
+TOLD = {
+    "stale_k3": "drift k3",
+    "grad_norm": "gradient norm",
+    "clip_fraction_tokens": "clipped tokens",
+    "expert_change": "expert change",
+}
+
+
+def collapse(evidence: "Evidence", study: str) -> Section | None:
+    """One row per run that collapsed or regressed, its signals on one time axis, and their false alarms elsewhere."""
+    judged = stabilities(evidence, study)
+    if not judged:
+        return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
+    tracks = [track for track in course(evidence, study).tracks if track.run in judged]
+    fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
+    said = _summary(tracks, judged)
+    if not fallen:
+        return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
+                       {"runs": {}}, said)  # fmt: skip
+    onsets = {track.run: _onsets(evidence, study, track) for track in tracks}
+    rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
+    alarms = _false_alarms(tracks, judged, onsets)
+    data = {
+        "runs": {_name(track): _data(judged[track.run], onsets[track.run]) for track in fallen},
+        "false_alarms": alarms,
+    }
+    body: tuple[Html | Chart, ...] = (
+        h("p", said),
+        _timeline(fallen, judged, onsets),
+        table(HEAD, rows),
+        h("p", _alarmed(alarms)),
+        h("p", RULES, class_="soft"),
+    )
+    markdown = f"{said}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}"
+    return Section("collapse", "Collapse and what came before", body, data, markdown)
+
+
+def _fell(stable: Stability) -> int | None:
+    """The step of the earlier of collapse and regression."""
+    return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
+
+
+def _name(track: Track) -> str:
+    return f"{track.arm} s{track.seed}"
+
+
+def _summary(tracks: list[Track], judged: dict[str, Stability]) -> str:
+    every = [judged[track.run] for track in tracks]
+    collapsed = sum(one.collapse is not None for one in every)
+    regressed = sum(one.collapse is None and one.regression is not None for one in every)
+    short = sum(not one.judged for one in every)
+    said = f"{collapsed} of {len(every)} runs collapsed, {regressed} more regressed."
+    return said + (f" {short} have too few steps for their reward to be judged." if short else "")
+
+
+def _onsets(evidence: "Evidence", study: str, track: Track) -> dict[str, Onset]:
+    """When each recorded signal of a run left its range; from every update, step by step, not from span means."""
+    signals = [signal for signal in SIGNALS if np.isfinite(track.columns[signal]).any()]
+    frame = evidence.updates(study, signals, run=track.run)
+    means = frame.groupby("step")[signals].mean()
+    warmup = first_settled(evidence.study(study)["arms"][track.arm]["settings"])
+    known = {signal: means[signal].dropna() for signal in signals}
+    return {signal: signal_onset(one.index, one, warmup) for signal, one in known.items()}
+
+
+def _before(stable: Stability, onsets: dict[str, Onset]) -> dict[str, int]:
+    """The signals that crossed before the run fell, the earliest first."""
+    fell = _fell(stable)
+    found = {signal: one.step for signal, one in onsets.items() if one.step is not None}
+    return dict(sorted(((s, step) for s, step in found.items() if fell is None or step < fell), key=lambda one: one[1]))
+
+
+def _row(track: Track, stable: Stability, onsets: dict[str, Onset]) -> list[str]:
+    fell = _fell(stable)
+    early = [
+        f"{TOLD[signal]} at {step} ({(fell or step) - step} before)" for signal, step in _before(stable, onsets).items()
+    ]
+    if not any(one.judged for one in onsets.values()):
+        early = ["too few steps to judge" if onsets else NOT_MEASURED]
+    return [
+        _name(track),
+        "" if stable.collapse is None else str(stable.collapse),
+        stable.cause or "",
+        "" if stable.regression is None else str(stable.regression),
+        "; ".join(early) or "none",
+        "; ".join(_flags(track)),
+    ]
+
+
+def _flags(track: Track) -> list[str]:
+    """What else was odd at the end or on the way, from span means."""
+    out = []
+    entropy = track.columns["entropy"]
+    if np.isfinite(entropy).any():
+        known = np.isfinite(entropy)
+        adrift = np.flatnonzero(entropy_adrift(entropy[known]))
+        if len(adrift):
+            out.append(f"entropy below 10 % or above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
+    cut = track.columns["truncated_responses"]
+    pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(0.0, float(share))]
+    if pinned:
+        out.append(f"more than 90 % of responses cut at the limit around step {pinned[0]:g}")
+    return out
+
+
+def _false_alarms(
+    tracks: list[Track], judged: dict[str, Stability], onsets: dict[str, dict[str, Onset]]
+) -> dict[str, list[int]]:
+    """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
+    stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
+    out = {}
+    for signal in SIGNALS:
+        seen = [onsets[run][signal] for run in stable if signal in onsets[run] and onsets[run][signal].judged]
+        if seen:
+            out[signal] = [sum(one.step is not None for one in seen), len(seen)]
+    return out
+
+
+def _alarmed(alarms: dict[str, list[int]]) -> str:
+    if not alarms:
+        return "False alarms: no stable run is long enough to count them."
+    told = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
+    return f"False alarms, that is crossings in runs that stayed stable: {told}."
+
+
+def _timeline(fallen: list[Track], judged: dict[str, Stability], onsets: dict[str, dict[str, Onset]]) -> Chart:
+    """Per fallen run the steps at which its signals crossed and its reward fell."""
+    names = tuple(_name(track) for track in fallen)
+    marks: dict[str, tuple[float | None, ...]] = {
+        TOLD[signal]: tuple(_step(onsets[track.run].get(signal, Onset(None, False)).step) for track in fallen)
+        for signal in SIGNALS
+    }
+    marks["regression"] = tuple(_step(judged[track.run].regression) for track in fallen)
+    marks["collapse"] = tuple(_step(judged[track.run].collapse) for track in fallen)
+    series = tuple(
+        Series(label, colour, names, steps)
+        for colour, (label, steps) in enumerate(marks.items())
+        if any(step is not None for step in steps)
+    )
+    note = "One column per run that fell, from left to right in it: what crossed or fell, at which step."
+    return Chart("m-collapse", "Collapse and its precursors", "run", "step", series, kind="dots", whole=True, note=note)
+
+
+def _step(step: int | None) -> float | None:
+    return None if step is None else float(step)
+
+
+def _data(stable: Stability, onsets: dict[str, Onset]) -> dict[str, Any]:
+    return {
+        "collapse": stable.collapse,
+        "cause": stable.cause,
+        "regression": stable.regression,
+        "signals": {signal: one.step for signal, one in onsets.items() if one.judged},
+        "crossed_before": _before(stable, onsets),
+    }

@@ -1,0 +1,202 @@
+"""All arms' answers to the same problems, side by side, chosen by a rule that the page states."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gspo_lab.report.frames import arms, groups
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
+from gspo_lab.report.section import Section
+from gspo_lab.report.sections.scores import Asked, asked
+from gspo_lab.store import answers as store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gspo_lab.store import Evidence
+
+PER_TAG = 8
+"""Problems that each tag may bring in, in the order of their ids; the longest in the order of their length."""
+BUDGET = 400_000
+"""Characters of answers and prompts on a page; problems that do not fit are left out, and counted."""
+HEAD, TAIL = 2_400, 1_200
+"""Characters of a longer text that are shown: its beginning and its end, where answers use to stand."""
+SHORT = 200
+"""The same of what was extracted, of reasons and references."""
+
+TAGS = {
+    "flipped": "arms disagree",
+    "wrong": "all wrong",
+    "truncated": "truncated",
+    "longest": "longest",
+}
+
+
+class Item(NamedTuple):
+    """One problem and what its answers share; `arms` gives 1, 0 or None (the grader failed) per arm."""
+
+    problem: str
+    tags: tuple[str, ...]
+    arms: dict[str, int | None]
+
+
+def transcripts(evidence: "Evidence", study: str) -> Section | None:
+    """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
+    order = arms(evidence, study)
+    seeds = _complete(evidence, study, order)
+    every = asked(evidence, study)
+    if not seeds or not every:
+        return None
+    body: list[Html] = [h("p", _rule(seeds[0])), _filters()]
+    data: dict[str, Any] = {}
+    room = BUDGET
+    taken: set[str] = set()
+    for one in every:
+        frame = store.first_answers(evidence, study, one.bench, one.steps[-1], seeds[0], one.evaluation)
+        items = chosen(frame, order)
+        rows = store.transcripts(
+            evidence, study, one.bench, one.steps[-1], seeds[0], [item.problem for item in items], one.evaluation
+        )
+        shown: list[Html] = []
+        for item in items:
+            answers = [row for arm in order for row in rows if row["arm"] == arm and row["problem"] == item.problem]
+            size = sum(min(len(row[key] or ""), HEAD + TAIL) for row in answers for key in ("text", "prompt"))
+            if size > room:
+                break
+            room -= size
+            shown.append(_item(item, answers, _id(one, item.problem, taken), order))
+        said = (
+            f"{one.title}: step {one.steps[-1]}, seed {seeds[0]}; {len(shown)} of {frame['problem'].nunique()} problems"
+        )
+        body.append(h("div", h("h3", said), *shown, class_="transcripts"))
+        data[one.id] = {
+            "step": one.steps[-1],
+            "seed": seeds[0],
+            "problems": {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]},
+        }
+    return Section("transcripts", "Transcripts", tuple(body), data)
+
+
+def _complete(evidence: "Evidence", study: str, order: Sequence[str]) -> list[int]:
+    """The seeds of which every arm has a finished run; without any, those of the arms that have."""
+    runs = evidence.runs(study)
+    found = {int(seed): set(own["arm"]) for seed, own in groups(runs[runs["state"] == "finished"], "seed")}
+    return [seed for seed, has in found.items() if has >= set(order)] or list(found)
+
+
+def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:
+    """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their ids."""
+    grades: dict[str, dict[str, int | None]] = {}
+    cut: set[str] = set()
+    lengths: dict[str, float] = {}
+    for row in frame.to_dict("records"):
+        problem, correct = str(row["problem"]), row["correct"]
+        grades.setdefault(problem, {})[str(row["arm"])] = (
+            None if correct != correct or correct is None else int(correct)
+        )
+        if row["truncated"] == 1:
+            cut.add(problem)
+        if row["tokens"] == row["tokens"] and row["tokens"] is not None:
+            lengths[problem] = max(lengths.get(problem, 0.0), float(row["tokens"]))
+    names = sorted(grades, key=_natural)
+    longest = set(sorted(lengths, key=lambda name: (-lengths[name], _natural(name)))[:PER_TAG])
+    tagged = {name: _tags(grades[name], name in cut, name in longest) for name in names}
+    picked: set[str] = set()
+    for tag in TAGS:
+        own = [name for name in names if tag in tagged[name]]
+        picked |= set(_alternating(own, grades, order) if tag == "flipped" else own[:PER_TAG])
+    picked |= set(names[: max(0, PER_TAG - len(picked))])
+    return [Item(name, tagged[name], grades[name]) for name in names if name in picked]
+
+
+def _tags(grades: dict[str, int | None], cut: bool, long: bool) -> tuple[str, ...]:
+    found = set(grades.values())
+    holds = {"flipped": found >= {0, 1}, "wrong": found == {0}, "truncated": cut, "longest": long}
+    return tuple(tag for tag in TAGS if holds[tag])
+
+
+def _alternating(names: list[str], grades: dict[str, dict[str, int | None]], order: Sequence[str]) -> list[str]:
+    """Half of them won by the first arm, half lost, as far as there are any."""
+    won = [name for name in names if grades[name].get(order[0]) == 1]
+    lost = [name for name in names if grades[name].get(order[0]) != 1]
+    half = PER_TAG // 2
+    return won[: max(half, PER_TAG - len(lost))] + lost[: max(half, PER_TAG - len(won))]
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    """problem-9 stands before problem-10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))
+
+
+def _rule(seed: int) -> str:
+    return (
+        f"The first answer of every arm to the same problem, from seed {seed} at the end of training. Shown are, in "
+        f"the order of their ids, up to {PER_TAG} problems each on which arms disagree (half of them won by the first "
+        f"arm), that all get wrong, and with an answer cut at the limit, and the {PER_TAG} with the longest answers; "
+        f"texts of more than {HEAD + TAIL:,} characters lose their middle. All answers: gspo-lab export."
+    )
+
+
+def _filters() -> Html:
+    buttons = [
+        h("button", label, type="button", data_show=tag, aria_pressed="false")
+        for tag, label in {"": "all", **TAGS}.items()
+    ]
+    return h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
+
+
+def _id(one: Asked, problem: str, taken: set[str]) -> str:
+    """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
+    plain = slug(f"item-{one.id}-{visible(problem)}")[:120]
+    found, turn = plain, 1
+    while found in taken:
+        turn += 1
+        found = f"{plain}-{turn}"
+    taken.add(found)
+    return found
+
+
+def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[str]) -> Html:
+    chips = [_chip(arm, item.arms[arm]) for arm in order if arm in item.arms]
+    tags = [h("span", TAGS[tag], class_="tag") for tag in item.tags]
+    prompts = list(dict.fromkeys(str(row["prompt"]) for row in answers if row["prompt"] is not None))
+    asked_ = [h("div", h("h4", "problem"), _text(prompt), class_="prompt") for prompt in prompts]
+    references = dict.fromkeys(_cut(row["reference"], SHORT) for row in answers if row["reference"] is not None)
+    reference = h("p", "Reference: ", *(h("code", marked(one)) for one in references)) if references else None
+    columns = [_answer(row) for row in answers]
+    summary = h("summary", h("a", marked(item.problem), href=f"#{id_}"), " ", *chips, *tags)
+    inside = (*asked_, reference, h("div", *columns, class_="answers"))
+    return h("details", summary, *inside, id=id_, class_="item", data_tags=" ".join(item.tags))
+
+
+def _chip(arm: str, correct: int | None) -> Html:
+    mark, said = {1: ("✓", "right"), 0: ("✗", "wrong")}.get(-1 if correct is None else correct, ("?", "not graded"))
+    return h("span", h("b", mark, aria_hidden="true"), f" {arm}", h("span", f" {said}", class_="unseen-label"),
+             class_=f"chip {said.replace(' ', '-')}")  # fmt: skip
+
+
+def _answer(row: dict[str, Any]) -> Html:
+    facts = [
+        ("extracted", h("code", marked(_cut(row["extracted"], SHORT))) if row["extracted"] is not None else "nothing"),
+        ("reason", marked(_cut(row["reason"], SHORT)) if row["reason"] is not None else None),
+        ("error", marked(_cut(row["error"], SHORT)) if row["error"] is not None else None),
+        ("length", f"{number(row['tokens'])} tokens{', cut at the limit' if row['truncated'] else ''}"),
+        ("reward", number(row["reward"])),
+    ]
+    listed = [h("div", h("dt", name), h("dd", shown)) for name, shown in facts if shown is not None]
+    said = _text(row["text"]) if row["text"] is not None else h("p", NOT_MEASURED, class_="missing")
+    return h("div", h("h4", _chip(row["arm"], row["correct"])), said, h("dl", *listed), class_="answer")
+
+
+def _text(value: str) -> Html:
+    """A text whole, or its beginning and end with what was left out said between them."""
+    if len(value) <= HEAD + TAIL:
+        return h("pre", marked(value), dir="ltr", tabindex="0")
+    left_out = len(value) - HEAD - TAIL
+    gap = h("span", f" … {left_out:,} of {len(value):,} characters left out … ", class_="gap")
+    return h("pre", join([marked(value[:HEAD]), gap, marked(value[-TAIL:])]), dir="ltr", tabindex="0")
+
+
+def _cut(value: Any, most: int) -> str:
+    said = str(value)
+    return said if len(said) <= most else f"{said[:most]} … ({len(said):,} characters)"

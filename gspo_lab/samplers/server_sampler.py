@@ -1,0 +1,272 @@
+"""Asking an OpenAI-compatible server (vLLM, SGLang, llama.cpp, a hosted one) over HTTP.
+
+    POST URL/chat/completions or URL/completions   {"model", "messages" | "prompt", "seed", "max_tokens", ...}
+    GET  URL/models                                is it there, does it know the model, how long is its context
+
+What passes by itself (no connection, a broken one, 408, 429, 5xx) is tried again with growing pauses, as long as the
+server says by Retry-After; what does not is `NoReply`: no answer at all, never a wrong one. The key is sent and kept
+nowhere.
+"""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.registry import nearest
+from gspo_lab.samplers.base import Sampling
+
+try:
+    import httpx2 as httpx
+except ModuleNotFoundError as error:
+    raise MissingExtra("httpx2", "server", "asking a server") from error
+
+SEED_BITS = 31
+"""Servers take seeds of different sizes; llama.cpp's are the smallest, 32 bits."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
+MOST_TOKENS = 1 << 40
+"""A server that counts more of them in an answer does not count tokens."""
+
+LARGEST_BYTES = 64 << 20
+"""More than any answer holds, its thinking included."""
+
+PATIENCE_SECONDS = 600.0
+"""A server that asks by Retry-After for a longer pause than this is not waited for."""
+
+
+class NoReply(Exception):
+    """A request that kept failing, in one line; `refused`: the server wants none like it."""
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where to ask: `url` as far as .../v1. `key` is sent with every request and shown nowhere.
+
+    `tries` per request, `seconds` that one try may take (a long answer takes minutes), `at_once` requests in flight.
+    """
+
+    url: str
+    model: str
+    key: str | None = field(default=None, repr=False)
+    at_once: int = 16
+    tries: int = 6
+    seconds: float = 1800.0
+
+    def __post_init__(self) -> None:
+        try:
+            parts, port = urlsplit(self.url), httpx.URL(self.url).port
+        except (ValueError, httpx.InvalidURL) as error:
+            raise LabError(f"--server: write the address as http://HOST:PORT/v1 ({error})") from error
+        if port is not None and not 0 < port < 1 << 16:
+            raise LabError(f"--server: {port} is no port; one is a number from 1 to 65535")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise LabError(f"--server {self.url}: write it as http://HOST:PORT/v1")
+        if "@" in parts.netloc:
+            raise LabError("--server: leave user and password out of the address; give a key in the environment")
+        if parts.query or parts.fragment:
+            raise LabError(f"--server {self.url}: leave out what follows the path")
+        if self.at_once < 1:
+            raise LabError(f"--at-once {self.at_once}: at least one request has to be in flight")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer as the server gave it; `tokens` None where it does not count them."""
+
+    text: str
+    tokens: int | None
+    truncated: bool
+    prompt_tokens: int | None
+
+
+class ServerSampler:
+    """Asks one server; open it with `async with`. At most `server.at_once` requests are in flight."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._places = asyncio.Semaphore(server.at_once)
+        self._client: httpx.AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        key = self.server.key
+        self._client = httpx.AsyncClient(
+            base_url=self.server.url.rstrip("/") + "/",
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(self.server.seconds, connect=10.0),
+            limits=httpx.Limits(max_connections=self.server.at_once, max_keepalive_connections=self.server.at_once),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        await self._client.aclose()
+
+    async def context(self) -> int | None:
+        """The model's context in tokens; None where the server does not tell.
+
+        LabError where nobody answers, the key is refused or the server knows no such model.
+        """
+        assert self._client is not None
+        where = f"the server {self.server.url}"
+        try:
+            response = await self._client.get("models", timeout=10.0)
+        except httpx.HTTPError as error:
+            raise LabError(f"{where} does not answer ({_told(error)}): is it running, is the address right?") from error
+        if response.status_code in (401, 403):
+            raise LabError(f"{where} refuses the key (HTTP {response.status_code}); it is read from the environment")
+        if response.status_code in (404, 405):
+            return None  # some servers list no models
+        if not response.is_success:
+            raise LabError(f"{where} answers GET models with HTTP {response.status_code}{_reason(response)}")
+        entries = _models(response, where)
+        known = {str(entry["id"]): entry for entry in entries}
+        if self.server.model not in known:
+            near = nearest(self.server.model, known)
+            raise LabError(f"{where} has no model '{self.server.model}'{near}; it has {', '.join(known) or 'none'}")
+        return _context(known[self.server.model])
+
+    async def ask(self, prompt: str, sampling: Sampling, seed: int, *, chat: bool) -> Reply:
+        """One answer to a message, through the model's chat template (`chat`), or one that goes on from a bare prompt.
+
+        NoReply where the server refuses the request or keeps failing.
+        """
+        body: dict[str, Any] = {
+            "model": self.server.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": seed & ((1 << SEED_BITS) - 1),
+        }
+        if sampling.stop:
+            body["stop"] = list(sampling.stop)
+        if chat:
+            path, body["messages"] = "chat/completions", [{"role": "user", "content": prompt}]
+        else:
+            path, body["prompt"] = "completions", prompt
+        async with self._places:
+            data = await self._post(path, body, random.Random(seed))
+        try:
+            return _reply(data, chat)
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
+            raise NoReply(f"the server's answer is none of {path}: {type(error).__name__} {error}") from error
+
+    async def _post(self, path: str, body: dict[str, Any], jitter: random.Random) -> Any:
+        """The JSON that a request is answered with, after as many tries as it takes."""
+        assert self._client is not None
+        for attempt in range(1, self.server.tries + 1):
+            wait = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)) * jitter.uniform(0.5, 1.0)
+            try:
+                response = await self._whole(path, body)
+                if response.is_success:
+                    return response.json()
+                failure = f"HTTP {response.status_code}{_reason(response)}"
+                if response.status_code not in (408, 409, 425, 429) and response.status_code < 500:
+                    raise NoReply(failure, refused=True)
+                wait = max(wait, _retry_after(response))
+                if wait > PATIENCE_SECONDS:
+                    raise NoReply(f"{failure}; the server asks to wait {wait:.0f} s")
+            except httpx.HTTPError as error:
+                failure = _told(error)
+            except TimeoutError:
+                failure = f"no whole answer within {self.server.seconds:.0f} s"
+            except (ValueError, RecursionError):
+                failure = "the answer is no JSON"
+            if attempt < self.server.tries:
+                await asyncio.sleep(wait)
+        raise NoReply(f"{failure}, {self.server.tries} times")
+
+    async def _whole(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        """The response with all of its content. TimeoutError where that takes longer than a try may, however steadily
+        it drips; NoReply where it does not end."""
+        assert self._client is not None
+        async with asyncio.timeout(self.server.seconds):
+            async with self._client.stream("POST", path, json=body) as response:
+                content = bytearray()
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    if len(content) > LARGEST_BYTES:
+                        raise NoReply(f"the answer does not end: more than {LARGEST_BYTES >> 20} MiB")
+        headers = {
+            name: text
+            for name, text in response.headers.items()
+            if name not in ("content-encoding", "content-length", "transfer-encoding")
+        }
+        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+
+
+def _reply(data: Any, chat: bool) -> Reply:
+    choice, usage = data["choices"][0], data.get("usage") or {}
+    ended = choice.get("finish_reason")
+    if ended in ("abort", "error"):
+        raise NoReply(f"the server broke the answer off ({ended})")
+    text = _message(choice["message"]) if chat else choice["text"]
+    if not isinstance(text, str):
+        raise TypeError("the text is no string")
+    return Reply(text, _count(usage.get("completion_tokens")), ended == "length", _count(usage.get("prompt_tokens")))
+
+
+def _count(said: Any) -> int | None:
+    """A number of tokens; None, not measured, for anything that can be none."""
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said <= MOST_TOKENS else None
+
+
+def _message(message: dict[str, Any]) -> Any:
+    """A chat answer's text, with its thinking as the model wrote it where the server has taken that apart."""
+    content = message.get("content")
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    if not thought:
+        return "" if content is None else content
+    return f"<think>{thought}" + ("" if content is None else f"</think>{content}")
+
+
+def _models(response: httpx.Response, where: str) -> list[dict[str, Any]]:
+    try:
+        entries = response.json()["data"]
+        return [entry for entry in entries if isinstance(entry, dict) and "id" in entry]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LabError(f"{where} lists no models as OpenAI's does; does the address end in /v1?") from error
+
+
+def _context(entry: dict[str, Any]) -> int | None:
+    """vLLM and SGLang say max_model_len, llama.cpp meta.n_ctx, others context_length."""
+    meta = entry.get("meta") or {}
+    said = (entry.get("max_model_len"), meta.get("n_ctx"), entry.get("context_length"))
+    return next((length for length in said if isinstance(length, int) and length > 0), None)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds that the server asks to wait, by a number or a date; 0 where it says nothing of the kind."""
+    said = response.headers.get("retry-after", "")
+    if said.isdecimal():
+        return float(said)
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return 0.0
+
+
+def _reason(response: httpx.Response) -> str:
+    """What the server says of its refusal, in one line."""
+    try:
+        data = response.json()
+    except (ValueError, RecursionError):
+        return ""
+    said = data.get("error", data) if isinstance(data, dict) else None
+    message = said.get("message") if isinstance(said, dict) else said
+    return f": {' '.join(message.split())[:200]}" if isinstance(message, str) else ""
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,320 @@
+"""One isolated process tree, seen from outside: started for one candidate, given one test after the other, ended.
+
+The parent measures and decides here. Each test has a stdin of its own (a sealed file in memory, as a judge's `< input`:
+it can be read at any speed, measured and opened again) and real pipes for stdout and stderr. They are read with a cap
+while the test runs, and what is judged is what they held when the house had reported every process of the test dead.
+"""
+
+import contextlib
+import fcntl
+import functools
+import json
+import math
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from gspo_lab.sandbox.filter import assemble
+from gspo_lab.sandbox.program import MIB, Ending, Limits, Outcome, Program, SandboxFailed
+from gspo_lab.sandbox.walls import ENVIRONMENT, Walls
+
+BOOT = """
+import sys, types
+while len(sys.argv) > 2:
+    name, text = sys.argv.pop(1), sys.argv.pop(1)
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = name
+    exec(compile(text, name, "exec"), vars(module))
+module.main()
+"""
+"""Makes modules of what the command line brings and runs the last one's main; a descriptor's number is left to it."""
+MODULES = ("gspo_lab.sandbox.candidate", "gspo_lab.sandbox.inside")
+START_SECONDS = 30.0
+LEEWAY = 10.0
+"""As in `inside.py`, which stops a test at LEEWAY * seconds; the parent waits GRACE seconds longer for its report."""
+GRACE = 10.0
+PATIENCE = 3.0
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    outcome: Outcome
+    doubtful: bool
+    """It took too long by the clock alone, or was killed from outside: on a busy machine that proves nothing."""
+    clean: bool
+    """It left nothing that a next test in the same house could find."""
+
+
+def oom_kills() -> int | None:
+    """How many processes of this machine the kernel has ended because memory ran out; None where it does not say."""
+    try:
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counts["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+@functools.cache
+def modules() -> list[str]:
+    """Names and texts of the modules that a house needs; read, not imported: they run elsewhere."""
+    texts = [Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8") for name in MODULES]
+    return [part for pair in zip(MODULES, texts, strict=True) for part in pair]
+
+
+def sealed(content: bytes) -> int:
+    """A descriptor to read these bytes from; nobody can change them."""
+    writable = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(writable, view) :]
+        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+        fcntl.fcntl(writable, fcntl.F_ADD_SEALS, seals)
+        return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(writable)
+
+
+def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> bytes:
+    """What the first process of a house needs to know. The expected outputs are not among it."""
+    namespaces = walls.kind == "bubblewrap"
+    stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
+    told = {
+        "source": program.source.encode("utf-8", "replace").decode(),
+        "function": program.function,
+        "seconds": limits.seconds,
+        "memory_bytes": limits.memory_bytes,
+        "cpu": math.ceil(limits.seconds) + 1,  # whole seconds: a second wall behind the exact one
+        "rlimits": {
+            "AS": limits.memory_bytes,
+            "FSIZE": limits.file_bytes,
+            "NPROC": limits.processes + (0 if counted_apart(walls, uid) else threads_of_user()),
+            "NOFILE": 256,
+            "STACK": min(stack, limits.memory_bytes),
+            "CORE": 0,
+            "MEMLOCK": 0,
+        },
+        "filter": "" if walls.kind == "none" else assemble(namespaces=namespaces).hex(),
+        "landlock": walls.kind == "landlock",
+        "readable": walls.readable(),
+        "scratch": ["/tmp", "/dev/shm"] if namespaces else [],
+        "alone": namespaces or uid is not None,
+        "uid": None if namespaces else uid,
+        "numpy": walls.numpy_inside(),
+    }
+    return json.dumps(told).encode()
+
+
+def counted_apart(walls: Walls, uid: int | None) -> bool:
+    """Whether the limit on processes counts those of the house alone: by its uid, or (since 5.14) by its namespace."""
+    version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
+    return uid is not None or (walls.kind == "bubblewrap" and version >= (5, 14))
+
+
+def threads_of_user() -> int:
+    """How many threads this user has running."""
+    count = 0
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and process.stat().st_uid == os.getuid():
+                count += len(list((process / "task").iterdir()))
+    return count
+
+
+class House:
+    """See the module. Not thread-safe; made, used and closed in one thread."""
+
+    def __init__(self, program: Program, limits: Limits, walls: Walls, uid: int | None) -> None:
+        self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
+        self.process: subprocess.Popen[bytes] | None = None
+        self.control: socket.socket | None = None
+        self.complaints: IO[bytes] | None = None
+
+    def start(self) -> None:
+        """Raises SandboxFailed, with the tools' own words, if the house does not come up."""
+        stdin = sealed(orders(self.program, self.limits, self.walls, self.uid))
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
+        command = [*self.walls.command(BOOT, self.uid, self.limits.file_bytes), *modules(), str(theirs.fileno())]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=self.complaints,
+                cwd="/",
+                env=ENVIRONMENT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C at a terminal is the lab's to answer
+            )
+        except OSError as error:
+            raise SandboxFailed(f"{command[0]}: {error.strerror}") from error
+        finally:
+            theirs.close()
+            os.close(stdin)
+        self.control.settimeout(START_SECONDS)
+        try:
+            ready = self.control.recv(CHUNK)
+        except OSError:
+            ready = b""
+        if b"ready" not in ready:
+            self.end()
+            self.complaints.seek(0)
+            words = self.complaints.read().decode(errors="replace").strip().splitlines()
+            raise SandboxFailed(f"{command[0]} did not start: {words[-1] if words else 'no reason given'}")
+
+    def test(self, content: bytes) -> Ended:
+        """One test with this stdin. Raises SandboxFailed if the walls did not go up around it."""
+        assert self.control is not None
+        stdin = sealed(content)
+        pipes = [os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)]
+        theirs = [stdin]
+        for _, end in pipes:
+            os.set_blocking(end, True)
+            if self.uid is not None:
+                os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
+            theirs.append(end)
+        reading = Reading({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
+        ended_for_memory = oom_kills()
+        began = time.monotonic()
+        try:
+            socket.send_fds(self.control, [b"test"], theirs)
+        except OSError:
+            pass  # the house is gone, which the wait finds out
+        finally:
+            for end in theirs:
+                os.close(end)
+        try:
+            report = self.wait(reading, began + LEEWAY * self.limits.seconds + GRACE)
+            wall = time.monotonic() - began
+            if report is None:
+                self.end()
+            for end in list(reading.taken):
+                reading.drain(end)
+        finally:
+            for end, _ in pipes:
+                os.close(end)
+        return self.judged(report, wall, reading, ended_for_memory)
+
+    def wait(self, reading: "Reading", deadline: float) -> dict[str, Any] | None:
+        """The house's report on the test; None if the house came down or fell silent."""
+        assert self.control is not None
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        for end in reading.taken:
+            poll.register(end, select.POLLIN)
+        stopped = False
+        while (left := deadline - time.monotonic()) > 0:
+            for end, _ in poll.poll(1000 * left):
+                if end == self.control.fileno():
+                    with contextlib.suppress(ConnectionResetError):
+                        told = self.control.recv(CHUNK)
+                        return json.loads(told) if told else None
+                    return None
+                if not reading.drain(end):
+                    poll.unregister(end)
+            if reading.too_much and not stopped:
+                stopped = True
+                with contextlib.suppress(OSError):
+                    self.control.send(b"stop")
+        return None
+
+    def judged(
+        self, report: dict[str, Any] | None, wall: float, reading: "Reading", ended_for_memory: int | None
+    ) -> Ended:
+        stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
+        if report is None:
+            return Ended(Outcome("killed", None, stdout, stderr, 0.0, wall), doubtful=True, clean=False)
+        if "failed" in report:
+            raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
+        cause, status, cpu = report["cause"], report["status"], report["cpu"]
+        late = cause == "wall" or report["wall"] > self.limits.seconds
+        spent = cause == "cpu" or cpu > self.limits.seconds
+        ending: Ending
+        if reading.too_much:
+            ending = "output"
+        elif cause in ("memory", "files"):
+            ending = "memory"
+        elif spent or late:
+            ending = "time"
+        elif status == 0:
+            ending = "finished"
+        elif status == -signal.SIGKILL:
+            # Who kills itself was not ended from outside: else an answer could keep itself out of every score.
+            ending = "killed" if ended_for_memory is None or oom_kills() != ended_for_memory else "error"
+        else:
+            ending = "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "error"
+        returned = result[0] if result and ending == "finished" else b""
+        outcome = Outcome(
+            ending,
+            status if cause == "exit" else None,
+            stdout,
+            stderr,
+            cpu,
+            wall,
+            returned[1:] if returned else None,
+            returned[:1] == b"1" if returned else None,
+        )
+        by_kill = cause == "exit" and status == -signal.SIGKILL
+        doubtful = ending == "killed" or (ending == "error" and by_kill) or (ending == "time" and not spent)
+        return Ended(outcome, doubtful, clean=report["clean"] and not reading.too_much)
+
+    def close(self) -> None:
+        self.end()
+        if self.complaints is not None:
+            self.complaints.close()
+
+    def end(self) -> None:
+        """Ends every process of the house and collects it; no zombie stays."""
+        if self.control is not None:
+            self.control.close()  # its first process ends on that, and with it the process namespace
+        if self.process is None:
+            return
+        for end in (self.kill_first_process, self.process.kill):
+            try:
+                self.process.wait(PATIENCE)
+                return
+            except subprocess.TimeoutExpired:
+                end()
+        self.process.wait()
+
+    def kill_first_process(self) -> None:
+        """bubblewrap waits for its child: ended in this order, nothing is left to init."""
+        assert self.process is not None
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+            for child in children.split():
+                os.kill(int(child), signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class Reading:
+    """What came through the pipes so far, none beyond `most` bytes."""
+
+    taken: dict[int, bytearray]
+    most: int
+    too_much: bool = False
+
+    def drain(self, end: int) -> bool:
+        """Takes what the pipe holds now; False when nobody can write to it any more."""
+        taken = self.taken[end]
+        while True:
+            try:
+                chunk = os.read(end, CHUNK)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            room = self.most - len(taken)
+            taken += chunk[:room]
+            if len(chunk) > room:
+                self.too_much = True
+                return True

@@ -1,0 +1,321 @@
+"""The first process of a house: forks one child per test, watches it, clears up after it and tells how it ended.
+
+It and `candidate.py` are sent as text (`house.BOOT`) to whatever Python the sandbox can see: standard library only,
+nothing newer than Python 3.9. Descriptor 0 holds its orders as JSON (`house.orders`); the descriptor that its command
+line names is a socket to the parent:
+
+    parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
+    here   -> {"ready": version}, then per test {"cause", "status", "cpu", "wall", "clean"} or {"failed": why}
+
+A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no expected output, no
+other test's input. The child loses the control socket before the candidate's first line, and cannot trace or read this
+process (it is not dumpable) nor signal it (it is the first of its process namespace, or signals are refused).
+"""
+# pathlib takes as long to import as all the rest.
+# ruff: noqa: PTH110, PTH112, PTH116, PTH123, PTH208
+
+from __future__ import annotations
+
+import _socket
+import array
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import Any, NamedTuple, NoReturn
+
+from gspo_lab.sandbox.candidate import prelude, run
+
+RESULT, CONTROL = 3, 9
+TICK_MS = 20
+MANY_FILES = 4096
+LEEWAY = 10.0
+"""How many times `seconds` a test may take by the clock if the machine is too busy to run it."""
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+"""Landlock's version -> how many rights over files it knows; 16 since the fifth."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Filter(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
+class PathBeneath(ctypes.Structure):
+    """struct landlock_path_beneath_attr."""
+
+    _pack_ = 1
+    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+
+
+class Process(NamedTuple):
+    """A line of /proc/<pid>/stat; `seconds` of CPU with those of its collected children, `resident` in bytes."""
+
+    pid: int
+    parent: int
+    state: str
+    seconds: float
+    resident: int
+
+
+def call(what: str, *arguments: Any) -> int:
+    """A system call by ctypes that raises on failure; `what` is "prctl" or Landlock's name for the message."""
+    result: int = (libc.prctl if what == "prctl" else libc.syscall)(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def landlock_rules(readable: list[str]) -> int:
+    """A ruleset under which these paths can be read and run, /dev/null written, and nothing else be touched."""
+    version = call("Landlock", LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
+    handled = [(1 << FILE_RIGHTS.get(version, 16)) - 1]
+    handled += [3] if version >= 4 else []  # TCP: bind, connect
+    handled += [3] if version >= 6 else []  # abstract sockets and signals beyond the rules' reach
+    attributes = (ctypes.c_uint64 * len(handled))(*handled)
+    rules = call("Landlock", LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
+    for path in [*readable, "/dev/null"]:
+        if os.path.exists(path):
+            place = os.open(path, os.O_PATH)
+            rights = EXECUTE | READ_FILE | (READ_DIR if os.path.isdir(path) else 0)
+            beneath = PathBeneath(rights | (WRITE_FILE if path == "/dev/null" else 0), place)
+            call("Landlock", LANDLOCK_ADD, rules, 1, ctypes.byref(beneath), 0)
+            os.close(place)
+    return rules
+
+
+def processes() -> dict[int, Process]:
+    """Every process that /proc shows."""
+    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    _, _, line = file.read().rpartition(b")")
+            except OSError:  # it has just ended
+                continue
+            fields = line.split()
+            seconds = sum(map(int, fields[11:15])) / tick
+            found[int(name)] = Process(
+                pid=int(name),
+                parent=int(fields[1]),
+                state=fields[0].decode(),
+                seconds=seconds,
+                resident=int(fields[21]) * page,
+            )
+    return found
+
+
+def family() -> list[Process]:
+    """All processes that descend from this one. It adopts orphans, so none of a test's can leave."""
+    everyone, found = processes(), []
+    parents = {os.getpid()}
+    while parents:
+        children = [one for one in everyone.values() if one.parent in parents]
+        found += children
+        parents = {one.pid for one in children}
+    return found
+
+
+def send(number: int, those: list[Process]) -> None:
+    for one in those:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, number)
+
+
+def seconds_queued(pid: int) -> float:
+    """For how long a thread of the process was ready to run and no core was free: the longest among its threads.
+
+    0 where the kernel does not say.
+    """
+    longest = 0
+    with contextlib.suppress(OSError, IndexError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                longest = max(longest, int(file.read().split()[1]))
+    return longest / 1e9
+
+
+class House:
+    """What is made once, before the first test."""
+
+    def __init__(self, orders: dict[str, Any]) -> None:
+        self.orders = orders
+        self.rules = landlock_rules(orders["readable"]) if orders["landlock"] else None
+        prelude()
+        if orders["numpy"]:
+            sys.path.append(orders["numpy"])
+        if "numpy" in orders["source"]:  # trusted code, imported once for all tests
+            with contextlib.suppress(ImportError):
+                __import__("numpy")
+        self.control = _socket.socket(fileno=CONTROL)
+        self.unspoilt = self.scratch()
+        self.limit()
+        if self.rules is None:  # inherited by every child; within its own processes, this one needs nothing refused
+            self.refuse_calls()
+        self.baseline = processes()[os.getpid()].resident  # a child shares it until it writes to it
+        gc.collect()
+        gc.freeze()
+
+    def scratch(self) -> list[int]:
+        """The folders' times of change, which nobody can set: any file made or any attribute changed shows."""
+        return [os.stat(path).st_ctime_ns for path in self.orders["scratch"]]
+
+    def serve(self) -> None:
+        self.say({"ready": sys.version.split()[0]})
+        while True:
+            _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))
+            if not passed:  # the parent has gone, or has no more tests
+                return
+            descriptors = array.array("i", passed[0][2]).tolist()
+            pid = os.fork()
+            if not pid:
+                self.become_the_program(descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            try:
+                cause, wall = self.watch(pid)
+            finally:
+                self.kill_all()
+            status, cpu = self.reap(pid)
+            clean = self.scratch() == self.unspoilt
+            self.say({"cause": cause, "status": status, "cpu": cpu, "wall": wall, "clean": clean})
+
+    def say(self, report: dict[str, Any]) -> None:
+        self.control.send(json.dumps(report).encode())
+
+    def watch(self, pid: int) -> tuple[str, float]:
+        """Lets the test run until it ends or takes too much: which it was, and its seconds by the clock.
+
+        Time for which no core was free to run it is left out, so that a busy machine makes no program late.
+        """
+        began, queued, seconds = time.monotonic(), 0.0, self.orders["seconds"]
+        handle = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            poll.register(CONTROL, select.POLLIN)
+            while True:
+                ready = [descriptor for descriptor, _ in poll.poll(TICK_MS)]
+                elapsed = time.monotonic() - began
+                queued = max(queued, seconds_queued(pid))
+                if handle in ready:
+                    return "exit", elapsed - queued
+                if CONTROL in ready:
+                    self.control.recv(16)
+                    return "stop", elapsed - queued
+                if elapsed - queued > seconds or elapsed > LEEWAY * seconds:
+                    return "wall", elapsed - queued
+                overuse = self.overuse()
+                if overuse:
+                    return overuse, elapsed - queued
+        finally:
+            os.close(handle)
+
+    def overuse(self) -> str | None:
+        those = family()
+        if sum(one.seconds for one in those) > self.orders["seconds"]:
+            return "cpu"
+        if sum(max(one.resident - self.baseline, 0) for one in those) > self.orders["memory_bytes"]:
+            return "memory"
+        for path in self.orders["scratch"]:
+            room = os.statvfs(path)
+            if room.f_files - room.f_ffree > MANY_FILES:
+                return "files"
+        return None
+
+    def kill_all(self) -> None:
+        """Ends every process of the test, whatever it forked and however it hid."""
+        if self.orders["alone"]:  # in this process namespace, or under this uid: one call, without a race
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            return
+        while True:  # stopped first: who is stopped forks no more, and its place is not free for another's child
+            awake = [one for one in family() if one.state not in "TZX"]
+            if not awake:
+                break
+            send(signal.SIGSTOP, awake)
+            time.sleep(0.001)
+        send(signal.SIGKILL, family())
+
+    def reap(self, pid: int) -> tuple[int, float]:
+        """The exit status of the test's first process, and the CPU seconds of all."""
+        status, cpu = 0, 0.0
+        while True:
+            try:
+                who, how, used = os.wait4(-1, 0)
+            except ChildProcessError:
+                return status, cpu
+            cpu += used.ru_utime + used.ru_stime
+            if who == pid:
+                status = os.waitstatus_to_exitcode(how)
+
+    def become_the_program(self, descriptors: list[int]) -> NoReturn:
+        """In the child: the walls go up, all of the house is closed, the candidate's code runs. No way back."""
+        status = 1
+        try:
+            self.confine()
+            for number, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, number, inheritable=number < RESULT)
+        except BaseException as error:  # the walls did not go up: nothing runs, and the parent hears of it
+            self.say({"failed": repr(error)})
+            os._exit(status)
+        try:
+            os.closerange(len(descriptors), 256)
+            status = run(self.orders["source"], self.orders["function"])
+        finally:
+            os._exit(status)
+
+    def limit(self) -> None:
+        """Limits that hold for every process alike. What this one holds already is not on the candidate's account."""
+        with open("/proc/self/statm", "rb") as file:
+            held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        for name, most in self.orders["rlimits"].items():
+            most += held if name == "AS" else 0
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
+
+    def refuse_calls(self) -> None:
+        code = bytes.fromhex(self.orders["filter"])
+        if code:
+            call("prctl", PR_SET_SECCOMP, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0)
+
+    def confine(self) -> None:
+        call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (self.orders["cpu"], self.orders["cpu"]))
+        if self.rules is not None:
+            call("Landlock", LANDLOCK_RESTRICT, self.rules, 0)
+            self.refuse_calls()
+
+
+def main() -> None:
+    with open(0, "rb", closefd=False) as file:
+        orders = json.loads(file.read())
+    os.dup2(int(sys.argv[1]), CONTROL)
+    os.closerange(RESULT, CONTROL)
+    os.closerange(CONTROL + 1, 1 << 12)
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("900")  # if memory runs out, these go before the lab
+    if orders["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(*[orders["uid"]] * 3)
+        os.setresuid(*[orders["uid"]] * 3)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the first process
+    sys.path[:] = [path for path in sys.path if path]
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    House(orders).serve()

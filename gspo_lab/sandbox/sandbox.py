@@ -1,0 +1,244 @@
+"""The front door: finds the best walls that hold here, keeps the slots, runs candidates, tries doubtful tests again.
+
+with Sandbox.open() as sandbox:
+    print(sandbox.level)
+    outcomes = sandbox.run(Program("print(int(input()) + 1)"), [b"1\\n", b"41\\n"], Limits())
+"""
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from gspo_lab.errors import LabError
+from gspo_lab.sandbox.house import Ended, House
+from gspo_lab.sandbox.program import GoOn, Job, Limits, Outcome, Program, SandboxFailed, always
+from gspo_lab.sandbox.walls import Kind, Walls, missing, numpy_for, pythons
+
+UIDS = range(60600, 61100)
+"""Debian and systemd leave these to nobody; one per slot, held by a name that only one process can have."""
+
+PROBE = Program(
+    """
+import json, os, socket
+facts = {"uid": os.getuid()}
+try:
+    socket.socket()
+    facts["sockets"] = True
+except OSError:
+    facts["sockets"] = False
+try:
+    open(input()).read()
+    facts["files"] = True
+except OSError:
+    facts["files"] = False
+print(json.dumps(facts))
+"""
+)
+
+
+class Slot:
+    """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
+
+    def __init__(self, uid: int | None, claim: socket.socket | None) -> None:
+        self.uid = uid
+        self.claim = claim
+
+    @classmethod
+    def claim_one(cls) -> "Slot":
+        if os.geteuid() != 0:
+            return cls(None, None)
+        for uid in UIDS:
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            try:
+                claim.bind(f"\0gspo-lab-sandbox-{uid}")  # gone with this process, however it ends
+            except OSError:
+                claim.close()
+                continue
+            return cls(uid, claim)
+        raise LabError(f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes")
+
+    def release(self) -> None:
+        if self.claim is not None:
+            self.claim.close()
+
+
+class Crowd:
+    """Lets tests run side by side, or one alone: who wants to be alone waits for the others, and they for it."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.running = 0
+        self.waiting = 0
+
+    @contextlib.contextmanager
+    def among(self) -> Iterator[None]:
+        with self.changed:
+            self.changed.wait_for(lambda: not self.waiting)
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.running -= 1
+                self.changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self.changed:
+            self.waiting += 1
+            self.changed.wait_for(lambda: not self.running)
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.waiting -= 1
+                self.running -= 1
+                self.changed.notify_all()
+
+
+class Tenancy:
+    """One candidate in one slot: a house that is left for a new one when a test left something in it."""
+
+    def __init__(self, program: Program, limits: Limits, walls: Walls, uid: int | None) -> None:
+        self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
+        self.house: House | None = None
+
+    def test(self, content: bytes) -> Ended:
+        if self.house is None:
+            self.house = House(self.program, self.limits, self.walls, self.uid)
+            self.house.start()
+        ended = self.house.test(content)
+        if not ended.clean:
+            self.leave()
+        return ended
+
+    def leave(self) -> None:
+        if self.house is not None:
+            self.house.close()
+            self.house = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.leave()
+
+
+class Sandbox:
+    """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
+
+    def __init__(self, walls: Walls, slots: Sequence[Slot]) -> None:
+        self.walls = walls
+        self.slots = len(slots)
+        self.level = walls.level(slots[0].uid)
+        """The isolation really reached, as `open` saw it at work; stored with every grade."""
+        self.uids = [slot.uid for slot in slots if slot.uid is not None]
+        self._all = slots
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        self._crowd = Crowd()
+        for slot in slots:
+            self._free.put(slot)
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        slots: int | None = None,
+        unsafe: bool = False,
+        kinds: Sequence[Kind] = ("bubblewrap", "landlock"),
+    ) -> "Sandbox":
+        """The best isolation that holds here, tried out. `slots` candidates at once, as many as cores by default.
+
+        LabError if none of `kinds` holds; with `unsafe`, programs then run under limits alone.
+        """
+        if sys.platform != "linux":
+            raise LabError("programs can be run on Linux only: its kernel isolates them")
+        first = Slot.claim_one()
+        refused: list[str] = []
+        none: tuple[Kind, ...] = ("none",) if unsafe else ()
+        for kind in (*kinds, *none):
+            lack = missing(kind)
+            if lack:
+                refused.append(f"{kind}: {lack}")
+                continue
+            for python in pythons():
+                walls = Walls(kind, python, numpy_for(python))
+                try:
+                    probe(walls, first.uid)
+                except (SandboxFailed, LabError) as failure:
+                    refused.append(f"{kind} with {python}: {failure}")
+                    continue
+                count = slots or len(os.sched_getaffinity(0))
+                return cls(walls, [first, *(Slot.claim_one() for _ in range(count - 1))])
+        first.release()
+        raise LabError(
+            "programs cannot be isolated on this machine: install bubblewrap (apt-get install bubblewrap), "
+            "or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
+            details=tuple(refused),
+        )
+
+    def run(self, program: Program, inputs: Sequence[bytes], limits: Limits, *, go_on: GoOn = always) -> list[Outcome]:
+        """The outcomes of the tests in order, up to the one after which `go_on` says no.
+
+        A test that ran out of time by the clock while others ran is tried once more, alone, and that counts.
+        SandboxFailed if the sandbox could not do its work: that says nothing about the program.
+        """
+        if not inputs:
+            raise ValueError("no tests: an empty list proves nothing")
+        slot = self._free.get()
+        try:
+            with Tenancy(program, limits, self.walls, slot.uid) as tenancy:
+                outcomes: list[Outcome] = []
+                for index, content in enumerate(inputs):
+                    with self._crowd.among():
+                        ended = tenancy.test(content)
+                    if ended.doubtful:
+                        with self._crowd.alone():
+                            ended = tenancy.test(content)
+                    outcomes.append(ended.outcome)
+                    if not go_on(index, ended.outcome):
+                        break
+                return outcomes
+        finally:
+            self._free.put(slot)
+
+    def run_many(self, jobs: Sequence[Job]) -> list[list[Outcome]]:
+        """Several candidates, as many at once as there are slots; outcomes in the jobs' order."""
+        with ThreadPoolExecutor(self.slots, thread_name_prefix="sandbox") as pool:
+            waiting = [pool.submit(self.run, job.program, job.inputs, job.limits, go_on=job.go_on) for job in jobs]
+            return [one.result() for one in waiting]
+
+    def close(self) -> None:
+        for slot in self._all:
+            slot.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def probe(walls: Walls, uid: int | None) -> None:
+    """Runs a program behind these walls that tries them; SandboxFailed if one does not hold."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
+        os.fchmod(outside.fileno(), 0o644)
+        with Tenancy(PROBE, Limits(), walls, uid) as tenancy:
+            outcome = tenancy.test(outside.name.encode()).outcome
+    if outcome.ending != "finished":
+        raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")
+    facts = json.loads(outcome.stdout)
+    if uid is not None and facts["uid"] != uid:
+        raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
+    if walls.kind != "none" and (facts["sockets"] or facts["files"]):
+        raise SandboxFailed(f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}")

@@ -1,0 +1,131 @@
+"""The files under `runs/` as `ingest` sees them: what they are, how far they were read, whether they have changed."""
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gspo_lab import journal
+from gspo_lab.errors import LabError
+
+SUBJECTS = "_subjects"
+"""The folder under `runs/` of models and servers that were asked without a run: a folder each, with subject.json."""
+
+EVALUATIONS, GRADES, EVALUATION = "evaluations", "grades", "evaluation.json"
+"""Below a run's or a subject's folder: later evaluations, later grades, and what an evaluation was declared to be."""
+
+
+class Seen(NamedTuple):
+    """A row of the table `files`, without its path."""
+
+    size: int
+    modified_ns: int
+    offset: int
+    head: str | None
+
+
+class Source(NamedTuple):
+    """What a file of a run or a subject holds: `part` is run, evaluation, grades or declaration."""
+
+    run_id: str
+    evaluation: str
+    part: str
+
+
+def sources(runs: Path, run_id: str, seen: Iterable[str]) -> dict[str, Source]:
+    """The journals and declarations of a run or a subject by their paths, those included that were deleted since."""
+    folder = runs / run_id
+    places = ["", *(f"{EVALUATIONS}/{one.name}/" for one in folders(folder / EVALUATIONS))]
+    names = [f"{run_id}/{place}{file}" for place in places for file in (journal.NAME, f"{GRADES}/{journal.NAME}")]
+    names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
+    names += [name for name in seen if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
+    return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
+
+
+def _source(run_id: str, place: list[str]) -> Source:
+    evaluation = place[1] if place[0] == EVALUATIONS else ""
+    if place[-1] == EVALUATION:
+        return Source(run_id, evaluation, "declaration")
+    return Source(run_id, evaluation, "grades" if place[-2:-1] == [GRADES] else "evaluation" if evaluation else "run")
+
+
+def folders(parent: Path) -> list[Path]:
+    """The folders in `parent` by name; names that begin with `_` or `.` (pilots, caches) are nobody's evidence."""
+    try:
+        with os.scandir(parent) as entries:
+            names = [entry.name for entry in entries if entry.name[0] not in "_." and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [parent / name for name in sorted(names)]
+
+
+def run_folders(study: Path) -> Iterator[Path]:
+    for arm in folders(study):
+        yield from (folder for folder in folders(arm) if (folder / "run.json").is_file())
+
+
+def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
+    """The table `files`."""
+    query = "SELECT path, size, modified_ns, offset, head FROM files"
+    return {path: Seen(*rest) for path, *rest in connection.execute(query)}
+
+
+def remember(connection: sqlite3.Connection, name: str, seen: Seen | None) -> None:
+    """Keep how far a file was read, or forget it where it is gone (None)."""
+    if seen is None:
+        connection.execute("DELETE FROM files WHERE path = ?", (name,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", (name, *seen))
+
+
+def stamp(path: Path) -> Seen | None:
+    """A file's size and time of change now; None where there is none."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return Seen(status.st_size, status.st_mtime_ns, status.st_size, None)
+
+
+def unchanged(now: Seen | None, before: Seen | None) -> bool:
+    if now is None or before is None:
+        return now is before
+    return now.size == before.size and now.modified_ns == before.modified_ns
+
+
+def first_line(path: Path) -> str | None:
+    """The digest of a journal's first line; None while that is not complete."""
+    with path.open("rb") as file:
+        line = file.readline()
+    return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") else None
+
+
+def json_file(path: Path) -> tuple[str, dict[str, Any]]:
+    """A file's text and the JSON object in it, or LabError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise LabError(f"{path} must hold a JSON object")
+    return text, content
+
+
+def held(path: Path) -> bool:
+    """Whether some process holds the lock file. A shared lock for an instant is the only way to ask."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,196 @@
+"""CodeForces problems with tests (open-r1/codeforces, `verifiable`, its test split: late 2024 to early 2025).
+
+Pass or fail on the tests at hand, not the site's verdict. The rating that can be computed from it
+(`gspo_lab.stats.rating`) is an estimate and not CodeElo, which is judged on the site by hidden tests.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from gspo_lab.errors import LabError
+from gspo_lab.sandbox import Limits, Program
+from gspo_lab.tasks.base import Defaults, Grade, Problem
+from gspo_lab.tasks.benchmarks import sources
+from gspo_lab.tasks.benchmarks.boxed import NoAnswer
+from gspo_lab.tasks.benchmarks.cases import Case, cases_digest
+from gspo_lab.tasks.benchmarks.checkers import grade_checked
+from gspo_lab.tasks.benchmarks.compare import Rule
+from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, fetch, find, rows
+from gspo_lab.tasks.benchmarks.programs import accepts_output, extract_program, grade_program, sandbox
+from gspo_lab.tasks.benchmarks.published import Published
+
+MIB = 1 << 20
+INTERPRETER_BYTES = 64 * MIB
+"""What Python itself takes of the memory limit, which was made for compiled programs."""
+
+TESTS = ("all", "official")
+SECTIONS = (("description", ""), ("input_format", "Input"), ("output_format", "Output"))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One problem as it is judged: its row, its official tests, and how many generated ones lie in `generated`."""
+
+    row: Row
+    official: tuple[Case, ...]
+    generated: Path | None
+    limits: Limits
+
+
+class Codeforces(Published):
+    """Right is a program that passes all tests: the official ones and, where these are not complete, generated ones.
+
+    Outputs are judged by the problem's checker where it has one, else by the rule `compare`. `tests = "official"` asks
+    only problems whose official tests are complete, and needs no large downloads. Time limits are the site's times
+    `time_factor`. Problems that are interactive or read files are left out.
+    """
+
+    name = "codeforces"
+    prompt_version = "codeforces/1"
+    # CodeElo allows eight attempts; the sampling is Qwen3's when thinking.
+    defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
+    max_tokens = 32_768
+
+    def __init__(
+        self,
+        data: str | None = None,
+        tests: str = "all",
+        compare: str = "lcb",
+        time_factor: float = 1.0,
+        unsafe: bool = False,
+    ) -> None:
+        if tests not in TESTS:
+            raise LabError(f"codeforces: tests = {tests!r} must be one of {', '.join(TESTS)}")
+        if compare not in get_args(Rule):
+            raise LabError(f"codeforces: compare = {compare!r} must be one of {', '.join(get_args(Rule))}")
+        if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0 < time_factor <= 100:
+            raise LabError(f"codeforces: time_factor = {time_factor!r} must be a number above 0, at most 100")
+        self.data = data
+        self.tests = tests
+        self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
+        self.time_factor = float(time_factor)
+        self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/1"
+        self.unsafe = unsafe
+
+    def read(self) -> tuple[Problem, ...]:
+        return tuple(_problem(one) for one in self._asked.values())
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        try:
+            source = extract_program(answer)
+        except NoAnswer as error:
+            return Grade(0.0, False, None, str(error))
+        asked = self._asked[problem.id]
+        cases = asked.official
+        if asked.generated is not None:
+            cases += _generated(asked.generated, problem.id, asked.row["generated_tests"])
+        opened, program = sandbox(self.unsafe), Program(source)
+        if asked.row["generated_checker"]:
+            return grade_checked(opened, program, cases, asked.limits, asked.row["generated_checker"])
+        return grade_program(opened, program, cases, asked.limits, self.rule, accepts_output)
+
+    @functools.cached_property
+    def _asked(self) -> Mapping[str, Judged]:
+        files = find(self.name, [self.name], sources.CODEFORCES, self.data)
+        found: dict[str, Judged] = {}
+        read = 0
+        for file in files:
+            file.check()
+            for place, row in enumerate(rows(file.path), start=1):
+                read += 1
+                one = self._judged(f"{file.path}, row {place}", row, file)
+                if one is not None and one.row["id"] in found:
+                    raise LabError(f"{file.path}, row {place}: the problem {one.row['id']} is there twice")
+                if one is not None:
+                    found[one.row["id"]] = one
+        if all(file.published for file in files) and read != sources.CODEFORCES.rows:
+            raise LabError(f"{self.name}: {read} problems in the published file, not {sources.CODEFORCES.rows}")
+        if not found:
+            raise LabError(f"{self.name}: no problem in {files[0].path} that reads stdin and has tests")
+        return found
+
+    def _judged(self, where: str, row: Row, file: DataFile) -> Judged | None:
+        """The problem of a row; None for one that cannot be judged here. LabError where the row is of another kind."""
+        if not isinstance(row.get("id"), str) or not isinstance(row.get("description"), str):
+            raise LabError(f"{where}: no text in id or description; is this open-r1/codeforces?")
+        if row.get("input_mode") != "stdio" or row.get("interaction_format"):
+            return None
+        complete = bool(row.get("official_tests_complete"))
+        official = tuple(_case(where, one) for one in row.get("official_tests") or [])
+        generated = None
+        if not complete:
+            if self.tests == "official":
+                return None
+            generated = self._generated_file(where, row, file)
+        if not official and generated is None:
+            raise LabError(f"{where}: {row['id']} has no tests")
+        seconds, megabytes = row.get("time_limit"), row.get("memory_limit")
+        if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
+            raise LabError(f"{where}: time_limit or memory_limit is no number")
+        limits = Limits(seconds=seconds * self.time_factor, memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES)
+        return Judged(row | {"generated_checker": row.get("generated_checker") or ""}, official, generated, limits)
+
+    def _generated_file(self, where: str, row: Row, file: DataFile) -> Path | None:
+        """The contest's file of generated tests; None where the row says that there are none."""
+        if not row.get("generated_tests"):
+            return None
+        try:
+            name = f"generated_tests/test_cases_{int(row['contest_id']):04d}.parquet"
+        except (KeyError, TypeError, ValueError) as error:
+            raise LabError(f"{where}: the contest_id {row.get('contest_id')!r:.40} is no number") from error
+        if file.published:
+            return fetch(self.name, sources.CODEFORCES, name)
+        path = file.path.parent / name
+        if not path.is_file():
+            raise LabError(f"{where}: its generated tests are missing: no file {path}; or use tests = 'official'")
+        return path
+
+
+@functools.lru_cache(maxsize=4)
+def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
+    """The generated tests of a problem, in order; LabError where they are not `count`, as its row says."""
+    found = [row for row in rows(file) if row.get("problem_id") == name]
+    if len(found) != count:
+        raise LabError(f"{file}: {len(found)} tests of {name}, not {count}")
+    found.sort(key=lambda row: int(row["test_i"]))
+    return tuple(_case(f"{file}, {name}", row) for row in found)
+
+
+def _case(where: str, test: Any) -> Case:
+    given, expected = (test.get("input"), test.get("output")) if isinstance(test, dict) else (None, None)
+    if not isinstance(given, str) or not isinstance(expected, str):
+        raise LabError(f"{where}: a test without the texts input and output")
+    return Case(given.encode(), expected.encode())
+
+
+def _problem(asked: Judged) -> Problem:
+    row = asked.row
+    reference = {
+        "rating": row.get("rating"),
+        "tests": len(asked.official) + (row["generated_tests"] if asked.generated else 0),
+        "sha256": cases_digest(asked.official)[:16],
+        "checker": bool(row["generated_checker"]),
+        "contest_start": row.get("contest_start"),
+    }
+    return Problem(row["id"], _prompt(row), json.dumps(reference))
+
+
+def _prompt(row: Row) -> str:
+    """The statement under its usual headings, and what the program must be."""
+    parts = [
+        "You are an expert in programming contests. Solve the problem below with a program in Python 3 that reads "
+        "standard input, writes standard output and keeps within the limits. Give the whole program in one block, "
+        "fenced by ```python and ```.",
+        f"# {row.get('title') or row['id']}",
+        f"Time limit: {row['time_limit']:g} s. Memory limit: {row['memory_limit']:g} MB.",
+    ]
+    parts += [f"## {head}\n{row[key]}" if head else row[key] for key, head in SECTIONS if row.get(key)]
+    for example in row.get("examples") or []:
+        parts.append(f"## Example\nInput:\n```\n{example['input']}\n```\nOutput:\n```\n{example['output']}\n```")
+    if row.get("note"):
+        parts.append(f"## Note\n{row['note']}")
+    return "\n\n".join(parts) + "\n"

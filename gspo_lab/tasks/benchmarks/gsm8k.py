@@ -1,0 +1,111 @@
+"""GSM8K (arXiv 2110.14168): 1,319 problems of grade-school arithmetic to be asked, 7,473 more to train on."""
+
+import functools
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.base import Defaults, Grade, Problem
+from gspo_lab.tasks.benchmarks import sources
+from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, NoAnswer, Unclosed, last_box, prompt, spoken
+from gspo_lab.tasks.benchmarks.datasets import find
+from gspo_lab.tasks.benchmarks.published import Published
+from gspo_lab.tasks.benchmarks.rows import Item, read_items
+from gspo_lab.tasks.pools import known_split
+
+MARK = "####"
+LONGEST = 100
+STEMS = {"train": ("gsm8k_train",), "held-out": ("gsm8k_test", "gsm8k")}
+
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?")
+_AROUND = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}|\\[!,;: ]|\\%|[$%*\\{}]")
+_SENTENCE = re.compile(r"(?:.*=)?\s*(?P<number>[-+]?[0-9.,]*[0-9][0-9.,]*)\s*[A-Za-z ./]*", re.DOTALL)
+
+
+class Gsm8k(Published):
+    """The number of the last box or behind the last `####`, whichever comes later, must equal the gold number.
+
+    `data` and `train_data` name files of the user's for the two splits instead of the Hub. A demonstration is the
+    worked solution without calculator marks, its answer boxed as the prompt asks.
+    """
+
+    name = "gsm8k"
+    grader = "gsm8k-number/1"
+    prompt_version = PROMPT_VERSION
+    # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
+    defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
+    max_tokens = 2_048
+
+    def __init__(self, data: str | None = None, train_data: str | None = None) -> None:
+        self.data = {"held-out": data, "train": train_data}
+
+    def read(self) -> tuple[Problem, ...]:
+        return self._read("held-out")
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        return self._train if known_split(self.name, split) == "train" else self._held_out
+
+    @functools.cached_property
+    def _train(self) -> tuple[Problem, ...]:
+        return self._read("train")
+
+    def _read(self, split: str) -> tuple[Problem, ...]:
+        source = sources.GSM8K[split]
+        files = find(f"{self.name} ({split})", STEMS[split], source, self.data[split])
+        label = {"train": "train", "held-out": "test"}[split]
+        return tuple(
+            _problem(f"{self.name}-{label}-{place}", item)
+            for place, item in enumerate(read_items(self.name, files, source.rows), start=1)
+        )
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
+        try:
+            found = _stated(spoken(answer))
+        except NoAnswer as error:
+            return Grade(0.0, False, None, str(error))
+        shown = " ".join(found.split())[:LONGEST]
+        value = read_number(found)
+        if value is None:
+            return Grade(0.0, False, shown, f"not a number: {shown!r}")
+        if value == Decimal(problem.reference):
+            return Grade(1.0, True, shown, "equal to the reference")
+        return Grade(0.0, False, shown, f"differs: {value}")
+
+
+def read_number(text: str) -> Decimal | None:
+    """The one number that `text` states, its thousands commas removed; None where it states none."""
+    if len(text) > LONGEST:
+        return None
+    text = _AROUND.sub(lambda found: found[1] or "", text.replace("{,}", ",")).strip()
+    stated = _SENTENCE.fullmatch(text)
+    number = (stated["number"] if stated else text).rstrip(".,")
+    if not _NUMBER.fullmatch(number) or not any(one.isdigit() for one in number):
+        return None
+    return Decimal(number.replace(",", ""))
+
+
+def _stated(text: str) -> str:
+    """What stands in the last box or behind the last mark, whichever comes later."""
+    marked = text.rfind(MARK)
+    behind = text[marked + len(MARK) :] if marked >= 0 else text
+    try:
+        return last_box(behind)
+    except NoAnswer as error:
+        if marked < 0 or isinstance(error, Unclosed):
+            raise
+    line = behind.strip().partition("\n")[0]
+    if not line:
+        raise NoAnswer(f"nothing behind {MARK}")
+    return line
+
+
+def _problem(name: str, item: Item) -> Problem:
+    steps, mark, gold = item.gold.rpartition(MARK)
+    value = read_number(gold)
+    if not mark or value is None:
+        raise LabError(f"{item.where}: the answer must end in '{MARK} NUMBER'")
+    shown = _CALCULATOR.sub("", steps).rstrip()
+    return Problem(name, prompt(item.problem), str(value), f"{shown}\n\\boxed{{{value}}}")

@@ -1,0 +1,87 @@
+r"""A whole number from 0 to 999 read from the content of a box: AIME's answers, and nothing else.
+
+It is read, never computed: `5^2`, `\frac{50}{2}` and `25_{10}` are no answers. What may stand around the number is
+listed here; all else makes it wrong. The table in tests/tasks/test_aime_grader.py shows each rule at work.
+"""
+
+import re
+import unicodedata
+
+LONGEST = 200
+"""A box longer than this holds no number of three digits."""
+
+_FONT = r"\\(?:text|textbf|textrm|textit|mathbf|mathrm|mathit|mathsf|boldsymbol|bm|mbox|boxed|fbox)\s*"
+_WRAPPED = re.compile(_FONT + r"\{(?P<inner>[^{}]*)\}")
+_SIZES = re.compile(r"\\(?:displaystyle|textstyle|bf|rm|left|right|[!,;: ]|quad|qquad)(?![A-Za-z])")
+_DEGREES = re.compile(r"(?:\^\{?\s*(?:\\circ|°)\s*\}?|°|\\degree|\\circ)$")
+_MODULO = re.compile(r"\\pmod\s*\{?\s*[0-9]+\s*\}?$")
+_NAME = re.compile(r"(?=[^=]*[A-Za-z])[A-Za-z0-9+\-*/^_(){}|\\ ]+=(?P<value>[^=]*)")
+_GROUPED = re.compile(r"\+?[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?:\.0*)?")
+_WHOLE = re.compile(r"\+?0*(?P<digits>[0-9]{1,3})(?:\.0*)?")
+_UNIT_WORDS = (
+    "mm cm m km meters metres centimeters kilometers miles mile inches inch in feet foot ft yards units unit square "
+    "cubic degrees degree radians seconds second minutes minute min hours hour days day weeks dollars cents points "
+    "people ways students coins marbles integers pairs triples squares triangles"
+)
+_UNIT = r"(?:" + "|".join(_UNIT_WORDS.split()) + r")"
+_UNITS = re.compile(
+    rf"(?P<number>.*[0-9])\s*(?:(?P<font>{_FONT}\{{)|(?<=\s))\s*{_UNIT}(?:[ ~]+{_UNIT})*\.?\s*"
+    r"(?(font)\}(?:\s*\^\{?[23]\}?)?|(?:\s*\^\{?[23]\}?)?)"
+)
+_MATH = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("{", "}"), ("**", "**"))
+_OTHER_FORMS = ("<super>", "<sub>", "<fraction>")
+
+
+def read_integer(content: str) -> int | None:
+    r"""The number that the content of a box states, or None where it states no whole number from 0 to 999.
+
+    All of these are 25: `025`, `25.`, `25.0`, `+25`, `25^\circ`, `25\text{ cm}`, `m+n = 25`, `\text{25}`, `２５`,
+    `25 \pmod{1000}`.
+    """
+    if len(content) > LONGEST:
+        return None
+    text = _plain(content)
+    if text is None:
+        return None
+    before = None
+    while text != before:
+        before, text = text, _peeled(text)
+    if _GROUPED.fullmatch(text):
+        text = text.replace("{,}", "").replace(",", "")
+    found = _WHOLE.fullmatch(text)
+    return int(found["digits"]) if found else None
+
+
+def _plain(content: str) -> str | None:
+    """Compatibility forms as plain characters (full-width and bold digits); None with raised, lowered or split digits.
+
+    NFKC would make 252 of 25².
+    """
+    if content.isascii():
+        return content
+    content = content.replace("º", "°")
+    if any(unicodedata.decomposition(one).startswith(_OTHER_FORMS) for one in content):
+        return None
+    return unicodedata.normalize("NFKC", content)
+
+
+def _peeled(text: str) -> str:
+    """One layer less around the number; the text itself where nothing is left to take off."""
+    text = _SIZES.sub(" ", text).replace("~", " ").strip().removeprefix(r"\$").rstrip(".,;").strip()
+    for opening, closing in _MATH:
+        inner = text[len(opening) : len(text) - len(closing)]
+        around = text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening + closing)
+        if around and opening not in inner and closing not in inner:
+            return inner
+    wrapped = _WRAPPED.fullmatch(text)
+    if wrapped:
+        return wrapped["inner"]
+    for ending in (_DEGREES, _MODULO):
+        shorter = ending.sub("", text)
+        if shorter != text:
+            return shorter
+    units = _UNITS.fullmatch(text)
+    if units:
+        return units["number"]
+    named = _NAME.fullmatch(text)
+    return named["value"] if named else text

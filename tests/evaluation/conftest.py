@@ -1,0 +1,24 @@
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, from which nothing on this machine can be seen by a relative path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("GSPO_LAB_RUNS", "GSPO_LAB_DATA", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def aime24() -> Path:
+    """Public data that is no part of the project; the test is skipped where it does not lie beside the checkout."""
+    folder = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    path = folder / "aime24.jsonl"
+    if not path.is_file():
+        pytest.skip(f"aime24.jsonl is not in {folder}; GSPO_LAB_TEST_DATA names another folder")
+    return path.resolve()

@@ -1,0 +1,257 @@
+"""`gspo-lab eval` of models in this process: folders, embedded models, runs; killed, finished, refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from asking import ANSWERS, BENCH, gspo_lab, kept, killed_after, rows, write_task
+
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.evaluation.bench import Wish, bench_of
+from gspo_lab.evaluation.session import evaluate_subject
+from gspo_lab.evaluation.subjects import model_subject
+from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.models.embedded import build
+from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.study import load_study
+
+STUDY = """\
+question = "Which of two that nobody has trained?"
+model = "tiny-qwen3"
+steps = 4
+seeds = [0, 1]
+
+[task]
+name = "lottery.py:grade"
+problems = "problems.jsonl"
+max_tokens = 5
+
+[arm.grpo]
+objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+@pytest.fixture
+def problems(here: Path) -> Path:
+    return write_task(here, 60)
+
+
+def save_model(folder: Path, seed: int) -> Path:
+    build("tiny-qwen3", seed).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def asking(model: object, *more: object) -> tuple[object, ...]:
+    options = ("--data", "problems.jsonl", "--samples", 2, "--max-tokens", 6, "--json")
+    return ("eval", "--bench", BENCH, "--model", model, *options, *more)
+
+
+def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problems: Path) -> None:
+    save_model(here / "mine", seed=1)
+    first = gspo_lab(*asking("mine"))
+    assert first.code == 0, first
+    (row,) = first.json["scores"]
+    assert row["run_id"].startswith("_subjects/mine-")
+    assert row["limits"]["context"] == 4096
+    assert gspo_lab(*asking(here / "mine")).json == first.json
+    lines = kept(here / "runs")
+    assert lines == row["answers"] == 2 * row["problems"]
+
+    save_model(here / "mine", seed=2)
+    second = gspo_lab(*asking("mine"))
+    assert second.json["scores"][0]["run_id"] != row["run_id"]
+    assert kept(here / "runs") == 2 * lines
+    shown = gspo_lab("show", row["run_id"], "--json").json
+    assert shown[0]["name"] == str(here / "mine")
+    assert [one["evaluation"] for one in shown] == [row["evaluation"]]
+    listed = gspo_lab("list").out
+    assert "no studies yet" in listed
+    assert all(said.json["scores"][0]["run_id"] in listed for said in (first, second))
+    assert "_subjects/mine" in (here / gspo_lab("export").out.splitlines()[2]).read_text()
+
+
+def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
+    one, two, again = (gspo_lab(*asking("tiny-qwen3", "--seed", seed)).json["scores"][0] for seed in (0, 1, 0))
+    assert one["run_id"] != two["run_id"]
+    assert one == again
+
+
+def test_killed_in_the_middle_it_is_finished_by_the_same_command(here: Path, problems: Path) -> None:
+    more = ("--samples", 60)
+    calm = gspo_lab(*asking("tiny-qwen3", "--runs", "calm", *more))
+    everything = calm.json["scores"][0]["answers"]
+    assert everything > 600, "more than is asked at a time"
+    had = killed_after(1, here / "runs", *asking("tiny-qwen3", *more))
+    assert 0 < had < everything
+    said = gspo_lab(*asking("tiny-qwen3", *more))
+    assert kept(here / "runs") == everything, "nothing is asked twice, nothing lost"
+    assert rows(here / "runs", ANSWERS) == rows(here / "calm", ANSWERS)
+    assert said.json == calm.json
+
+
+def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:
+    benches = ("--bench", BENCH, "--bench", "addition", "--data", f"{BENCH}=problems.jsonl")
+    said = gspo_lab("eval", *benches, "--model", "tiny-qwen3", "--limit", 3, "--max-tokens", 4, "--json")
+    assert said.code == 0, said
+    assert [(row["bench"], row["problems"]) for row in said.json["scores"]] == [
+        ("lottery.py-grade", 3),
+        ("addition", 3),
+    ]
+    table = gspo_lab("eval", *benches, "--model", "tiny-qwen3", "--limit", 3, "--max-tokens", 4)
+    assert "temperature 1, top-p 1, token limit 4, prompt bare/1, grader addition/1" in " ".join(table.out.split())
+
+
+def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> None:
+    said = gspo_lab(*asking("tiny-qwen3"))
+    (path,) = (here / "runs").rglob("evaluation.json")
+    declared = json.loads(path.read_text())
+    path.write_text(json.dumps({**declared, "lab_version": "0.0.9"}))
+    refused = gspo_lab(*asking("tiny-qwen3"))
+    assert refused.code == 2
+    assert "lab_version (0.0.9, now " in refused.err.splitlines()[-1]
+    path.write_text(json.dumps(declared))
+    assert gspo_lab(*asking("tiny-qwen3")).json == said.json
+    # A grader that was changed makes another evaluation, not a mixture.
+    grader = here / "lottery.py"
+    grader.write_text(grader.read_text() + "\n")
+    bench = bench_of(BENCH, {"problems": "problems.jsonl"}, here, Wish(samples=2, max_tokens=6))
+    assert bench.evaluation != declared["evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("hollow",), "no weights in the model folder hollow"),
+        (("empty",), "no config.json in the model folder empty"),
+        (("no/such/folder",), "no model folder 'no/such/folder'"),
+        (("tiny-qwen4",), "did you mean 'tiny-qwen3'?"),
+        (("nobody/nothing",), "HF_HUB_OFFLINE keeps it from being downloaded"),
+        (("tiny-qwen3", "--plain"), "--plain is for --server"),
+        (("tiny-qwen3", "--run", "a/b/s0"), "leave out --study and --run"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_one_line(
+    here: Path, problems: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(here / "hub"))
+    (here / "hollow").mkdir()
+    (here / "hollow" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    (here / "empty").mkdir()
+    said = gspo_lab(*asking(*arguments))
+    assert (said.code, said.out) == (2, "")
+    (line,) = said.err.splitlines()
+    assert told in line
+    assert not (here / "runs").exists()
+
+
+def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
+    """Four runs of two seeds from one start; the ends of one seed are made alike too, those of the other differ."""
+    start = save_model(here / "start", seed=0)
+    (here / "alike.toml").write_text(STUDY)
+    study = load_study(here / "alike.toml")
+    runs = here / "runs"
+    declare(study, runs / study.name)
+    for run in study.runs():
+        folder = run.folder(runs)
+        write_whole(folder / RUN, {**run.to_json(), "warm_start": str(start)})
+        save_model(folder / "checkpoints" / "final", seed=9 if run.seed == 1 else len(run.arm + run.arm[1]) + run.seed)
+        if run.arm == "gspo" and run.seed == 0:
+            model = build("tiny-qwen3", 3)
+            with torch.no_grad():
+                model.model.embed_tokens.weight.mul_(3)
+            model.save_pretrained(folder / "checkpoints" / "final")
+    said = gspo_lab("eval", "--bench", BENCH, "--samples", 2, "--json")
+    assert said.code == 0, said
+    scores = {(row["run_id"], row["step"]): row for row in said.json["scores"]}
+    assert len(scores) == 8
+    texts = {
+        key: rows(
+            runs,
+            f"SELECT problem, sample, sample_seed, text FROM answers WHERE run_id = '{key[0]}' "
+            f"AND step = {key[1]} ORDER BY 1, 2",
+        )
+        for key in scores
+    }
+    for seed in (0, 1):
+        assert texts[f"alike/grpo/s{seed}", 0] == texts[f"alike/gspo/s{seed}", 0]
+    assert texts["alike/grpo/s1", 4] == texts["alike/gspo/s1", 4]
+    assert texts["alike/grpo/s0", 4] != texts["alike/gspo/s0", 4]
+    assert texts["alike/grpo/s0", 0] != texts["alike/grpo/s1", 0]
+    (compared,) = said.json["comparisons"]
+    assert (compared["arm"], compared["against"], compared["seeds"]) == ("gspo", "grpo", 2)
+    difference = [scores[f"alike/gspo/s{s}", 4]["score"] - scores[f"alike/grpo/s{s}", 4]["score"] for s in (0, 1)]
+    assert compared["difference"] == pytest.approx(sum(difference) / 2)
+    assert compared["low"] is None
+    assert "2 pairs of runs; an interval needs" in compared["note"]
+
+    # Asked one by one, the twin that did not answer itself says just what it was said to have said.
+    other = here / "other"
+    shutil.copytree(runs, other)
+    for path in other.rglob("evaluations"):
+        shutil.rmtree(path)
+    gspo_lab("eval", "--bench", BENCH, "--samples", 2, "--run", "alike/gspo/s1", "--runs", "other", "--json")
+    query = "SELECT problem, sample, step, text, correct FROM answers WHERE run_id = 'alike/gspo/s1' ORDER BY 1, 2, 3"
+    assert rows(other, query) == rows(runs, query)
+
+
+def test_a_start_that_has_gone_is_named(here: Path, problems: Path) -> None:
+    (here / "lost.toml").write_text(STUDY)
+    study = load_study(here / "lost.toml")
+    declare(study, here / "runs" / study.name)
+    folder = study.runs()[0].folder(here / "runs")
+    write_whole(folder / RUN, {**study.runs()[0].to_json(), "warm_start": str(here / "starts" / "lost")})
+    save_model(folder / "checkpoints" / "final", seed=1)
+    said = gspo_lab("eval", "--bench", BENCH, "--run", study.runs()[0].id)
+    assert (said.code, said.out) == (2, "")
+    assert f"{here / 'starts' / 'lost'} has gone; gspo-lab run STUDY.toml --name NEW" in said.err.splitlines()[-1]
+
+
+def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path) -> None:
+    lines = [{"id": str(n), "prompt": "x" * n, "reference": ""} for n in (1, 10, 30, 31, 32, 40)]
+    (here / "lottery.py").write_text("def grade(problem, answer):\n    return 1.0\n")
+    for name, kept_lines in (("problems.jsonl", lines[:1]), ("held.jsonl", lines[1:])):
+        (here / name).write_text("".join(json.dumps(line) + "\n" for line in kept_lines))
+    model = build("tiny-qwen3", 0)
+    model.config.max_position_embeddings = 32
+    model.save_pretrained(here / "short")
+    byte_tokenizer().save_pretrained(here / "short")
+    options = {"problems": "problems.jsonl", "held_out": "held.jsonl", "max_tokens": 8}
+    bench = bench_of(BENCH, options, here, Wish(samples=3))
+    subject = model_subject(here / "runs", "short", device="cpu")
+    counted: list[int] = []
+    assert evaluate_subject(subject, bench, counted.append).missing == 0
+    assert sum(counted) == 15
+    (path,) = (here / "runs").rglob("journal.jsonl")
+    for line in map(json.loads, path.read_text().splitlines()):
+        left = max(0, 32 - int(line["problem"]))
+        assert line["tokens"] <= min(8, left)
+        assert line["correct"] == int(left > 0)
+        assert line["truncated"] or line["tokens"] < min(8, left) or left > 0
+        assert line["reason"].startswith("not asked") == (left == 0) if left == 0 else True
+    limits = json.loads(path.with_name("evaluation.json").read_text())["limits"]
+    assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (32, 0, 8, "context")
+
+
+def test_a_name_tells_evaluations_apart(here: Path, problems: Path) -> None:
+    options = {"problems": "problems.jsonl"}
+    wishes = [
+        Wish(),
+        Wish(samples=2),
+        Wish(temperature=0.5),
+        Wish(temperature=0.5001),
+        Wish(top_p=0.5),
+        Wish(max_tokens=256),
+        Wish(problems=2),
+    ]
+    names = {bench_of(BENCH, options, here, wish).evaluation for wish in wishes}
+    assert len(names) == len(wishes)
+    assert bench_of(BENCH, options, here, Wish()).evaluation in names
+    (here / "problems.jsonl").write_text((here / "problems.jsonl").read_text().replace("ticket", "lot"))
+    assert bench_of(BENCH, options, here, Wish()).evaluation not in names

@@ -1,0 +1,101 @@
+"""`gspo-lab eval` and `grade` of programs: the rating on CodeForces, and what leave to run without isolation does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import gspo_lab, rows
+
+from gspo_lab.journal import Journal
+from gspo_lab.records import GradeRecord
+from gspo_lab.sandbox import Sandbox
+from gspo_lab.stats.rating import estimate_rating
+from gspo_lab.tasks import build_task, without_sandbox
+
+RATINGS = {"1/A": 800, "1/B": 1200, "1/C": 1600, "1/D": None}
+
+
+@pytest.fixture
+def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """The command that asks an untrained model, which solves nothing, for four programs, twice each."""
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(here / "cache"))
+    common: dict[str, Any] = {
+        "contest_id": "1",
+        "time_limit": 2.0,
+        "memory_limit": 256.0,
+        "title": "Twice",
+        "description": "Print twice the number.",
+        "official_tests": [{"input": "21\n", "output": "42\n"}],
+        "official_tests_complete": True,
+        "input_mode": "stdio",
+        "generated_tests": 0,
+    }
+    lines = [json.dumps({**common, "id": name, "rating": rating}) + "\n" for name, rating in RATINGS.items()]
+    (here / "own.jsonl").write_text("".join(lines))
+    options = ("--data", "own.jsonl", "--samples", 2, "--max-tokens", 4)
+    return ("eval", "--bench", "codeforces", "--model", "tiny-qwen3", *options)
+
+
+def turn(runs: Path, right: dict[str, int]) -> None:
+    """Later grades: of each problem so many answers are right."""
+    (journal,) = runs.rglob("evaluations/*/journal.jsonl")
+    [(bench, step)] = rows(runs, "SELECT DISTINCT bench, step FROM answers")
+    grades = journal.parent / "grades"
+    grades.mkdir()
+    with Journal(grades) as sink:
+        sink.write(
+            GradeRecord(bench=bench, step=step, problem=problem, sample=sample, correct=int(sample < count), at=1.0)
+            for problem, count in right.items()
+            for sample in (0, 1)
+        )
+
+
+def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object, ...]) -> None:
+    none = gspo_lab(*asking, "--json")
+    assert none.code == 0, none
+    rating = none.json["scores"][0]["rating"]
+    bound = estimate_rating([800, 1200, 1600], [0, 0, 0]).high
+    assert bound is not None
+    assert (rating["rating"], rating["low"], rating["high"]) == (None, None, pytest.approx(bound))
+    assert f"below {bound:.0f}" in " ".join(gspo_lab(*asking).out.split())
+
+    turn(here / "runs", {"1/A": 2, "1/B": 1, "1/D": 2})
+    gspo_lab("rebuild")
+    rating = gspo_lab(*asking, "--json").json["scores"][0]["rating"]
+    seen = estimate_rating([800, 1200, 1600], [1, 0.5, 0])
+    assert rating == {**vars(seen), "note": "estimate, not CodeElo"}
+    assert rating["problems"] == 3
+    assert "estimate, not CodeElo" in " ".join(gspo_lab(*asking).out.split())
+    addition = gspo_lab(
+        "eval", "--bench", "addition", "--model", "tiny-qwen3", "--limit", 2, "--max-tokens", 4, "--json"
+    )
+    assert "rating" not in addition.json["scores"][0]
+
+
+def test_leave_to_run_without_isolation_is_declared_and_used(here: Path, asking: tuple[object, ...]) -> None:
+    runs = here / "runs"
+    said = gspo_lab(*asking, "--unsafe-no-sandbox", "--json")
+    assert said.code == 0, said
+    (journal,) = runs.rglob("evaluations/*/journal.jsonl")
+    declared = json.loads(journal.with_name("evaluation.json").read_text())
+    assert declared["task"]["options"]["unsafe"] is True
+    assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], "other settings"
+
+    right = {"text": "```python\nprint(2 * int(input()))\n```", "truncated": False}
+    lines = [json.dumps({**json.loads(line), **right}) + "\n" for line in journal.read_text().splitlines()]
+    for path in runs.rglob("evaluations/*/journal.jsonl"):
+        path.write_text("".join(lines))
+    gspo_lab("rebuild")
+    graded = gspo_lab("grade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
+    assert graded.code == 0, graded
+    with Sandbox.open(slots=1, unsafe=True) as best:
+        assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [(1, best.level)]
+    assert len(rows(runs, "SELECT 1 FROM latest_grades")) == 2 * len(lines)
+
+
+def test_only_tasks_that_run_programs_get_the_leave() -> None:
+    assert without_sandbox("livecodebench-v5-2410-2502", {"seconds": 3.0}) == {"seconds": 3.0, "unsafe": True}
+    assert without_sandbox("codeforces", {}) == {"unsafe": True}
+    assert without_sandbox("lottery.py:grade", {"problems": "x"}) == {"problems": "x"}
+    build_task("addition", without_sandbox("addition", {}))

@@ -1,0 +1,214 @@
+"""`gspo-lab grade`: today's graders on stored answers; what was graded first is never lost."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import BENCH, GRADER, gspo_lab, rows, write_task
+
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.evaluation.regrade import Stored, regrade
+from gspo_lab.journal import Journal
+from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.records import AnswerRecord, RunStatus
+from gspo_lab.study import load_study
+from gspo_lab.tasks import build_task
+from gspo_lab.tasks.addition import Addition
+from gspo_lab.tasks.base import Grade, Problem
+
+TABLES = ("answers", "grades", "scores", "evaluations", "subjects", "statuses")
+
+
+def change_grader(here: Path, text: str) -> None:
+    """As if in a new process: a user's file is imported once."""
+    (here / "lottery.py").write_text(text)
+    for name in [name for name in sys.modules if name.startswith("gspo_lab_user_")]:
+        del sys.modules[name]
+
+
+def tables(runs: Path) -> dict[str, list[Any]]:
+    return {name: sorted(rows(runs, f"SELECT * FROM {name}"), key=repr) for name in TABLES}
+
+
+@pytest.fixture
+def asked(here: Path) -> str:
+    """A model that was asked; its id."""
+    write_task(here, 60)
+    change_grader(here, GRADER)
+    options = ("--data", "problems.jsonl", "--samples", 2, "--max-tokens", 6, "--json")
+    said = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
+    assert said.code == 0, said
+    return str(said.json["scores"][0]["run_id"])
+
+
+def score(runs: Path) -> tuple[Any, ...]:
+    (row,) = rows(runs, "SELECT score, errors FROM scores")
+    return row
+
+
+def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
+    before = tables(here / "runs")
+    said = gspo_lab("grade", asked, "--apply")
+    assert said.code == 0, said
+    assert "no verdict changed" in said.out
+    assert "0 grades put into force" in said.out
+    assert tables(here / "runs") == before
+    assert not list((here / "runs").rglob("grades"))
+
+
+def test_an_answer_is_counted_when_it_is_graded() -> None:
+    class Watching(Addition):
+        """Notes how many answers were counted when each one is graded."""
+
+        def grade(self, problem: Problem, answer: str) -> Grade:
+            noted.append(len(counted))
+            return super().grade(problem, answer)
+
+    noted: list[int] = []
+    counted: list[int] = []
+    task = Watching()
+    names = [problem.id for problem in task.problems("held-out")[:3]]
+    answers = [Stored("addition", 0, name, 0, "7", 0, *([None] * 7)) for name in names]
+    # A grader of one's own, which the colon says, is asked in one thread.
+    assert len(regrade(answers, "own.py:Watching", task, counted.append)) == 3
+    assert (noted, counted) == ([0, 1, 2], [1, 1, 1])
+
+
+def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path, asked: str) -> None:
+    runs = here / "runs"
+    before, (was, _) = tables(runs), score(runs)
+    assert 0 < was < 1
+    change_grader(here, GRADER.replace("== 0", "== 1"))
+    said = gspo_lab("grade", asked, "--json").json
+    answers = before["answers"]
+    assert len(said["changed"]) == len(answers)
+    assert said["applied"] == 0
+    (summary,) = said["summary"]
+    assert summary["now right"] + summary["now wrong"] == len(answers)
+    one = said["changed"][0]
+    assert {one["was"].partition(":")[0], one["is"].partition(":")[0]} == {"right", "wrong"}
+    assert one["by"] != one["now by"]
+    assert tables(runs) == before
+
+    applied = gspo_lab("grade", asked, "--apply")
+    assert f"{len(answers)} grades put into force" in applied.out
+    assert score(runs) == (pytest.approx(1 - was), 0)
+    after = tables(runs)
+    assert after["answers"] == before["answers"], "what was graded first is kept"
+    assert len(after["grades"]) == len(answers)
+    assert gspo_lab("grade", asked, "--json").json["changed"] == []
+    shown = gspo_lab("show", asked, "--json").json
+    assert shown[0]["score"] == pytest.approx(1 - was)
+
+    assert gspo_lab("rebuild").code == 0
+    assert tables(runs) == after
+
+    change_grader(here, GRADER)
+    gspo_lab("grade", asked, "--apply")
+    assert score(runs) == (pytest.approx(was), 0)
+    assert len(rows(runs, "SELECT * FROM grades")) == 2 * len(answers)
+
+
+def test_a_grader_that_fails_grades_nothing_wrong(here: Path, asked: str) -> None:
+    change_grader(here, "def grade(problem, answer):\n    return 1 / len(answer.replace(answer, ''))\n")
+    said = gspo_lab("grade", asked, "--apply", "--json").json
+    (summary,) = said["summary"]
+    assert summary["now not graded"] == len(said["changed"]) == said["applied"] > 0
+    assert all("ZeroDivisionError" in one["is"] for one in said["changed"])
+    assert score(here / "runs") == (None, said["applied"])
+
+
+def test_a_problem_that_is_gone_is_told(here: Path, asked: str) -> None:
+    path = here / "problems.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line.replace("ticket", "lot") for line in lines))
+    said = gspo_lab("grade", asked, "--apply", "--json").json
+    (summary,) = said["summary"]
+    assert summary["problem gone"] == summary["answers"]
+    assert (said["changed"], said["applied"]) == ([], 0)
+
+
+STUDY = """\
+question = "Was it graded well?"
+task = "addition"
+seeds = [0]
+steps = 4
+
+[[bench]]
+name = "sums"
+problems = 4
+
+[arm.grpo]
+objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
+    """Four right answers a run, two of which an earlier grader took for wrong; training responses are left alone."""
+    (here / "sums.toml").write_text(STUDY)
+    study = load_study(here / "sums.toml")
+    runs = here / "runs"
+    declare(study, runs / study.name)
+    problems = build_task("addition", {}).problems("held-out")[:4]
+    for run in study.runs():
+        write_whole(run.folder(runs) / RUN, run.to_json())
+        said = [
+            AnswerRecord(
+                step=4,
+                bench=bench,
+                problem=problem.id,
+                sample=0,
+                text=f"#{problem.reference}",
+                tokens=4,
+                truncated=0,
+                extracted=problem.reference,
+                correct=int(index > 1),
+                reward=float(index > 1),
+                reason="equal to the reference" if index > 1 else "differs",
+                grader="addition/0",
+            )
+            for index, problem in enumerate(problems)
+            for bench in ("sums", "rollout")
+        ]
+        with Journal(run.folder(runs)) as journal:
+            journal.write(
+                [RunStatus(state="started", step=0, at=1.0), *said, RunStatus(state="finished", step=4, at=2.0)]
+            )
+    journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
+    listed = gspo_lab("grade", "sums")
+    assert listed.code == 0, listed
+    assert "addition/0 → addition/1" in listed.out
+    assert "8 grades differ in verdict, words or grader" in listed.out
+    said = gspo_lab("grade", "sums", "--apply", "--json").json
+    assert (len(said["changed"]), said["applied"]) == (4, 8)
+    assert rows(runs, "SELECT DISTINCT score FROM scores") == [(1.0,)]
+    assert {path: path.read_bytes() for path in journals} == journals, "a worker is the only writer of a run's journal"
+    (row,) = [json.loads(line) for line in (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()][:1]
+    assert (row["kind"], row["bench"], row["correct"], row["grader"]) == ("grade", "sums", 1, "addition/1")
+    only = gspo_lab("grade", "sums/gspo/s0", "--json").json
+    assert only["changed"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("sms",), "no study 'sms'"),
+        (("_subjects/tiny",), "no run, model or server '_subjects/tiny'"),
+        (("--bench", "else"), "holds no study yet"),
+    ],
+)
+def test_what_cannot_be_graded_is_told(here: Path, asked: str, arguments: tuple[str, ...], told: str) -> None:
+    said = gspo_lab("grade", *arguments)
+    assert said.code == 2
+    assert told in said.err.splitlines()[-1]
+
+
+def test_no_answers_to_that_benchmark(here: Path, asked: str) -> None:
+    said = gspo_lab("grade", asked, "--bench", "else")
+    assert said.code == 2
+    assert "no benchmark answers to else" in said.err

@@ -1,0 +1,201 @@
+"""Asking a server: what is sent, what comes back, what is tried again, and what is no answer."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import TypeVar
+
+import pytest
+from tiny_server import MODEL, TinyServer, free_port, serving
+
+from gspo_lab.errors import LabError
+from gspo_lab.samplers.base import Sampling, noise_key
+from gspo_lab.samplers.server_sampler import NoReply, Reply, Server, ServerSampler
+
+Result = TypeVar("Result")
+SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_tokens=12, stop=("e",))
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[TinyServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(started: TinyServer) -> TinyServer:
+    """The same server, with nothing asked yet and nothing in store."""
+    started.faults.clear()
+    started.asked.clear()
+    started.times.clear()
+    started.always, started.refuse, started.context = None, None, 4096
+    return started
+
+
+def with_sampler(place: Server, what: Callable[[ServerSampler], Awaitable[Result]]) -> Result:
+    async def run() -> Result:
+        async with ServerSampler(place) as sampler:
+            return await what(sampler)
+
+    return asyncio.run(run())
+
+
+def ask(server: TinyServer, *, seed: int = 1, chat: bool = True, tries: int = 6, prompt: str = "1+1=") -> Reply:
+    place = Server(server.url, MODEL, tries=tries)
+    return with_sampler(place, lambda sampler: sampler.ask(prompt, SAMPLING, seed, chat=chat))
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_an_answer_is_the_models_own(server: TinyServer, chat: bool) -> None:
+    replies = [ask(server, seed=seed, chat=chat) for seed in range(6)]
+    for seed, reply in enumerate(replies):
+        rollout = server.rollout(
+            "1+1=", {"temperature": 0.8, "top_p": 0.9, "max_tokens": 12, "stop": ["e"], "seed": seed}
+        )
+        assert reply == Reply(rollout.text, len(rollout.response_ids), rollout.truncated, 4)
+    assert len({reply.text for reply in replies}) > 3
+    assert {reply.truncated for reply in replies} == {True, False}
+    assert {asked["path"] for asked in server.asked} == {"/v1/chat/completions" if chat else "/v1/completions"}
+
+
+def test_seeds_fit_every_server(server: TinyServer) -> None:
+    keys = [noise_key(0, "bench", "p", sample) for sample in range(8)]
+    for key in keys:
+        ask(server, seed=key)
+    sent = [asked["seed"] for asked in server.asked]
+    assert all(0 <= seed < 2**31 for seed in sent)
+    assert len(set(sent)) == 8
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, 408, "drop", "garbage"])
+def test_what_passes_by_itself_is_tried_again(server: TinyServer, fault: object) -> None:
+    calm = ask(server)
+    server.faults += [fault, fault]
+    assert ask(server) == calm
+    assert len(server.asked) == 4
+    first, second = (after - before for before, after in zip(server.times[1:], server.times[2:], strict=False))
+    assert first >= 0.25
+    assert second >= 0.5, "pauses grow"
+
+
+def test_retry_after_is_waited_for(server: TinyServer) -> None:
+    server.faults.append((429, 1))
+    ask(server)
+    assert server.times[1] - server.times[0] >= 1
+    server.faults.append((503, format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)))
+    ask(server)
+    assert server.times[3] - server.times[2] >= 0.9
+    server.faults.append((429, 86_400))
+    with pytest.raises(NoReply, match="the server asks to wait 86400 s"):
+        ask(server)
+    server.faults.append((429, "when it suits you"))
+    ask(server)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (500, "HTTP 500: not this time, 2 times"),
+        ("garbage", "the answer is no JSON, 2 times"),
+        ("deep", "the answer is no JSON, 2 times"),
+        ("endless", "the answer does not end"),
+        ("drop", ", 2 times"),
+        ("abort", "broke the answer off"),
+    ],
+)
+def test_what_keeps_failing_is_no_answer(server: TinyServer, fault: object, told: str) -> None:
+    server.always = fault
+    with pytest.raises(NoReply, match=told) as failed:
+        ask(server, tries=2)
+    assert not failed.value.refused
+
+
+def test_what_is_refused_is_not_tried_again(server: TinyServer) -> None:
+    server.refuse = "1+1"
+    with pytest.raises(NoReply, match="HTTP 400: this one is refused") as failed:
+        ask(server)
+    assert failed.value.refused
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("count", [10**30, -5, 1.5, "many", True, float("nan"), [3]])
+def test_a_count_that_is_none_is_not_measured(server: TinyServer, count: object) -> None:
+    server.always = {"completion_tokens": count, "prompt_tokens": count}
+    reply = ask(server)
+    assert (reply.tokens, reply.prompt_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("fault", [3.0, "drip"])
+def test_a_slow_server_is_not_waited_for_for_ever(server: TinyServer, fault: object) -> None:
+    server.faults.append(fault)
+    place = Server(server.url, MODEL, tries=1, seconds=0.3)
+    began = time.monotonic()
+    with pytest.raises(NoReply):
+        with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
+    assert time.monotonic() - began < 2.5
+
+
+def test_no_more_are_in_flight_than_allowed(server: TinyServer) -> None:
+    server.always = 0.2
+    place = Server(server.url, MODEL, at_once=3)
+
+    async def nine(sampler: ServerSampler) -> list[Reply]:
+        return await asyncio.gather(*(sampler.ask("1+1=", SAMPLING, seed, chat=True) for seed in range(9)))
+
+    assert len(with_sampler(place, nine)) == 9
+    assert server.times[3] - server.times[0] >= 0.19
+    assert server.times[2] - server.times[0] < 0.19
+
+
+def test_thinking_that_came_apart_is_put_back(server: TinyServer) -> None:
+    plain = ask(server)
+    server.faults.append("think")
+    assert ask(server).text == f"<think>hm</think>{plain.text}"
+
+
+def test_the_context_is_the_servers(server: TinyServer) -> None:
+    place = Server(server.url, MODEL)
+    assert with_sampler(place, ServerSampler.context) == 4096
+    server.context = None
+    assert with_sampler(place, ServerSampler.context) is None
+    assert with_sampler(replace(place, url=server.url + "/"), ServerSampler.context) is None
+
+
+def test_who_cannot_be_asked_is_told_in_one_line(server: TinyServer) -> None:
+    for place, told in [
+        (Server(f"http://127.0.0.1:{free_port()}/v1", MODEL), "does not answer"),
+        (Server(server.url, "tinny"), r"has no model 'tinny' \(did you mean 'tiny'\?\); it has tiny"),
+    ]:
+        with pytest.raises(LabError, match=told) as refused:
+            with_sampler(place, ServerSampler.context)
+        assert "\n" not in str(refused.value)
+    for url in (
+        "localhost:8000",
+        "ftp://localhost/v1",
+        "http:///v1",
+        "http://me:secret@localhost/v1",
+        "http://h/v1?k=s",
+        "http://h:99999/v1",
+        "http://h:x/v1",
+        "http://[::1/v1",
+    ):
+        with pytest.raises(LabError) as refused:
+            Server(url, MODEL)
+        assert "secret" not in str(refused.value)
+
+
+def test_the_key_is_sent_and_shown_nowhere() -> None:
+    with serving(key="sk-very-secret") as server:
+        place = Server(server.url, MODEL, key="sk-very-secret", tries=1)
+        assert with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).tokens
+        assert "secret" not in repr(place)
+        wrong = replace(place, key="sk-wrong-secret")
+        with pytest.raises(LabError, match="refuses the key") as refused:
+            with_sampler(wrong, ServerSampler.context)
+        assert "secret" not in str(refused.value)
+        with pytest.raises(NoReply, match="HTTP 401") as failed:
+            with_sampler(wrong, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
+        assert "secret" not in str(failed.value)

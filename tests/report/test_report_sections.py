@@ -1,0 +1,344 @@
+"""What the page says: pairs, forest, noise, flips, transcripts, calibration, claims, several studies."""
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_lab import TWO_ARMS, make_lab
+
+from gspo_lab.cli.calibrate import SEED
+from gspo_lab.journal import Journal
+from gspo_lab.records import AnswerRecord, GradeRecord, Record, replace
+from gspo_lab.report import Report, Source, render, render_all
+from gspo_lab.report.markup import marked
+from gspo_lab.report.sections.calibration import calibration_line, record
+from gspo_lab.report.sections.diagnostics import COVERED, skipping
+from gspo_lab.report.sections.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
+from gspo_lab.report.sections.noise import SEED as TRAINING
+from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
+from gspo_lab.stats.calibration import run_calibration
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Run
+
+
+def rendered(database: Path, *studies: str) -> Report:
+    with Evidence.open(database) as evidence:
+        return render(evidence, list(studies))
+
+
+def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(report.json)["studies"][study][name]
+    return found
+
+
+def exact(run: Run, record: Record) -> Record:
+    """Of 20 problems the first 8 are right; GSPO's runs get 4, 5 and 6 more, and lose the first one."""
+    if not isinstance(record, AnswerRecord):
+        return record
+    number = int(record.problem.rpartition("-")[2])
+    right = 8 + (4 + run.seed if run.arm == "gspo" and record.step > 0 else 0)
+    lost = number == 0 and run.arm == "gspo" and record.step > 0
+    changed: AnswerRecord = replace(record, correct=int(number < right and not lost), tokens=number + 5)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return rendered(make_lab(tmp_path_factory.mktemp("toy"), change=exact), "toy")
+
+
+def test_a_slope_per_seed_and_the_forest_hold_the_pairs(toy: Report) -> None:
+    found = section(toy, "pairs")
+    slope = found["figures"]["m-pairs-gspo"]
+    assert slope["columns"] == ["arm", "of", "mean", "seed 0", "seed 1", "seed 2"]
+    assert slope["rows"] == [["grpo", "gspo", 0.4, 0.4, 0.4, 0.4], ["gspo", "gspo", 0.6, 0.55, 0.6, 0.65]]
+    [row] = found["figures"]["m-forest-scores"]["rows"]
+    assert row[:3] == ["addition, primary", "gspo", 0.2]
+    # d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242
+    assert row[3:] == pytest.approx([0.0758, 0.3242], abs=1e-4)
+
+
+def test_the_secondaries_are_adjusted_and_the_primary_is_not(toy: Report) -> None:
+    scalars = section(toy, "pairs")["scalars"]
+    assert [one["primary"] for one in scalars] == [True, False, False]
+    assert scalars[0]["p_adjusted"] is None
+    plain = sorted(one["p"] for one in scalars[1:])
+    assert sorted(one["p_adjusted"] for one in scalars[1:]) == pytest.approx(
+        [min(1, 2 * plain[0]), max(min(1, 2 * plain[0]), plain[1])], rel=1e-5
+    )
+
+
+def test_problems_that_changed_sides_are_counted_pair_by_pair(toy: Report) -> None:
+    found = section(toy, "scores")["benches"]["addition"]["problems"]
+    assert found["flips"] == [
+        {"arm": "gspo", "seed": seed, "both": 7, "only_first": 1, "only_second": 4 + seed, "neither": 8 - seed}
+        for seed in (0, 1, 2)
+    ]
+    assert found["samples"] == 1
+    assert sum(found["noise"]["gspo"].values()) == pytest.approx(1)
+
+
+def block(rates: list[list[float]], samples: int) -> Graded:
+    right_SI = np.array(rates) * samples
+    grade_SEIK = (np.arange(samples) < right_SI[:, None, :, None]).astype(float)
+    return Graded(tuple(range(len(rates))), tuple("abcd"[: right_SI.shape[1]]), grade_SEIK)
+
+
+def test_the_noise_is_put_down_to_its_source() -> None:
+    zero = block([[0.0] * 3] * 3, 4)
+    by_seed = noise(zero, block([[0.0] * 3, [0.5] * 3, [1.0] * 3], 4), "b", 0.05)
+    assert by_seed is not None
+    assert by_seed.shares[TRAINING] == 1
+    by_problem = noise(zero, block([[0.0, 0.0, 1.0]] * 3, 4), "b", 0.05)
+    assert by_problem is not None
+    assert by_problem.shares[PROBLEM] == 1
+    assert by_problem.shares[SAMPLING] == 0
+    mixed = noise(zero, block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25]], 4), "b", 0.05)
+    assert mixed is not None
+    # Rows and columns have equal means: nothing but what a cell does by itself. Sampling: mean p(1-p)/3 / 9 cells.
+    cells = np.array([0.25, 0.1875, 0.1875]).mean() / 3 / 9
+    residual = 3 * 3 * ((0.25**2 + 0.25**2) / 3) / (2 * 2 * 3 * 3)
+    assert mixed.shares[SAMPLING] == pytest.approx(cells / residual)
+    # A seed that only one arm has says nothing of the difference, not even of its sampling.
+    lone = block([[0.0] * 3] * 9, 4)
+    more = Graded((0, 1, 2, *range(10, 16)), lone.problems, lone.grade_SEIK)
+    second = block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25], *([[0.0] * 3] * 6)], 4)
+    assert noise(more, second, "b", 0.05) == mixed
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled: bool) -> None:
+    rng = np.random.default_rng(3)
+    seeds, evaluations, problems, samples, repeats = 4, 3, 30, 8, 400
+    easy_SI1 = rng.uniform(0.1, 0.9, (seeds, problems, 1))
+    estimates, means = [], []
+    for _ in range(repeats):
+        # Answer k of a seed and problem: one uniform number for both arms and all evaluations, or one each.
+        drawn = rng.random((2, seeds, 1 if coupled else evaluations, problems, samples))
+        drawn[1] = drawn[0] if coupled else drawn[1]
+        grades = [drawn[arm] < (easy_SI1 + 0.1 * arm)[:, None] for arm in (0, 1)]
+        shape = (seeds, evaluations, problems, samples)
+        first, second = (
+            Graded((0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)) for one in grades
+        )
+        variance = sampling_variance(first, second)
+        assert variance is not None
+        estimates.append(variance)
+        means.append((second.rate_SI - first.rate_SI).mean())
+    # The variance of 400 means is itself known to some 7 %.
+    assert np.mean(estimates) / np.var(means, ddof=1) == pytest.approx(1, abs=0.2)
+
+
+def test_answers_that_were_not_graded_leave_the_sampling_variance_defined() -> None:
+    first, second = block([[0.0, 0.0]], 4), block([[0.5, 0.5]], 4)
+    second.grade_SEIK[0, 0, 0, 2:] = np.nan  # both right, spread 0
+    second.grade_SEIK[0, 0, 1, 3] = np.nan  # 1, 1, 0: variance 1/3, of 3 answers
+    assert sampling_variance(first, second) == pytest.approx((0 + 1 / 9) / 2 / 2)
+    assert second.samples == 2
+    assert second.rate_SI.tolist() == [[1.0, pytest.approx(2 / 3)]]
+    second.grade_SEIK[..., 1:] = np.nan
+    assert sampling_variance(first, second) is None
+
+
+def test_half_of_the_answers_make_a_problem_right() -> None:
+    [one] = flips(block([[0.5, 0.25, 1.0]], 4), block([[0.25, 0.25, 0.75]], 4), "b")
+    assert (one.both, one.only_first, one.only_second, one.neither) == (1, 1, 0, 1)
+
+
+def test_avg_and_pass_at_k_with_several_answers(tmp_path: Path) -> None:
+    toml = TWO_ARMS.replace("problems = 20\n", "problems = 20\nsamples = 4\n")
+
+    def change(run: Run, record: Record) -> Record:
+        # One of four is right, and after step 8 three are.
+        right = isinstance(record, AnswerRecord) and (record.sample == 0 or (record.step == 8 and record.sample < 3))
+        return replace(record, correct=int(right)) if isinstance(record, AnswerRecord) else record
+
+    found = section(rendered(make_lab(tmp_path, toml, change=change), "toy"), "scores")
+    level = found["benches"]["addition"]["problems"]["levels"]["grpo"]
+    # pass@2 = 1 - C(3,2)/C(4,2) = 1/2 with one right, 1 with three; both scores are means of the same evaluations.
+    assert level["avg"] == pytest.approx((0.25 + 0.75 + 0.25) / 3, rel=1e-5)
+    assert level["pass"] == {"2": pytest.approx((0.5 + 1 + 0.5) / 3, rel=1e-5), "4": 1}
+    assert level["new_seeds"] is None
+    assert level["new_seeds_and_problems"] is None
+
+
+def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
+    shown = section(toy, "transcripts")["addition"]
+    assert (shown["step"], shown["seed"]) == (12, 0)
+    tags = {name: one["tags"] for name, one in shown["problems"].items()}
+    assert tags["addition-0"] == ["flipped"]
+    assert tags["addition-8"] == ["flipped"]
+    assert tags["addition-19"] == ["wrong", "longest"]
+    assert shown["problems"]["addition-0"]["grpo"] == 1
+    assert shown["problems"]["addition-0"]["gspo"] == 0
+    assert "addition-1" not in tags
+    assert '<details id="item-addition-addition-19" class="item" data-tags="wrong longest">' in toy.html
+
+
+HOSTILE = "</script><script>alert(1)</script>\x00\x1b[31m\u202ereversed\u2066\u200f'\"`<img src=x onerror=alert(1)>"
+
+
+def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, AnswerRecord) and record.problem == "addition-3" and record.step == 12:
+            text = HOSTILE + "x" * 1_000_000 + "THE END"
+            record = replace(record, text=text, extracted=HOSTILE, reason=HOSTILE, prompt=HOSTILE, tokens=99)
+        return record
+
+    found = rendered(make_lab(tmp_path, seeds=1, change=change), "toy")
+    page = found.html
+    assert "item-addition-addition-3" in page
+    assert "<img" not in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page)
+    for point in ("U+0000", "U+001B", "U+202E", "U+2066", "U+200F"):
+        assert f'<i class="unseen">{point}</i>' in page
+    left_out = len(HOSTILE) + 1_000_007 - HEAD - TAIL
+    assert f"{left_out:,} of {len(HOSTILE) + 1_000_007:,} characters left out" in page
+    assert "THE END" in page
+    assert "x" * (HEAD + 1) not in page
+
+
+def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        return replace(record, text="y" * 50_000) if isinstance(record, AnswerRecord) else record
+
+    toml = TWO_ARMS + "".join(
+        f'[arm.more{i}]\nobjective = "gspo"\nupdate.learning_rate = {2 + i}e-4\n' for i in range(8)
+    )
+    found = rendered(make_lab(tmp_path, toml, seeds=1, change=change, steps=4), "toy")
+    assert found.html.count("y") < BUDGET + 100_000
+    shown, of = re.findall(r"seed 0; (\d+) of (\d+) problems", found.html)[0]
+    assert 0 < int(shown) < int(of) == 20
+
+
+def test_marks_cannot_be_imitated() -> None:
+    assert marked('a\u202e<i class="unseen">') == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
+
+
+def test_the_badge_tells_what_was_measured() -> None:
+    told = calibration_line(3, 0.05)
+    row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 3))
+    assert told is not None
+    assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 3" in told
+    assert calibration_line(2, 0.05) is None
+    assert calibration_line(5, 0.01) is None
+    assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
+
+
+def test_the_calibration_on_the_page_is_that_of_the_docs() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    printed = re.findall(r"^  (.+?)\s+n = (\d+)  (.+?)\s+([\d.]+) \[", docs, re.MULTILINE)
+    shown = [(row["cell"], str(row["n"]), row["method"], f"{row['rate']:.3f}") for row in record()["rows"]]
+    assert len(shown) == 38
+    assert sorted(shown) == sorted((cell, n, method.strip(), rate) for cell, n, method, rate in printed)
+
+
+@pytest.mark.slow
+def test_the_calibration_on_the_page_is_what_this_code_measures() -> None:
+    found = run_calibration(record()["studies"], np.random.default_rng(SEED), lambda row: None)
+    assert [row.rate.k for row in found.rows] == [row["false_alarms"] for row in record()["rows"]]
+
+
+def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
+    one = make_lab(tmp_path / "one", change=exact)
+    turned = TWO_ARMS.replace("[arm.grpo]", "[arm.other]\nupdate.learning_rate = 3e-5", 1).replace(
+        '[arm.gspo]\nobjective = "gspo"', ""
+    ) + ('[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n')
+    two = make_lab(tmp_path / "two", turned, change=exact)
+    with Evidence.open(one) as first, Evidence.open(two) as second:
+        found = render_all([Source(first, "toy", "here"), Source(second, "toy", "there")])
+    data = json.loads(found.json)
+    assert list(data["studies"]) == ["here", "there"]
+    assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
+    assert data["together"]["scores"]["other"] == {"there": 0.4}
+    blocks = re.findall(
+        r'<figure id="(\w+)\.m-reward".*?<script type="application/json">(.*?)</script>', found.html, re.S
+    )
+    colours = {
+        study: {series["name"]: series["c"] for series in json.loads(chart)["series"]} for study, chart in blocks
+    }
+    assert colours["here"] == {"grpo": 0, "gspo": 1}
+    assert colours["there"] == {"grpo": 0, "gspo": 1, "other": 2}
+    assert found.lines[0].startswith("here: gspo is better than grpo")
+
+
+def test_a_study_that_goes_on_asks_the_page_to_look_again(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, seeds=1)
+    with Evidence.open(database) as evidence:
+        watched = render_all([Source(evidence, "toy", "toy")], watch_seconds=5)
+        still = render_all([Source(evidence, "toy", "toy")])
+    assert '<html lang="en" data-watch="5">' in watched.html
+    assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in watched.html
+    assert "data-watch=" not in still.html
+    assert 'http-equiv="refresh"' not in still.html
+
+
+def test_a_claim_leads_to_its_figure(tmp_path: Path) -> None:
+    toml = TWO_ARMS + '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C09-expert-change"\n'
+    found = rendered(make_lab(tmp_path, toml), "toy")
+    table = found.html[found.html.index('<section id="claims">') : found.html.index('<section id="scores">')]
+    assert '<a href="#m-clip">figure</a>' in table
+    assert "m-expert" not in table
+
+
+def test_every_run_collapsed_still_makes_a_page(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, AnswerRecord):
+            return replace(record, correct=int(record.step < 20))
+        return (
+            replace(record, reward_mean=0.6 if record.step < 20 else 0.0) if hasattr(record, "reward_mean") else record
+        )
+
+    found = rendered(make_lab(tmp_path, steps=60, every=20, change=change), "toy")
+    assert "Collapsed and still counted: grpo seed 0, grpo seed 1" in found.html
+    assert section(found, "answer")["comparisons"]["gspo"]["estimate"] == 0
+    assert "No verdict on gspo against grpo: identical scores." in found.html
+
+
+def test_a_later_evaluation_has_its_own_scores_and_transcripts(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, change=exact)
+    for home in sorted((tmp_path / "runs" / "toy").glob("*/s*")):
+        gspo = home.parent.name == "gspo"
+        (home / "evaluations" / "hard-n4").mkdir(parents=True)
+        with Journal(home / "evaluations" / "hard-n4") as journal:
+            journal.write(
+                AnswerRecord(
+                    step=step, bench="hard", problem=f"p{i}", sample=0, text="#", correct=int(right(i)), tokens=3
+                )
+                for step, right in ((0, lambda i: False), (12, lambda i, gspo=gspo: i < 2 + gspo))
+                for i in range(4)
+            )
+    ingest(tmp_path / "runs")
+    found = rendered(database, "toy")
+    later = section(found, "scores")["later"]["hard-n4-hard"]
+    assert {arm: level["avg"] for arm, level in later["levels"].items()} == {"grpo": 0.5, "gspo": 0.75}
+    assert later["flips"][0] == {"arm": "gspo", "seed": 0, "both": 2, "only_first": 0, "only_second": 1, "neither": 1}
+    assert 'id="item-hard-n4-hard-p2"' in found.html
+    assert section(found, "answer")["comparisons"]["gspo"]["estimate"] == 0.2, "the verdict is that of training's end"
+
+
+def test_a_later_grade_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, change=exact)
+    for home in sorted((tmp_path / "runs" / "toy").glob("gspo/s*")):
+        (home / "grades").mkdir()
+        with Journal(home / "grades") as journal:
+            journal.write([GradeRecord(bench="addition", step=12, problem="addition-0", sample=0, correct=1, at=1.0)])
+    ingest(tmp_path / "runs")
+    found = rendered(database, "toy")
+    [first, *_] = section(found, "scores")["benches"]["addition"]["problems"]["flips"]
+    assert (first["both"], first["only_first"]) == (8, 0), "nothing is lost any more"
+    assert "addition-0" not in section(found, "transcripts")["addition"]["problems"]
+
+
+def test_what_the_curves_cover_is_said_beside_them(toy: Report) -> None:
+    def arm(kl_coef: float) -> dict[str, Any]:
+        settings = {"update": {"skip_zero_advantage": True}, "objective": {"kl_coef": kl_coef}}
+        return {"arms": {"a": {"settings": settings}}}
+
+    assert skipping(arm(0.0))
+    assert not skipping(arm(0.1))
+    assert escape(COVERED) in toy.html

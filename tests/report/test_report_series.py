@@ -1,0 +1,365 @@
+"""The figures' data: what is averaged, what is paired, what is marked, and what is said where nothing was measured."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
+
+from gspo_lab.records import Record, StepRecord, UpdateRecord, replace
+from gspo_lab.report import render
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.course import course
+from gspo_lab.report.frames import Points, curve, lines
+from gspo_lab.report.section import Section
+from gspo_lab.report.sections.clipping import clipping
+from gspo_lab.report.sections.collapse import collapse
+from gspo_lab.report.sections.curves import curves
+from gspo_lab.report.sections.diagnostics import diagnostics
+from gspo_lab.report.sections.experts import experts, replayed
+from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run
+
+AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
+
+
+def charts(section: Section | None) -> dict[str, Chart]:
+    assert section is not None
+    return {part.id: part for part in section.body if isinstance(part, Chart)}
+
+
+def of(chart: Chart, label: str, seed: int | None = None) -> Series:
+    (found,) = [one for one in chart.series if one.label == label and one.seed == seed]
+    return found
+
+
+def counted(run: Run, record: Record) -> Record:
+    """Totals that differ from run to run: the arm gspo spends twice the tokens per step."""
+    if not isinstance(record, StepRecord):
+        return record
+    each = 200 if run.arm.startswith("gspo") else 100
+    done = record.step + 1
+    changed: StepRecord = replace(
+        record,
+        prompts_total=32 * done,
+        tokens_trained_total=each * done + run.seed,
+        flops_total=1e6 * each * done,
+        device_seconds_total=1.5 * done,
+    )
+    return changed
+
+
+def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=counted)) as evidence:
+        found = charts(curves(evidence, "toy"))
+    gspo = of(found["m-reward"], "gspo")
+    assert list(gspo.at) == AXES
+    assert gspo.x[:3] == (0.0, 1.0, 2.0)
+    assert gspo.at["prompts"][:3] == (32.0, 64.0, 96.0)
+    assert gspo.at["response tokens"][:2] == (201.0, 401.0)  # seeds 0, 1, 2: the mean of 200, 201, 202
+    assert of(found["m-reward"], "gspo", 2).at["response tokens"][:2] == (202.0, 402.0)
+    assert gspo.at["device seconds"][-1] == 18.0
+    score = of(found["m-score-addition"], "grpo")
+    assert score.x == (0.0, 4.0, 8.0, 12.0)
+    assert score.at["prompts"] == (0.0, 128.0, 256.0, 384.0)
+    assert score.at["FLOPs"] == (0.0, 4e8, 8e8, 12e8)
+
+
+def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        return without("flops_total")(run, counted(run, record)) or record
+
+    with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
+        found = charts(curves(evidence, "toy"))
+    wanted = [axis for axis in AXES if axis != "FLOPs"]
+    assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
+        tuple(wanted)
+    }
+
+
+def rewards(run: Run, record: Record) -> Record:
+    """grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed. Differences .1, .2, .4: mean .2333, sd .1528."""
+    if isinstance(record, StepRecord):
+        reward = 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]
+        changed: StepRecord = replace(record, reward_mean=reward)
+        return changed
+    return record
+
+
+def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=rewards)) as evidence:
+        chart = charts(curves(evidence, "toy"))["m-reward-difference"]
+    assert chart.title == "Training reward: arm − grpo"
+    assert "pointwise, not a test" in chart.note
+    assert [one.label for one in chart.means] == ["gspo"]
+    assert [round(of(chart, "gspo", seed).y[3] or 0, 9) for seed in range(3)] == [0.1, 0.2, 0.4]
+    mean = of(chart, "gspo")
+    half = 4.302653 * 0.1527525 / math.sqrt(3)
+    assert (mean.y[5], mean.low[5], mean.high[5]) == pytest.approx((0.23333, 0.23333 - half, 0.23333 + half), abs=1e-4)
+    assert mean.colour == 1
+
+
+def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=2, change=rewards)) as evidence:
+        found = charts(curves(evidence, "toy"))
+    assert of(found["m-reward-difference"], "gspo").low == ()
+    assert "m-score-addition-difference" in found
+    alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
+    with Evidence.open(make_lab(tmp_path / "one", alone)) as evidence:
+        assert "m-reward-difference" not in charts(curves(evidence, "toy"))
+
+
+def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Path) -> None:
+    def until(run: Run) -> int:
+        return 5 if (run.arm, run.seed) == ("gspo", 1) else 0 if run.seed == 2 else 12
+
+    database = make_lab(tmp_path, change=rewards, until=until, end=lambda run: None)
+    with Evidence.open(database) as evidence:
+        chart = charts(curves(evidence, "toy"))["m-reward-difference"]
+    assert of(chart, "gspo").x == (0.0, 1.0, 2.0, 3.0, 4.0)
+    assert sorted(one.seed for one in chart.seeds if one.seed is not None) == [0, 1]
+    assert of(chart, "gspo").low == ()
+
+
+def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None:
+    nan = math.nan
+    one = Points(np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]))
+    other = Points(np.array([0.0, 1.0, 1.5]), np.array([3.0, nan, 5.0]))
+    first, second, mean = lines("a", 0, {0: one, 1: other})
+    assert first.x == second.x == mean.x == (0.0, 1.0, 1.5, 2.0)
+    assert first.y == (1.0, 2.0, None, 3.0)
+    assert second.y == (3.0, None, 5.0, None)
+    assert mean.y == (2.0, None, None, None)
+
+
+def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=20, steps=3, every=3)) as evidence:
+        found = charts(curves(evidence, "toy"))
+        measured = evidence.steps("toy", ["reward_mean"])
+    chart = found["m-reward"]
+    assert not chart.seeds
+    grpo = measured[(measured["arm"] == "grpo") & (measured["step"] == 1)]["reward_mean"]
+    line = of(chart, "grpo")
+    assert (line.low[1], line.y[1], line.high[1]) == pytest.approx((grpo.min(), grpo.mean(), grpo.max()))
+    assert "Shaded: from the lowest to the highest seed" in chart.note
+    assert not found["m-score-addition"].seeds
+
+
+def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record | None:
+        if isinstance(record, UpdateRecord) and record.minibatch > 0:
+            return None
+        return replace(record, reward_mean=float(record.step)) if isinstance(record, StepRecord) else record  # type: ignore[no-any-return]
+
+    with Evidence.open(make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)) as evidence:
+        chart = charts(curves(evidence, "toy"))["m-reward"]
+        sampled = course(evidence, "toy").sampled
+    line = of(chart, "grpo")
+    assert len(line.x) == 200
+    assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
+    assert chart.note.endswith("Each point is the mean over 3 steps.")
+    assert list(sampled[:3]) == [1, 4, 7]
+
+
+def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        found = charts(clipping(evidence, "toy"))
+        rows = evidence.updates("toy", ["clip_fraction_tokens"], minibatch=3)
+    whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
+    shares = [of(found[name], "gspo").y[3] for name in ("m-clip-minibatch", "m-clip-positive", "m-clip-negative")]
+    assert shares[1:] == pytest.approx([0.6 * shares[0], 0.4 * shares[0]])  # type: ignore[operator]
+    assert found["m-clip-positive"].log
+    assert shares[0] == pytest.approx(whole, rel=0.05)
+    assert of(found["m-clip-negative"], "gspo").y[0] == 0.0
+
+
+def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, UpdateRecord):
+            spike = (run.arm, run.seed, record.step) == ("gspo", 1, 80)
+            changed: UpdateRecord = replace(
+                record, grad_norm=(12.0 if record.minibatch == 2 else 2.0) if spike else 0.5
+            )
+            return changed
+        return record
+
+    with Evidence.open(make_lab(tmp_path, seeds=2, steps=90, every=90, change=change)) as evidence:
+        section = gradients(evidence, "toy")
+    assert section is not None
+    chart = charts(section)["m-grad-norm"]
+    (mark,) = [one for one in chart.seeds if len(one.x) == 1]
+    assert (mark.label, mark.seed, mark.x, mark.y) == ("gspo", 1, (80.0,), (4.5,))
+    assert "Dots: spikes." in chart.note
+    gspo = section.data["arms"]["gspo"]
+    assert gspo["spikes"] == {"0": [], "1": [80]}
+    assert (gspo["median"], gspo["largest"], gspo["nonfinite_updates"]) == (0.5, 12.0, 0)
+    assert gspo["largest_at"] == "seed 1, step 80, mini-batch 2"
+    assert of(chart, "gspo").high[80] == 12.0
+
+
+def test_too_few_steps_for_spikes_are_said_not_counted(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        section = gradients(evidence, "toy")
+    assert section is not None
+    assert section.data["arms"]["grpo"]["spikes"] == {"0": None, "1": None, "2": None}
+    assert "| not measured |" in section.markdown
+
+
+def quantiles(run: Run, record: Record) -> Record:
+    """log s spreads by 1/sqrt(length); quantiles of l_t are symmetric around the seed's number."""
+    if not isinstance(record, UpdateRecord):
+        return record
+    rng = np.random.default_rng([run.seed, record.step, record.minibatch])
+    length = rng.integers(4, 64, 200)
+    log_s = rng.normal(0, 1 / np.sqrt(length)) * (record.minibatch > 0)
+    detail = {"length": length.tolist(), "sum_log_ratio": (log_s * length).tolist()} if record.step % 5 == 0 else None
+    spread = [run.seed + width for width in (-9.0, -5.0, -2.0, -1.0, 0.0, 1.0, 2.0, 5.0, 9.0)]
+    changed: UpdateRecord = replace(
+        record, log_ratio_quantiles_tokens=spread if record.minibatch else [0.0] * 9, response_detail=detail
+    )
+    return changed
+
+
+def test_ribbons_and_the_spread_by_length(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=quantiles)) as evidence:
+        found = charts(diagnostics(evidence, "toy"))
+    ribbon = of(found["m-log-ratio-tokens"], "gspo")
+    # Seeds 0, 1, 2 are 1 on average; mini-batch 0, whose ratio is 1 by construction, is left out.
+    assert (ribbon.low[4], ribbon.y[4], ribbon.high[4]) == (-1.0, 1.0, 3.0)
+    assert not found["m-log-ratio-responses"].series
+    by_length = of(found["m-log-ratio-length"], "grpo")
+    assert len(by_length.x) == 8
+    x, y = np.array(by_length.x, dtype=float), np.array(by_length.y, dtype=float)
+    assert np.polyfit(np.log(x), np.log(y), 1)[0] == pytest.approx(-0.5, abs=0.05)
+    assert "every 5th step" in found["m-log-ratio-length"].note
+
+
+def nothing_measured(run: Run, record: Record) -> Record:
+    """No response had an advantage, so that no ratio was measured: an untrained model's first steps."""
+    changed: Record = record
+    if isinstance(record, UpdateRecord):
+        changed = replace(record, response_detail={"length": [], "sum_log_ratio": []})
+    return changed
+
+
+def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=nothing_measured)) as evidence:
+        found = charts(diagnostics(evidence, "toy"))
+    assert not found["m-log-ratio-length"].series
+
+
+def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
+    with Evidence.open(finished) as evidence:
+        settings = {arm: entry["settings"] for arm, entry in evidence.study("moe")["arms"].items()}
+        found = charts(experts(evidence, "moe"))
+        change = evidence.by_minibatch("moe", {"expert_change": "response_tokens"})
+    assert replayed(settings) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
+    chart = found["m-replay-experts"]
+    with_replay = of(chart, "replay: old-policy")
+    assert with_replay.x == ("grpo", "gspo")
+    own = change[(change["arm"] == "gspo-replay") & (change["minibatch"] > 0)]
+    assert with_replay.y[1] == pytest.approx(own.groupby("seed")["expert_change"].mean().mean())
+    assert of(found["m-replay-clip"], "without replay").y[1] == pytest.approx(0.2, abs=0.05)
+
+
+def test_arms_with_another_difference_are_no_replay_pair() -> None:
+    one: dict[str, Any] = {"routing_replay": "none", "objective": {"clip": "declared", "clip_low": 0.1}, "steps": 3}
+    replay = {**one, "routing_replay": "rollout"}
+    assert replayed({"a": one, "b": replay}) == {"a": {"rollout": "b"}}
+    assert replayed({"a": one, "b": {**replay, "steps": 4}}) == {}
+    assert replayed({"a": one, "b": {**replay, "objective": {"clip": "declared", "clip_low": 0.2}}}) == {}
+    tuned = [{**run, "objective": {"clip": "calibrated", "clip_low": low}} for run, low in ((one, 0.1), (replay, 0.2))]
+    assert replayed(dict(zip("ab", tuned, strict=True))) == {"a": {"rollout": "b"}}
+
+
+def falling(run: Run, record: Record) -> Record:
+    """grpo seed 0: drift leaves its range at step 80, the reward falls at 100. gspo seed 1 has a false alarm."""
+    rng = np.random.default_rng([run.seed, record.step])
+    if isinstance(record, StepRecord):
+        fell = (run.arm, run.seed) == ("grpo", 0) and record.step >= 100
+        changed: StepRecord = replace(record, reward_mean=0.0 if fell else 0.5 + float(rng.normal(0, 0.01)))
+        return changed
+    if isinstance(record, UpdateRecord):
+        odd = (run.arm, run.seed, record.step >= 80) in {("grpo", 0, True), ("gspo", 1, True)}
+        update: UpdateRecord = replace(
+            record, stale_k3=1.0 if odd else 0.1 + 0.01 * float(rng.random()), grad_norm=0.5, clip_fraction_tokens=None
+        )
+        return update
+    return record
+
+
+def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
+        section = collapse(evidence, "toy")
+    assert section is not None
+    assert "1 of 4 runs collapsed, 0 more regressed." in section.markdown
+    run = section.data["runs"]["grpo s0"]
+    assert run["collapse"] == pytest.approx(106, abs=3)
+    assert run["crossed_before"] == {"stale_k3": 80}
+    assert section.data["false_alarms"]["stale_k3"] == [1, 3]
+    fell = min(run["collapse"], run["regression"])
+    assert f"drift k3 at 80 ({fell - 80} before)" in section.markdown
+    chart = charts(section)["m-collapse"]
+    assert chart.categories == ["grpo s0"]
+    assert of(chart, "drift k3").y == (80.0,)
+    assert of(chart, "collapse").y == (float(run["collapse"]),)
+
+
+def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
+        section = collapse(evidence, "toy")
+    assert section is not None
+    assert section.markdown == "0 of 6 runs collapsed, 0 more regressed."
+    assert not charts(section)
+
+
+def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        return replace(record, nonfinite=1) if isinstance(record, UpdateRecord) and record.step == 3 else record  # type: ignore[no-any-return]
+
+    database = make_lab(tmp_path, change=change)
+    with Evidence.open(database) as evidence:
+        section = collapse(evidence, "toy")
+        spikes = gradients(evidence, "toy")
+        page = render(evidence, ["toy"])
+    assert section is not None
+    assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
+    assert len(section.data["runs"]) == 6
+    assert "too few steps to judge" in section.markdown
+    assert spikes is not None
+    assert spikes.data["arms"]["grpo"]["nonfinite_updates"] == 12  # 4 updates x 3 seeds
+    assert "Collapse and its precursors" in page.html
+
+
+def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record | None:
+        if isinstance(record, StepRecord):
+            return StepRecord(step=record.step, prompts=32, responses=256)
+        if isinstance(record, UpdateRecord):
+            return UpdateRecord(step=record.step, minibatch=record.minibatch)
+        return None
+
+    with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
+        found: dict[str, Chart] = {}
+        for section in (curves, clipping, experts, gradients, diagnostics, collapse):
+            found |= charts(section(evidence, "moe"))
+        page = render(evidence, ["moe"])
+    assert len(found) > 20
+    assert not [chart.id for chart in found.values() if chart.values()]
+    assert page.html.count('class="missing"') >= len(found)
+    assert json.loads(page.json)["studies"]["moe"]["gradients"]["arms"]["gspo"]["largest"] is None
+
+
+@pytest.mark.parametrize("metric", ["mismatch_abs_max", "grad_norm"])
+def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
+        chart = curve(evidence, "toy", metric, id="m", title="", unit="", envelope=True)
+        read = evidence.steps if metric == "mismatch_abs_max" else evidence.updates
+        frame = read("toy", [metric])
+    own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
+    line = of(chart, "grpo")
+    assert (line.low[7], line.high[7]) == pytest.approx((own.min(), own.max()))

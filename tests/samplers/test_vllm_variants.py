@@ -1,0 +1,65 @@
+"""vLLM in bfloat16, where a stale push must not pass for rounding; and from a model with adapters."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+import torch
+from followed import TOKENIZER, gaps, make_room, move, requests
+
+from gspo_lab.models.embedded import build
+from gspo_lab.samplers import Sampling
+from gspo_lab.samplers.vllm_push import prove
+from gspo_lab.samplers.vllm_sampler import VllmSampler
+
+if find_spec("vllm") is None:
+    pytest.skip("vLLM is not installed; nox -s vllm installs it", allow_module_level=True)
+
+# The warnings are those of vLLM's packages.
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(autouse=True)
+def engine() -> Iterator[None]:
+    yield
+    make_room()
+
+
+@pytest.mark.parametrize(("name", "way"), [("tiny-qwen3", "reload"), ("tiny-qwen3-moe", "reload, experts packed anew")])
+@pytest.mark.parametrize("factor", [1.0, 1.3])
+def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) -> None:
+    """Fresh weights are the hard case: their experts matter little, and leaving them behind looks like rounding."""
+    model = build(name, seed=1)
+    move(model, factor)
+    sampler = VllmSampler(model, TOKENIZER, "bfloat16")
+    assert sampler.facts()["push"] == way
+    gap = gaps(model, sampler.sample(requests(), Sampling(max_tokens=12)), 1.0)
+    assert 1e-4 < gap.mean() < 0.03
+    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32"}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.flip(0))
+    stale = prove(sampler._engine, model, "bfloat16")
+    assert not stale.holds
+    assert "at most; tolerated is a median of 0.0" in str(stale)
+    sampler.refresh()
+    assert sampler.proof is not None
+    assert sampler.proof.holds
+
+
+def test_adapters_are_pushed_merged() -> None:
+    pytest.importorskip("peft", reason="peft is not installed; nox -s vllm installs it")
+    from gspo_lab.models.lora import adapt
+
+    model = build("tiny-qwen3-moe", seed=1)
+    adapt(model, rank=4, alpha=8)
+    sampler = VllmSampler(model, TOKENIZER)
+    before = sampler.sample(requests(), Sampling(max_tokens=12))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
+    sampler.refresh()
+    after = sampler.sample(requests(), Sampling(max_tokens=12))
+    assert [r.response_ids for r in after] != [r.response_ids for r in before]
+    assert gaps(model, after, 1.0).max() <= 1e-5

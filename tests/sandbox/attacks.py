@@ -1,0 +1,387 @@
+"""Small hostile programs. Each says `ESCAPED` and how if it got through, `held` if every door was shut.
+
+The input is the host's facts as JSON (conftest.Host). A program that is meant to be stopped has the endings that may be
+observed; all others finish.
+"""
+
+from dataclasses import dataclass, field
+
+HELD: frozenset[str] = frozenset({"finished"})
+
+HEAD = """
+import ctypes, errno, json, os, socket, sys, time
+host = json.loads(input())
+libc = ctypes.CDLL(None, use_errno=True)
+escapes = []
+
+def attempt(name, body, *, worked=lambda value: True):
+    try:
+        value = body()
+    except BaseException:
+        return
+    if worked(value):
+        escapes.append(f"{name}: {value!r}"[:200])
+
+def listed(place):
+    try:
+        return os.listdir(place)
+    except OSError:
+        return []
+
+def call(name, number, *arguments):
+    attempt(name, lambda: libc.syscall(number, *arguments), worked=lambda value: value >= 0)
+"""
+TAIL = """
+print("ESCAPED " + "; ".join(escapes) if escapes else "held")
+"""
+
+
+@dataclass(frozen=True)
+class Attack:
+    name: str
+    body: str
+    endings: frozenset[str] = field(default=HELD)
+    seconds: float = 0.6
+
+    @property
+    def source(self) -> str:
+        return HEAD + self.body + TAIL
+
+
+def stopped(*endings: str) -> frozenset[str]:
+    return frozenset(endings)
+
+
+NETWORK = [
+    Attack("tcp", "attempt('tcp', lambda: socket.create_connection(('127.0.0.1', host['tcp']), 1))"),
+    Attack(
+        "udp",
+        "attempt('udp', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', "
+        "('127.0.0.1', host['udp'])))",
+    ),
+    Attack("dns", "attempt('dns', lambda: socket.getaddrinfo('example.org', 80))"),
+    Attack(
+        "unix sockets",
+        """
+for name, where in (("path", host["folder"] + "/socket"), ("abstract", "\\0gspo-lab-test-" + host["abstract"])):
+    attempt(name, lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", where))
+""",
+    ),
+    Attack("netlink", "attempt('netlink', lambda: socket.socket(16, socket.SOCK_RAW, 0))"),
+    Attack("raw", "attempt('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))"),
+    Attack("packet", "attempt('packet', lambda: socket.socket(17, socket.SOCK_RAW, 0))"),
+]
+
+FILES = [
+    Attack(
+        "write outside",
+        """
+places = ["/", "/usr", "/usr/lib", "/etc", "/var/tmp", "/home", "/dev", "/proc", "/sys", host["folder"]]
+places += [host["repository"], host["home"], "/run", "/opt"]
+for place in places:
+    attempt(place, lambda: open(os.path.join(place, "planted"), "w").write("x"))
+    attempt(place, lambda: os.mkdir(os.path.join(place, "planted.d")))
+    attempt(place, lambda: os.symlink("/etc/passwd", os.path.join(place, "planted.l")))
+for path in ("/dev/shm/../planted", host["folder"] + "/token", host["folder"] + "/lab.db", host["shared"]):
+    attempt(path, lambda: open(path, "r+").write("x"))
+    attempt(path, lambda: os.truncate(path, 0))
+    attempt(path, lambda: os.unlink(path))
+    attempt(path, lambda: os.rename(path, path + ".moved"))
+    attempt(path, lambda: os.chmod(path, 0))
+    attempt(path, lambda: os.utime(path, (0, 0)))
+    attempt(path, lambda: os.setxattr(path, "user.x", b"x"))
+""",
+    ),
+    Attack(
+        "read secrets",
+        """
+paths = ["/etc/passwd", "/etc/shadow", "/etc/hostname", host["folder"] + "/token", host["folder"] + "/lab.db"]
+paths += [host["repository"] + "/README.md", host["home"] + "/.cache/huggingface/token", host["home"] + "/.bashrc"]
+paths += [host["shared"], "/var/log/dpkg.log", "/" + "root/.bashrc", "/proc/kcore", "/proc/kmsg"]
+for path in paths:
+    attempt(path, lambda: open(path, "rb").read(100))
+for place in (host["folder"], host["repository"], host["home"], "/var/tmp", "/root", "/home"):
+    attempt(place, lambda: os.listdir(place))
+for base in ("/proc/self/root", "/proc/1/root", "/proc/self/cwd/../.."):
+    attempt(base, lambda: open(base + host["folder"] + "/token").read())
+""",
+    ),
+    Attack(
+        "links",
+        """
+for target in ("/etc/passwd", host["folder"] + "/token"):
+    for place in ("/tmp/link", "/dev/shm/link", "link"):
+        try:
+            os.symlink(target, place)
+        except OSError:
+            pass
+        attempt(place, lambda: open(place).read())
+        attempt(place, lambda: os.link(target, place + ".hard"))
+""",
+    ),
+    Attack(
+        "proc",
+        """
+secret = host["secret"][::-1].encode()
+for pid in {*filter(str.isdigit, listed("/proc")), "1", str(os.getppid())}:
+    for name in ("environ", "cmdline"):
+        attempt(name, lambda: open(f"/proc/{pid}/{name}", "rb").read(), worked=lambda text: secret in text)
+    if int(pid) != os.getpid():
+        for name in ("mem", "maps", "fd/3", "fd/9"):
+            attempt(f"{pid} {name}", lambda: open(f"/proc/{pid}/{name}", "rb").read(1))
+        attempt(pid + " fd", lambda: os.listdir(f"/proc/{pid}/fd"))
+        attempt(pid + " root", lambda: os.listdir(f"/proc/{pid}/root" + host["folder"]))
+        attempt(pid + " oom", lambda: open(f"/proc/{pid}/oom_score_adj", "w").write("-1000"))
+for name in ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory", "user/max_user_namespaces"):
+    attempt(name, lambda: open("/proc/sys/" + name, "r+").write("x"))
+attempt("sysrq", lambda: open("/proc/sysrq-trigger", "w").write("b"))
+""",
+    ),
+    Attack(
+        "devices",
+        """
+for name in ("kvm", "mem", "kmem", "vda", "sda", "loop-control", "fuse", "net/tun", "uinput", "input/event0"):
+    attempt(name, lambda: os.open("/dev/" + name, os.O_RDWR))
+for place in ("/tmp/disk", "/dev/disk", "disk"):
+    attempt(place, lambda: os.mknod(place, 0o60666, os.makedev(254, 0)))
+    attempt(place, lambda: os.open(place, os.O_RDONLY))
+""",
+    ),
+]
+
+RESOURCES = [
+    Attack("fork bomb", "while True:\n    try: os.fork()\n    except OSError: pass", stopped("time", "killed")),
+    Attack(
+        "forks that hide",
+        """
+for _ in range(200):
+    try:
+        if not os.fork():
+            os.setsid()
+            try:
+                if not os.fork(): time.sleep(60)
+            finally:
+                os._exit(0)
+    except OSError:
+        pass
+""",
+        stopped("finished", "error"),
+    ),
+    Attack(
+        "threads",
+        """
+import threading
+def sit(): time.sleep(60)
+try:
+    for _ in range(10_000): threading.Thread(target=sit, daemon=True).start()
+    escapes.append("ten thousand threads")
+except RuntimeError:
+    pass
+""",
+    ),
+    Attack("memory", "attempt('memory', lambda: bytearray(1 << 30))"),
+    Attack(
+        "memory in many processes",
+        """
+for _ in range(8):
+    if not os.fork():
+        held = bytearray(os.urandom(1 << 20)) * 100
+        time.sleep(60)
+time.sleep(60)
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
+    Attack(
+        "shared mappings",
+        """
+import mmap
+attempt("one", lambda: mmap.mmap(-1, 1 << 30))
+attempt("memfd", lambda: os.memfd_create("hoard"))
+for number, arguments in ((29, (0, 1 << 30, 0o1600)), (68, (0, 0o1600)), (240, (b"q", 0o102, 0o600, None))):
+    if os.uname().machine == "x86_64":
+        call("ipc", number, *arguments)
+""",
+    ),
+    Attack(
+        "disk",
+        """
+def fill(place):
+    size = 0
+    for number in range(100):
+        with open(f"{place}/big{number}", "wb", buffering=0) as file:
+            for _ in range(1000): size += file.write(bytes(1 << 20))
+            file.truncate(1 << 40)
+    return size
+def much(place):
+    try: fill(place)
+    except OSError: pass
+    sizes = [os.stat(f"{place}/{name}").st_size for name in os.listdir(place)]
+    return max(sizes, default=0) > 4 << 20 or sum(sizes) > 8 << 20
+for place in ("/tmp", "/dev/shm", "/var/tmp", "."):
+    attempt(place, lambda: much(place), worked=bool)
+""",
+    ),
+    Attack(
+        "inodes",
+        """
+made = 0
+try:
+    while made < 1_000_000:
+        os.close(os.open(f"/tmp/{made}", os.O_CREAT | os.O_WRONLY)); made += 1
+    escapes.append("a million files")
+except OSError as error:
+    if error.errno != errno.EACCES: raise
+""",
+        stopped("memory", "time", "finished", "error"),
+        seconds=3.0,
+    ),
+    Attack("stdout", "while True: os.write(1, b'x' * 65536)", stopped("output")),
+    Attack("stderr", "while True: os.write(2, b'x' * 65536)", stopped("output")),
+    Attack("one long line", "print('9' * (8 << 20))", stopped("output")),
+    Attack(
+        "descriptors",
+        """
+try:
+    while True: os.dup(0)
+except OSError:
+    for spare in range(4, 100_000):
+        try: os.close(spare)
+        except OSError: break
+    if spare > 300: escapes.append(f"{spare} descriptors")
+""",
+    ),
+    Attack("sleep", "time.sleep(60)", stopped("time"), seconds=0.3),
+    Attack("a long call in C", "print(sum(range(10**12)))", stopped("time")),
+    Attack("a huge power", "print(len(str(9 ** 9 ** 9)))", stopped("time", "memory")),
+    Attack(
+        "swallowed exceptions",
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        stopped("time"),
+    ),
+    Attack(
+        "ignored signals",
+        """
+import signal
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+while True: pass
+""",
+        stopped("time"),
+    ),
+    Attack(
+        "limits lifted",
+        """
+import resource
+for name in dir(resource):
+    if name.startswith("RLIMIT_"):
+        which = getattr(resource, name)
+        soft, hard = resource.getrlimit(which)
+        attempt(name, lambda: resource.setrlimit(which, (hard, hard + 1)) if hard > 0 else 1 / 0)
+        attempt("of the first", lambda: resource.prlimit(1, which, (soft, hard)))
+""",
+    ),
+]
+
+HOST = [
+    Attack(
+        "kill",
+        """
+import signal
+for number in range(1, 65):
+    for pid in (host["pid"], os.getppid()):
+        try: os.kill(pid, number)
+        except OSError: pass
+try: os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
+except OSError: pass
+time.sleep(0.05)
+""",
+    ),
+    Attack("kill all", "os.kill(-1, 9)", stopped("finished", "error", "killed")),
+    Attack("stop the parent", "import signal\ntry: os.kill(os.getppid(), signal.SIGSTOP)\nexcept OSError: pass"),
+    Attack(
+        "signals by descriptor owner",
+        """
+import fcntl, signal
+left, right = socket.socketpair()
+for pid in (os.getppid(), host["pid"]):
+    attempt("F_SETOWN", lambda: fcntl.fcntl(left, fcntl.F_SETOWN, pid))
+attempt("F_SETSIG", lambda: fcntl.fcntl(left, 10, signal.SIGKILL))
+attempt("FIOSETOWN", lambda: fcntl.ioctl(left, 0x8901, os.getppid().to_bytes(4, "little")))
+""",
+    ),
+    Attack(
+        "ptrace and friends",
+        """
+attempt("ptrace", lambda: libc.ptrace(16, os.getppid(), 0, 0), worked=lambda value: value >= 0)
+numbers = {"x86_64": (310, 311, 312, 438, 440), "aarch64": (270, 271, 272, 438, 440)}[os.uname().machine]
+for number in numbers:
+    call(f"call {number}", number, os.getppid(), os.getpid(), 0, 0, 0, 0)
+""",
+    ),
+    Attack(
+        "prctl",
+        """
+for option, value in ((47, 1), (24, 0), (28, 0)):  # ambient capabilities, bounds, securebits
+    attempt(f"prctl {option}", lambda: libc.prctl(option, value, 0, 0, 0) == 1, worked=bool)
+libc.prctl(38, 0, 0, 0, 0)
+if libc.prctl(39, 0, 0, 0, 0) != 1: escapes.append("new privileges")
+header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+libc.capget(header, data)
+if any(data): escapes.append(f"capabilities {list(data)}")
+attempt("setuid", lambda: os.setuid(0))
+attempt("root", lambda: os.getuid() == 0 or os.geteuid() == 0, worked=bool)
+""",
+    ),
+    Attack(
+        "namespaces and mounts",
+        """
+for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x80):
+    attempt(f"unshare {flag:x}", lambda: libc.unshare(flag), worked=lambda value: value >= 0)
+attempt("mount", lambda: libc.mount(b"none", b"/tmp", b"tmpfs", 0, None), worked=lambda value: value >= 0)
+attempt("umount", lambda: libc.umount2(b"/tmp", 2), worked=lambda value: value >= 0)
+attempt("chroot", lambda: os.chroot("/tmp"))
+clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+for flags in (0x10000000, 0x30020000):
+    pid = libc.syscall(clone, flags | 17, 0, 0, 0, 0)
+    if pid == 0: os._exit(0)
+    if pid > 0: escapes.append(f"clone {flags:x}")
+call("clone3", 435, None, 0)
+for number in (428, 429, 430, 431, 432, 433, 442): call(f"call {number}", number, 0, 0, 0, 0, 0)
+""",
+    ),
+    Attack(
+        "wide doors",
+        """
+numbers = {
+    "x86_64": {"keyctl": 250, "add_key": 248, "bpf": 321, "perf": 298, "userfaultfd": 323, "handle": 303, "log": 103},
+    "aarch64": {"keyctl": 219, "add_key": 217, "bpf": 280, "perf": 241, "userfaultfd": 282, "handle": 264, "log": 116},
+}[os.uname().machine]
+for name, number in numbers.items(): call(name, number, 0, 0, 0, 0, 0)
+page = ctypes.create_string_buffer(256)
+call("io_uring", 425, 8, page)
+attempt("i386", lambda: None, worked=bool)
+""",
+    ),
+    Attack(
+        "the neighbours' time",
+        """
+attempt("nice", lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19))
+attempt("affinity", lambda: os.sched_setaffinity(os.getppid(), {0}))
+attempt("idle", lambda: os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0)))
+attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
+attempt("the clock", lambda: time.clock_settime(time.CLOCK_REALTIME, 0))
+""",
+    ),
+    Attack(
+        "the terminal",
+        """
+import fcntl
+attempt("typing", lambda: fcntl.ioctl(0, 0x5412, b"x"))
+attempt("tty", lambda: open("/dev/tty", "w"))
+""",
+    ),
+]
+
+ATTACKS = [*NETWORK, *FILES, *RESOURCES, *HOST]

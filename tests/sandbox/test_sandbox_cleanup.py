@@ -1,0 +1,221 @@
+"""Nothing stays: not when the lab is killed, not when a house falls silent, not when the walls are not there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from walled import TIGHT, opened
+
+from gspo_lab.errors import LabError
+from gspo_lab.sandbox import Program, Sandbox, SandboxFailed
+from gspo_lab.sandbox import sandbox as room
+from gspo_lab.sandbox.sandbox import Crowd, Slot, Tenancy
+from gspo_lab.sandbox.walls import Kind, Walls, pythons
+
+ROOT = Path(__file__).parents[2]
+
+
+def alive(marker: str) -> list[int]:
+    """Processes whose command line or first words hold the marker, other than this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if marker.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_a_killed_lab_leaves_no_process(kind: Kind) -> None:
+    """SIGKILL to the parent while a program daemonises, ignores signals and spins."""
+    opened(kind, 1).close()
+    marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
+    hostile = textwrap.dedent(
+        """
+        import os, signal, subprocess, sys, time
+        for number in range(1, 65):
+            try: signal.signal(number, signal.SIG_IGN)
+            except (OSError, ValueError): pass
+        for _ in range(3):
+            if not os.fork():
+                os.setsid()
+                os.execv(sys.executable, [sys.executable, "-c", "import time\\nwhile True: time.sleep(0.01)", "MARKER"])
+        while True: pass
+        """
+    ).replace("MARKER", marker)
+    lab = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "from gspo_lab.sandbox import *\n"
+            f"with Sandbox.open(kinds=({kind!r},), slots=1) as sandbox:\n"
+            "    sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n",
+        ],
+        stdin=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert lab.stdin is not None
+    lab.stdin.write(hostile.encode())
+    lab.stdin.close()
+    deadline = time.monotonic() + 20
+    while len(alive(marker)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(alive(marker)) >= 3
+    lab.send_signal(signal.SIGKILL)
+    lab.wait()
+    deadline = time.monotonic() + 5
+    while alive(marker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(marker)
+
+
+def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbox: Sandbox) -> None:
+    """Its first process dies twice in the middle of a test, as if the machine had run out of memory."""
+
+    def kill_the_first_processes() -> None:
+        for _ in range(2):
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                firsts = [
+                    pid
+                    for pid in alive("gspo_lab.sandbox.inside")
+                    if b"bwrap" not in Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
+                ]
+                heads = [pid for pid in firsts if parent_of(pid) not in firsts and descends(pid, os.getpid())]
+                if len(firsts) > len(heads) and heads:
+                    time.sleep(0.1)
+                    os.kill(heads[0], signal.SIGKILL)
+                    break
+                time.sleep(0.02)
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=kill_the_first_processes)
+    thread.start()
+    (outcome,) = sandbox.run(Program("import time\ntime.sleep(0.9)"), [b""], TIGHT)
+    thread.join()
+    assert outcome.ending == "killed"
+    (after,) = sandbox.run(Program("print('well')"), [b""], TIGHT)
+    assert after.stdout == b"well\n"
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def descends(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = parent_of(pid)
+    return False
+
+
+def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
+    with pytest.raises(LabError, match=r"install bubblewrap.*--unsafe-no-sandbox"):
+        Sandbox.open(kinds=())
+    with Sandbox.open(kinds=(), unsafe=True, slots=1) as bare:
+        assert bare.level == "none"
+        (outcome,) = bare.run(Program("print(input())"), [b"hello\n"], TIGHT)
+        assert outcome.stdout == b"hello\n"
+        (endless,) = bare.run(Program("while True: pass"), [b""], TIGHT)
+        assert endless.ending == "time"
+
+
+def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> None:
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\necho no room at the inn >&2\n")
+    mute.chmod(0o755)
+    for python, words in ((tmp_path / "absent", "absent: No such file"), (mute, "did not start: no room at the inn")):
+        with (
+            Tenancy(Program("print(1)"), TIGHT, Walls("none", python, None), None) as tenancy,
+            pytest.raises(SandboxFailed, match=words),
+        ):
+            tenancy.test(b"")
+
+
+def test_a_probe_sees_that_a_wall_is_missing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its filter no level may be claimed."""
+    opened(kind, 1).close()
+    monkeypatch.setattr("gspo_lab.sandbox.house.assemble", lambda **_: b"")
+    with pytest.raises(LabError) as refused:
+        Sandbox.open(kinds=(kind,), slots=1)
+    assert any("could open a socket" in line for line in refused.value.details)
+
+
+def test_an_interpreter_beside_the_home_folder_would_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    python = home / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(sys, "_base_executable", str(python))
+    assert python not in pythons()
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+    assert pythons()[0] == python
+    assert Walls("bubblewrap", python, None).prefix == home
+    assert Walls("bubblewrap", Path("/usr/bin/python3"), None).prefix is None
+
+
+def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str], kind: Kind) -> None:
+    opened(kind, 1).close()
+    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(block, "sandbox.md", "exec"), {})
+    level, outcomes = capsys.readouterr().out.splitlines()
+    assert "seccomp" in level
+    assert outcomes == "[('finished', b'2\\n'), ('finished', b'42\\n')]"
+
+
+def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give uids")
+    with Sandbox.open(kinds=(), unsafe=True, slots=3) as one, Sandbox.open(kinds=(), unsafe=True, slots=3) as two:
+        assert len({*one.uids, *two.uids}) == 6
+        (who,) = one.run(Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT)
+        assert who.stdout.decode().split()[0] in map(str, one.uids)
+        assert who.stdout.split()[2] == b"[]"
+    slot = Slot.claim_one()
+    assert slot.uid in room.UIDS
+    slot.release()
+
+
+def test_who_wants_to_be_alone_is_alone() -> None:
+    crowd, log = Crowd(), []
+    inside = threading.Event()
+
+    def among() -> None:
+        with crowd.among():
+            inside.set()
+            time.sleep(0.05)
+            log.append("among")
+
+    def alone() -> None:
+        inside.wait()
+        with crowd.alone():
+            log.append("alone begins")
+            time.sleep(0.05)
+            log.append("alone ends")
+
+    threads = [threading.Thread(target=work) for work in (among, alone)]
+    for thread in threads:
+        thread.start()
+    inside.wait()
+    time.sleep(0.02)
+    later = threading.Thread(target=among)
+    later.start()
+    for thread in (*threads, later):
+        thread.join()
+    assert log == ["among", "alone begins", "alone ends", "among"]

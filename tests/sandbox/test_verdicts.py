@@ -1,0 +1,295 @@
+"""Ways to a verdict that a program did not earn: there is nothing to find, nothing to forge, nothing that stays."""
+
+import itertools
+import json
+import secrets
+from dataclasses import replace
+
+import pytest
+from walled import TIGHT
+
+from gspo_lab.sandbox import Job, Limits, Program, Sandbox
+
+SEARCH = """
+import ctypes, gc, json, os, sys
+marker = input()[::-1]
+found = []
+frame = sys._getframe()
+while frame:
+    for where in (frame.f_locals, frame.f_globals):
+        if marker in repr(list(where.items())).replace(repr(marker), ""): found.append("frames")
+    frame = frame.f_back
+own = {id(marker)}
+for thing in gc.get_objects():
+    try:
+        if isinstance(thing, (list, tuple, dict)) and id(thing) not in (id(globals()), id(own)):
+            values = thing.values() if isinstance(thing, dict) else thing
+            if any(isinstance(one, (str, bytes)) and id(one) not in own and marker in str(one) for one in values):
+                found.append("objects")
+    except Exception: pass
+if marker in repr(sys.argv) or marker in repr(dict(os.environ)): found.append("arguments")
+needle = marker.encode()
+for fd in range(3, 64):
+    try: text = os.pread(fd, 1 << 20, 0)
+    except OSError: continue
+    if needle in text: found.append(f"descriptor {fd}")
+try:
+    spans = [line.split()[0].split("-") for line in open("/proc/self/maps") if "rw" in line.split()[1]]
+    memory = open("/proc/self/mem", "rb", 0)
+    copies = 0
+    for start, end in spans:
+        memory.seek(int(start, 16))
+        try: copies += memory.read(int(end, 16) - int(start, 16)).count(b"!" + needle)
+        except (OSError, OverflowError): pass
+    if copies: found.append(f"memory {copies}")
+except OSError: pass
+for root, _, names in os.walk("/tmp"):
+    found += [root + name for name in names]
+print("found " + " ".join(found) if found else "nothing")
+"""
+
+
+def test_expected_outputs_are_nowhere_to_be_found(sandbox: Sandbox) -> None:
+    """They stand in this process, in every form; the program searches all that it can reach for them."""
+    marker = secrets.token_hex(8)
+    expected = ["!" + marker, "!" + marker]
+    program = Program(SEARCH.replace("own = {id(marker)}", "own = {id(marker)}"))
+    inputs = [marker[::-1].encode() + b"\n"] * 2
+    outcomes = sandbox.run(program, inputs, replace(TIGHT, seconds=5.0, memory_bytes=1 << 30))
+    assert [one.stdout for one in outcomes] == [b"nothing\n"] * 2, outcomes
+    assert expected[0].endswith(marker)
+
+
+HIDING = {
+    "a module": "import math\nlast = getattr(math, 'last', None)\nmath.last = now",
+    "a builtin": "import builtins\nlast = getattr(builtins, 'last', None)\nbuiltins.last = now",
+    "a file": """
+last = None
+for place in ("/tmp", "/dev/shm", "/var/tmp"):
+    try:
+        last = last or open(place + "/last").read()
+    except OSError: pass
+    try: open(place + "/last", "w").write(now)
+    except OSError: pass
+""",
+    "a deep folder": """
+last = os.path.exists("/tmp/d") or None
+try:
+    os.mkdir("/tmp/d"); os.chdir("/tmp/d")
+    for _ in range(3000): os.mkdir("d"); os.chdir("d")
+except OSError: pass
+""",
+    "attributes of the scratch folder": """
+last = None
+for place in ("/tmp", "/dev/shm"):
+    try:
+        last = last or (os.getxattr(place, "user.last") if "user.last" in os.listxattr(place) else None)
+        os.setxattr(place, "user.last", now.encode())
+    except OSError: pass
+    try:
+        last = last or (7 if os.stat(place).st_mtime == 7 else None)
+        os.utime(place, (7, 7))
+    except OSError: pass
+    try:
+        last = last or (1 if os.stat(place).st_mode & 0o777 == 0o711 else None)
+        os.chmod(place, 0o711)
+    except OSError: pass
+""",
+    "a process that lives on": """
+try: last = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())] or None
+except OSError: last = None
+if not os.fork():
+    os.setsid()
+    for number in range(1, 65):
+        try: signal.signal(number, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    for fd in (0, 1, 2): os.close(fd)
+    time.sleep(60)
+""",
+    "the house's own niceness": """
+last = os.getpriority(os.PRIO_PROCESS, 0) or None
+try: os.setpriority(os.PRIO_PROCESS, os.getppid(), 5)
+except OSError: pass
+""",
+    "the first process's limits": """
+import resource
+last = resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 77 or None
+try: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (77, 77))
+except OSError: pass
+""",
+}
+
+
+@pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING.keys())
+def test_nothing_stays_from_one_test_to_the_next(hiding: str, sandbox: Sandbox) -> None:
+    source = f"import os, signal, sys, time\nnow = input()\n{hiding}\nprint(last)"
+    outcomes = sandbox.run(Program(source), [b"first\n", b"second\n", b"third\n"], TIGHT)
+    assert [(one.ending, one.stdout) for one in outcomes] == [("finished", b"None\n")] * 3, outcomes
+
+
+def test_a_house_is_kept_for_tests_that_leave_nothing_in_it(sandbox: Sandbox) -> None:
+    """Speed rests on this: process ids go on counting within one process namespace."""
+    if "bubblewrap" not in sandbox.level:
+        pytest.skip("process ids tell this only within a process namespace")
+    kept = sandbox.run(Program("import os\nprint(os.getpid())"), [b""] * 3, TIGHT)
+    assert [one.stdout for one in kept] == [b"2\n", b"3\n", b"4\n"]
+    moved = sandbox.run(
+        Program("import os\nprint(os.getpid())\nopen('x', 'w').close()\nos.unlink('x')"), [b""] * 3, TIGHT
+    )
+    assert [one.stdout for one in moved] == [b"2\n"] * 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "class Liar:\n    def __eq__(self, other): return True\ndef f(): return Liar()",
+        "class Pickled:\n    def __reduce__(self): return (print, ('unpickled',))\ndef f(): return Pickled()",
+    ],
+    ids=["equal to all", "a pickle"],
+)
+def test_an_object_that_is_no_plain_data_does_not_cross(body: str, sandbox: Sandbox) -> None:
+    (outcome,) = sandbox.run(Program(body, "f"), [b""], TIGHT)
+    assert outcome.result is None
+
+
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("class I(int):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '42'\ndef f(): return I(7)", 7),
+        ("class S(str):\n    __eq__ = lambda s, o: True\n    __str__ = lambda s: 'y'\ndef f(): return S('x')", "x"),
+        ("class L(list):\n    __eq__ = lambda s, o: True\n    __len__ = lambda s: 9\ndef f(): return L([1])", [1]),
+        ("class D(dict):\n    __eq__ = lambda s, o: True\ndef f(): return D(a=1)", {"a": 1}),
+        ("class F(float):\n    __eq__ = lambda s, o: True\n    __repr__ = lambda s: '9'\ndef f(): return F(0.5)", 0.5),
+        ("def f(): return True", True),
+    ],
+    ids=["int", "str", "list", "dict", "float", "bool"],
+)
+def test_lying_subclasses_cross_as_what_they_hold(body: str, result: object, sandbox: Sandbox) -> None:
+    (outcome,) = sandbox.run(Program(body, "f"), [b""], TIGHT)
+    assert outcome.result is not None
+    crossed = json.loads(outcome.result)
+    assert crossed == result
+    assert type(crossed) is type(result)
+
+
+def test_what_is_forged_is_no_more_than_what_could_be_returned(sandbox: Sandbox) -> None:
+    """The channel of the result is the program's own; it can say anything there but what it does not know."""
+    forged = "import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    os._exit(0)"
+    patched = "import json\njson.dumps = lambda *a, **k: '\"forged\"'\ndef f(): return 1"
+    for source in (forged, patched):
+        (outcome,) = sandbox.run(Program(source, "f"), [b""], TIGHT)
+        assert outcome.result == b'"forged"'
+    late = "import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    while True: pass"
+    (outcome,) = sandbox.run(Program(late, "f"), [b""], replace(TIGHT, seconds=0.3))
+    assert (outcome.ending, outcome.result) == ("time", None)
+    failed = "import os\ndef f():\n    os.write(3, b'1\"forged\"')\n    os._exit(1)"
+    (outcome,) = sandbox.run(Program(failed, "f"), [b""], TIGHT)
+    assert (outcome.ending, outcome.result) == ("error", None)
+
+
+def test_a_script_has_no_descriptor_but_its_own_three(sandbox: Sandbox) -> None:
+    source = """
+import os
+for fd in range(3, 1024):
+    try: os.fstat(fd)
+    except OSError: continue
+    print("open", fd)
+for fd in range(3, 64):
+    try: os.write(fd, b'{"cause": "exit", "status": 0, "cpu": 0, "queued": 9, "clean": true}')
+    except OSError: pass
+raise SystemExit(5)
+"""
+    (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
+    assert (outcome.ending, outcome.exit_code, outcome.stdout) == ("error", 5, b"")
+
+
+def test_output_after_the_exit_does_not_count(sandbox: Sandbox) -> None:
+    source = """
+import os, time
+print("early", flush=True)
+if not os.fork():
+    os.setsid()
+    time.sleep(0.2)
+    os.write(1, b"late")
+"""
+    (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
+    assert (outcome.ending, outcome.stdout) == ("finished", b"early\n")
+    assert outcome.seconds_wall < 0.2
+
+
+def test_a_right_output_with_a_wrong_end_is_seen(sandbox: Sandbox) -> None:
+    for source, ending in (
+        ("print(1, flush=True)\nwhile True: pass", "time"),
+        ("print(1, flush=True)\n1 / 0", "error"),
+        ("import os\nprint(1, flush=True)\nos.kill(os.getpid(), 9)\nos._exit(9)", None),
+    ):
+        (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=0.3))
+        assert outcome.stdout == b"1\n"
+        assert outcome.ending == ending or (ending is None and outcome.ending in ("killed", "error"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.kill(os.getpid(), 9)",
+        "import signal\nsignal.raise_signal(9)",
+        "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nwhile True: pass",
+    ],
+)
+def test_a_program_that_kills_itself_is_wrong_and_not_left_ungraded(
+    sandbox: Sandbox, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: 7)
+    (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
+    assert outcome.ending in ("error", "killed") if "Landlock" in sandbox.level else outcome.ending == "error"
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [None, None]])
+def test_who_may_have_been_ended_for_memory_is_not_judged(
+    sandbox: Sandbox, counts: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = itertools.cycle(counts)
+    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(told))
+    source = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nwhile True: pass"
+    (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
+    assert outcome.ending == "killed"
+
+
+def test_the_program_s_clocks_are_its_own_affair(sandbox: Sandbox) -> None:
+    source = """
+import signal, time
+time.monotonic = time.time = time.process_time = lambda: 0.0
+signal.setitimer(signal.ITIMER_REAL, 0); signal.setitimer(signal.ITIMER_PROF, 0)
+while True: pass
+"""
+    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=0.4))
+    assert outcome.ending == "time"
+    assert 0.3 <= outcome.seconds_cpu < 0.8
+
+
+SPIN = """
+import time
+while time.process_time() < {seconds}: pass
+print("done")
+"""
+
+
+def test_a_crowd_takes_no_time_from_anybody(crowded: Sandbox) -> None:
+    """Eight at once on fewer cores: each needs 0.6 of its second of CPU time, and far more by the clock."""
+    limits = replace(TIGHT, seconds=1.0)
+    outcomes = crowded.run_many([Job(Program(SPIN.format(seconds=0.6)), [b""], limits)] * 8)
+    assert [(one.ending, one.stdout) for (one,) in outcomes] == [("finished", b"done\n")] * 8, outcomes
+
+
+def test_the_limit_is_exact_to_a_few_hundredths(sandbox: Sandbox) -> None:
+    (within,) = sandbox.run(Program(SPIN.format(seconds=0.35)), [b""], replace(TIGHT, seconds=0.5))
+    (beyond,) = sandbox.run(Program(SPIN.format(seconds=0.65)), [b""], replace(TIGHT, seconds=0.5))
+    (asleep,) = sandbox.run(Program("import time\ntime.sleep(0.65)"), [b""], replace(TIGHT, seconds=0.5))
+    assert (within.ending, beyond.ending, asleep.ending) == ("finished", "time", "time")
+
+
+def test_the_cpu_time_of_all_processes_counts(sandbox: Sandbox) -> None:
+    source = "import os\nfor _ in range(3): os.fork()\n" + SPIN.format(seconds=0.3)
+    (outcome,) = sandbox.run(Program(source), [b""], Limits(seconds=0.6))
+    assert outcome.ending == "time"
+    assert outcome.seconds_cpu > 0.6

@@ -1,0 +1,216 @@
+"""CodeForces problems: rows of the published shape, generated tests beside them, checkers in the sandbox."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.sandbox import Sandbox
+from gspo_lab.tasks import Task, build_task
+
+Write = Callable[[str, Iterable[Any]], Path]
+
+DOUBLE: dict[str, Any] = {
+    "id": "1/A",
+    "contest_id": "1",
+    "contest_start": 1_733_000_000,
+    "time_limit": 2.0,
+    "memory_limit": 256.0,
+    "title": "Twice",
+    "description": "Print twice the number.",
+    "input_format": "A number.",
+    "output_format": "Twice the number.",
+    "interaction_format": None,
+    "note": "Simple.",
+    "examples": [{"input": "1\n", "output": "2\n"}],
+    "rating": 800,
+    "official_tests": [{"input": "1\n", "output": "2\n"}, {"input": "21\n", "output": "42\n"}],
+    "official_tests_complete": True,
+    "input_mode": "stdio",
+    "generated_checker": None,
+    "generated_tests": 0,
+}
+CHECKER = """
+import sys
+number = int(open(sys.argv[1]).read())
+assert sum(map(int, open(sys.argv[2]).read().split())) == number
+parts = [int(word) for word in open(sys.argv[3]).read().split()]
+print({full} if sum(parts) == number and len(parts) == 2 else 0)
+"""
+SPLIT = DOUBLE | {
+    "id": "1/B",
+    "title": "Two parts",
+    "description": "Print any two numbers whose sum is the number.",
+    "rating": 1200,
+    "official_tests": [{"input": "5\n", "output": "2 3\n"}, {"input": "9\n", "output": "4 5\n"}],
+    "generated_checker": CHECKER.format(full=1),
+}
+TRIPLE = DOUBLE | {
+    "id": "1/C",
+    "description": "Print the number three times over.",
+    "rating": None,
+    "official_tests": [{"input": "1\n", "output": "3\n"}],
+    "official_tests_complete": False,
+    "generated_tests": 2,
+}
+
+
+def fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+@pytest.fixture(scope="module")
+def can_isolate() -> None:
+    try:
+        Sandbox.open(slots=1).close()
+    except LabError as error:
+        pytest.skip(f"no isolation here: {error}")
+
+
+@pytest.fixture
+def own(write_rows: Write, can_isolate: None) -> Task:
+    """Three problems, the third with generated tests in its contest's parquet file."""
+    generated = [("1/C", 1, "20\n", "60\n"), ("1/A", 0, "0\n", "7\n"), ("1/C", 0, "2\n", "6\n")]
+    path = write_rows("own.jsonl", [DOUBLE, SPLIT, TRIPLE])
+    write_generated(path.parent, generated)
+    return build_task("codeforces", {"data": str(path)})
+
+
+def write_generated(folder: Path, tests: list[tuple[str, int, str, str]]) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [dict(zip(("problem_id", "test_i", "input", "output"), test, strict=True)) for test in tests]
+    (folder / "generated_tests").mkdir(exist_ok=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "generated_tests" / "test_cases_0001.parquet")
+
+
+PROGRAMS = [
+    (0, "print(2 * int(input()))", True, "passed all 2 tests"),
+    (0, "print(2)", False, "test 2 of 2: wrong output"),
+    (0, "print(2.0 * int(input()))", True, "passed all 2 tests [strict: wrong]"),
+    (0, "1 / 0", False, "test 1 of 2: exit 1: ZeroDivisionError: division by zero"),
+    (1, "n = int(input())\nprint(0, n)", True, "passed all 2 tests"),
+    (1, "n = int(input())\nprint(1, n)", False, "test 1 of 2: wrong output"),
+    (1, "print(2, 3)", False, "test 2 of 2: wrong output"),
+    (1, "print('a', 'b')", False, "test 1 of 2: wrong output"),
+    (1, "print(chr(233) * 3)", False, "test 1 of 2: wrong output"),
+    (1, "raise SystemExit(3)", False, "test 1 of 2: exit 3"),
+    (2, "print(3 * int(input()))", True, "passed all 3 tests"),
+    (2, "print(3)", False, "test 2 of 3: wrong output"),
+    (2, "print({1: 3, 2: 6}[int(input())])", False, "test 3 of 3: exit 1: KeyError: 20"),
+]
+
+
+@pytest.mark.parametrize(("problem", "program", "right", "reason"), PROGRAMS)
+def test_programs(own: Task, problem: int, program: str, right: bool, reason: str) -> None:
+    grade = own.grade(own.problems("held-out")[problem], fenced(program))
+    assert (grade.correct, grade.reason, grade.error) == (right, reason, None)
+    assert grade.isolation
+
+
+def test_a_checker_that_gives_a_hundred_gives_no_prize_for_one(write_rows: Write, can_isolate: None) -> None:
+    rows = [SPLIT | {"generated_checker": CHECKER.format(full=100).replace("else 0", "else 1")}]
+    task = build_task("codeforces", {"data": str(write_rows("own.jsonl", rows))})
+    (problem,) = task.problems("held-out")
+    assert task.grade(problem, fenced("n = int(input())\nprint(0, n)")).correct is True
+    assert task.grade(problem, fenced("print(7, 7)")).correct is False
+
+
+@pytest.mark.parametrize(
+    ("checker", "error"),
+    [
+        ("1 / 0", "gives the correct output no number above 0: exit 1: ZeroDivisionError"),
+        ("print('yes')", r"gives the correct output no number above 0: b'yes"),
+        ("print(0)", "gives the correct output no number above 0"),
+        ("pass", "gives the correct output no number above 0"),
+    ],
+)
+def test_a_broken_checker_is_an_error_and_no_verdict(
+    write_rows: Write, can_isolate: None, checker: str, error: str
+) -> None:
+    path = write_rows("own.jsonl", [SPLIT | {"generated_checker": checker}])
+    task = build_task("codeforces", {"data": str(path)})
+    grade = task.grade(task.problems("held-out")[0], fenced("n = int(input())\nprint(0, n)"))
+    assert (grade.correct, grade.reward) == (None, None)
+    assert grade.error is not None
+    assert error in grade.error
+
+
+def test_a_checker_cannot_leave_its_sandbox(write_rows: Write, can_isolate: None, tmp_path: Path) -> None:
+    hostile = f"open({str(tmp_path / 'written')!r}, 'w').write('x')\nprint(1)"
+    task = build_task("codeforces", {"data": str(write_rows("own.jsonl", [SPLIT | {"generated_checker": hostile}]))})
+    assert task.grade(task.problems("held-out")[0], fenced("print(1)")).correct is None
+    assert not (tmp_path / "written").exists()
+
+
+def test_what_is_asked(own: Task) -> None:
+    first, second, third = own.problems("held-out")
+    assert [one.id for one in (first, second, third)] == ["1/A", "1/B", "1/C"]
+    assert "Time limit: 2 s. Memory limit: 256 MB." in first.prompt
+    assert "## Example\nInput:\n```\n1\n" in first.prompt
+    assert "42" not in first.prompt, "hidden tests are no part of what is asked"
+    assert json.loads(second.reference)["rating"] == 1200
+    assert json.loads(second.reference)["checker"] is True
+    assert json.loads(third.reference)["tests"] == 3
+    assert own.grader == "codeforces-all-lcb-x1/1"
+
+
+def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
+    rows = [
+        DOUBLE,
+        DOUBLE | {"id": "1/D", "interaction_format": "Ask."},
+        DOUBLE | {"id": "1/E", "input_mode": "file"},
+        TRIPLE,
+    ]
+    path = write_rows("own.jsonl", rows)
+    task = build_task("codeforces", {"data": str(path), "tests": "official"})
+    assert [one.id for one in task.problems("held-out")] == ["1/A"]
+    with pytest.raises(LabError, match=r"its generated tests are missing: no file .*test_cases_0001.parquet; or use"):
+        build_task("codeforces", {"data": str(path)}).problems("held-out")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (DOUBLE | {"id": 3}, "no text in id or description; is this open-r1/codeforces"),
+        (DOUBLE | {"time_limit": None}, "time_limit or memory_limit is no number"),
+        (DOUBLE | {"official_tests": []}, "1/A has no tests"),
+        (DOUBLE | {"official_tests": [{"input": "1"}]}, "a test without the texts input and output"),
+        (TRIPLE | {"contest_id": "x"}, "the contest_id 'x' is no number"),
+        (DOUBLE | {"input_mode": "file"}, "no problem in .* that reads stdin and has tests"),
+    ],
+)
+def test_damaged_rows_are_errors(write_rows: Write, row: dict[str, Any], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        build_task("codeforces", {"data": str(write_rows("own.jsonl", [row]))}).problems("held-out")
+
+
+def test_missing_generated_tests_are_an_error(own: Task, tmp_path: Path) -> None:
+    problem = own.problems("held-out")[2]
+    write_generated(tmp_path, [("1/C", 0, "2\n", "6\n")])
+    with pytest.raises(LabError, match=r"1 tests of 1/C, not 2"):
+        own.grade(problem, fenced("print(3 * int(input()))"))
+
+
+def test_generated_tests_are_read_once_for_all_answers(own: Task, tmp_path: Path) -> None:
+    problem, answer = own.problems("held-out")[2], fenced("print(3 * int(input()))")
+    first = own.grade(problem, answer)
+    (tmp_path / "generated_tests" / "test_cases_0001.parquet").unlink()
+    assert own.grade(problem, answer) == first
+    assert first.correct is True
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tests": "some"}, "tests = 'some' must be one of all, official"),
+        ({"compare": "exact"}, "compare = 'exact' must be one of"),
+        ({"time_factor": -1}, "time_factor = -1 must be a number above 0"),
+    ],
+)
+def test_mistakes_in_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        build_task("codeforces", options)

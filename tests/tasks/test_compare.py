@@ -1,0 +1,102 @@
+import json
+import math
+
+import pytest
+
+from gspo_lab.tasks.benchmarks.compare import RULES, other_verdicts, same_output, same_value
+
+OUTPUTS = [
+    # expected, got, strict, lcb, tolerant
+    (b"YES\n", b"YES\n", True, True, True),
+    (b"YES\n", b"YES", True, True, True),
+    (b"YES", b"  YES \n\n", False, True, True),
+    (b"1\n2\n", b" 1\n 2 \n", False, True, True),
+    (b"3", b"3.0", False, True, True),
+    (b"3", b"3e0", False, True, True),
+    (b"1 2", b"1  2", False, True, True),
+    (b"a b", b"a  b", False, False, True),
+    (b"YES", b"Yes", False, False, True),
+    (b"1\n2", b"1 2", False, False, True),
+    (b"1\n\n2", b"1\n2", False, False, True),
+    (b"0.333333333", b"0.333333334", False, False, True),
+    (b"0.3333", b"0.3334", False, False, False),
+    (b"YES", b"NO", False, False, False),
+    (b"1", b"", False, False, False),
+    (b"", b"", True, True, True),
+    (b"1", b"1\n1", False, False, False),
+    (b"10", b"1_0", False, False, False),
+    (b"10", "１０".encode(), False, False, False),
+    (b"10", "١٠".encode(), False, False, False),
+    (b"10", "𝟏𝟎".encode(), False, False, False),
+    (b"1", b"1\x00", False, False, False),
+    (b"1", b"\xff1", False, False, False),
+    (b"1", b"NaN", False, False, False),
+    (b"1", b"Infinity", False, False, False),
+    (b"1", b"1e999999999", False, False, False),
+    (b"1e400", b"10e399", False, True, True),
+    (b"1", b"0x1", False, False, False),
+    (b"1 a", b"1.0 a", False, False, True),
+    (b"1\r\n2\r\n", b"1\n2\n", False, True, True),
+]
+
+
+@pytest.mark.parametrize(("expected", "got", "strict", "lcb", "tolerant"), OUTPUTS)
+def test_outputs(expected: bytes, got: bytes, strict: bool, lcb: bool, tolerant: bool) -> None:
+    assert [same_output(rule, expected, got) for rule in RULES] == [strict, lcb, tolerant]
+
+
+VALUES = [
+    # expected, returned, strict, lcb, tolerant
+    (3, 3, True, True, True),
+    (3, 3.0, False, True, True),
+    (1, True, False, False, True),
+    (True, 1, False, False, True),
+    (True, True, True, True, True),
+    ([1, [2, "x"]], [1, [2, "x"]], True, True, True),
+    ([1, 2], [2, 1], False, False, False),
+    ([1, 2], [1], False, False, False),
+    ({"a": 1}, {"a": 1.0}, False, True, True),
+    ({"a": 1}, {"a": 1, "b": 2}, False, False, False),
+    ("ab", "AB", False, False, True),
+    ("1", 1, False, False, False),
+    (None, None, True, True, True),
+    (None, 0, False, False, False),
+    (0.1, 0.1 + 1e-9, False, False, True),
+    (0.1, 0.2, False, False, False),
+    (1, math.nan, False, False, False),
+    (1, math.inf, False, False, False),
+    (10**400, 10**400 + 1, False, False, False),
+]
+
+
+@pytest.mark.parametrize(("expected", "got", "strict", "lcb", "tolerant"), VALUES)
+def test_values(expected: object, got: object, strict: bool, lcb: bool, tolerant: bool) -> None:
+    texts = json.dumps(expected).encode(), json.dumps(got).encode()
+    assert [same_value(rule, *texts, exact=True) for rule in RULES] == [strict, lcb, tolerant]
+
+
+def test_a_value_that_json_cannot_say_exactly_is_equal_to_none_but_by_the_tolerant_rule() -> None:
+    assert [same_value(rule, b"[[1, 2]]", b"[[1, 2]]", exact=False) for rule in RULES] == [False, False, True]
+
+
+@pytest.mark.parametrize("got", [None, b"", b"[1, 2", b"object at 0x1", b"[" * 100_000])
+def test_what_is_no_value_is_equal_to_none(got: bytes | None) -> None:
+    assert [same_value(rule, b"[1]", got, exact=True) for rule in RULES] == [False, False, False]
+
+
+def test_numbers_longer_than_python_reads_are_compared_as_text() -> None:
+    long = b"9" * 6_000
+    assert same_value("lcb", long, long + b" ", exact=True)
+    assert same_output("lcb", long, long + b".0")
+    assert not same_output("lcb", long, long[:-1] + b"8")
+
+
+def test_each_rule_takes_what_the_one_before_it_takes() -> None:
+    for *_, strict, lcb, tolerant in (*OUTPUTS, *VALUES):
+        assert strict <= lcb <= tolerant
+
+
+def test_other_verdicts_are_read_from_a_grades_reason() -> None:
+    assert other_verdicts("passed all 5 tests") == {}
+    assert other_verdicts("passed all 5 tests [strict: wrong]") == {"strict": False}
+    assert other_verdicts("test 1 of 5: wrong output [tolerant: right]") == {"tolerant": True}

@@ -1,0 +1,82 @@
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks import build_task
+from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.benchmarks.gsm8k import Gsm8k, read_number
+
+GOLD = Problem("gsm8k-test-1", "?", "1080")
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (r"\boxed{1080}", True),
+        (r"\boxed{1,080}", True),
+        (r"\boxed{1{,}080}", True),
+        (r"\boxed{\$1080}", True),
+        (r"\boxed{1080.00}", True),
+        (r"\boxed{1080 \text{ dollars}}", True),
+        (r"\boxed{x = 1080}", True),
+        ("so\n#### 1080", True),
+        ("so\n#### $1,080.", True),
+        (r"#### 5" + "\n" + r"\boxed{1080}", True),
+        (r"\boxed{5}" + "\n#### 1080", True),
+        (r"<think>#### 5</think>#### 1080", True),
+        (r"\boxed{10,80}", False),
+        (r"\boxed{1080.5}", False),
+        (r"\boxed{108}", False),
+        (r"\boxed{-1080}", False),
+        (r"\boxed{1080 or 1081}", False),
+        (r"\boxed{1080/1}", False),
+        ("1080", False),
+        ("####", False),
+        ("#### 1080\n" + r"\boxed{10", False),
+        (r"\boxed{1080}" + "\n#### 5", False),
+        ("<think>#### 1080", False),
+        ("\\boxed{１０８０}", False),
+    ],
+)
+def test_answers_graded_by_hand(answer: str, right: bool) -> None:
+    grade = Gsm8k().grade(GOLD, answer)
+    assert (grade.correct, grade.reward, grade.error) == (right, float(right), None), grade.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("18", "18"), ("$18.", "18"), (".5", "0.5"), ("-3", "-3"), ("1,000,000", "1000000"), ("5%", "5"), ("+7", "7")],
+)
+def test_numbers(text: str, number: str) -> None:
+    assert read_number(text) == Decimal(number)
+
+
+@pytest.mark.parametrize("text", ["", "-", ".", "2,5", "1,00", "1e3", "NaN", "1_0", "two", "1 2", "9" * 200])
+def test_what_is_no_number(text: str) -> None:
+    assert read_number(text) is None
+
+
+def test_the_published_files(shared: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSPO_LAB_DATA", str(shared("gsm8k_test.jsonl").parent))
+    task = build_task("gsm8k", {})
+    train, held_out = task.problems("train"), task.problems("held-out")
+    assert (len(train), len(held_out)) == (7_473, 1_319)
+    assert not {one.prompt for one in train} & {one.prompt for one in held_out}
+    assert held_out[0].reference == "18"
+    assert "<<" not in "".join(one.demonstration or "" for one in train)
+    for one in (*train[:500], *held_out):
+        assert one.demonstration is not None
+        assert task.grade(one, one.demonstration).correct is True
+        assert len(one.demonstration.encode()) < task.max_tokens
+    assert task.data_digest is not None
+
+
+def test_a_gold_without_its_mark_is_an_error(write_rows: Callable[[str, Iterable[Any]], Path]) -> None:
+    rows = [{"question": f"How many are {n}?", "answer": f"They are {n}.\n#### {n}"} for n in range(1_318)]
+    path = write_rows("own.jsonl", [*rows, {"question": "And now?", "answer": "They are 5."}])
+    with pytest.raises(LabError, match=r"own.jsonl, row 1319: the answer must end in '#### NUMBER'"):
+        Gsm8k(data=str(path)).problems("held-out")

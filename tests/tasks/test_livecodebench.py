@@ -1,0 +1,421 @@
+"""LiveCodeBench: releases and windows of the published sizes, damaged files, and grading in the real sandbox."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.sandbox import Sandbox
+from gspo_lab.stats.passk import pass_at_k
+from gspo_lab.tasks import Task, build_task, task_key
+from gspo_lab.tasks.benchmarks.boxed import NoAnswer
+from gspo_lab.tasks.benchmarks.lcb_rows import Window
+from gspo_lab.tasks.benchmarks.programs import extract_program
+
+Write = Callable[[str, Iterable[Any]], Path]
+
+PER_FILE = (400, 111, 101, 101, 167)
+"""Problems in test.jsonl, test2.jsonl, ... of release_v5."""
+
+TWICE: dict[str, Any] = {
+    "question_id": "own_a",
+    "question_title": "Twice",
+    "question_content": "Print twice each number of the input.",
+    "platform": "atcoder",
+    "contest_id": "own",
+    "contest_date": "2024-12-01T00:00:00",
+    "starter_code": "",
+    "difficulty": "easy",
+    "public_test_cases": json.dumps([{"input": "2\n3\n4\n", "output": "6\n8\n", "testtype": "stdin"}]),
+    "private_test_cases": json.dumps([{"input": "1\n5\n", "output": "10\n", "testtype": "stdin"}]),
+    "metadata": "{}",
+}
+PAIRS = TWICE | {
+    "question_id": "own_b",
+    "question_title": "find-the-peaks",
+    "question_content": "Return the pairs of neighbours.",
+    "platform": "leetcode",
+    "starter_code": "class Solution:\n    def pairs(self, values: List[int], gap: int) -> List[List[int]]:\n        ",
+    "public_test_cases": json.dumps(
+        [{"input": "[1, 2, 3]\n1", "output": "[[1, 2], [2, 3]]", "testtype": "functional"}]
+    ),
+    "private_test_cases": json.dumps([{"input": "[4]\n1", "output": "[]", "testtype": "functional"}]),
+    "metadata": '{"func_name": "pairs"}',
+}
+
+
+def fenced(program: str) -> str:
+    return f"Here it is.\n```python\n{program}\n```\nDone."
+
+
+@pytest.fixture(scope="module")
+def can_isolate() -> None:
+    try:
+        Sandbox.open(slots=1).close()
+    except LabError as error:
+        pytest.skip(f"no isolation here: {error}")
+
+
+@pytest.fixture
+def own(write_rows: Write, can_isolate: None) -> Task:
+    return build_task("livecodebench-file", {"data": str(write_rows("own.jsonl", [TWICE, PAIRS])), "seconds": 2})
+
+
+@pytest.fixture
+def release(shared: Callable[[str], Path], write_rows: Write) -> Path:
+    """The folder of release_v5 with its real ids, dates and titles, and statements and tests of our own."""
+    rows = [json.loads(line) for line in shared("lcb_v5_metadata.jsonl").read_text().splitlines()]
+    start = 0
+    for number, count in enumerate(PER_FILE, start=1):
+        name = "test.jsonl" if number == 1 else f"test{number}.jsonl"
+        write_rows(f"livecodebench/{name}", [TWICE | row for row in rows[start : start + count]])
+        start += count
+    assert start == len(rows) == 880
+    return write_rows("livecodebench/test6.jsonl", [TWICE | {"question_id": f"later{n}"} for n in range(175)]).parent
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("livecodebench", 166),
+        ("livecodebench-v5-2410-2502", 166),
+        ("livecodebench-v5-2408-2502", 279),
+        ("livecodebench-v5-all", 880),
+        ("livecodebench-v4-all", 713),
+    ],
+)
+def test_the_published_counts(release: Path, name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSPO_LAB_DATA", str(release.parent))
+    problems = build_task(name, {}).problems("held-out")
+    assert len(problems) == len({one.id for one in problems}) == count
+    solved = [3 if n < count // 2 else 0 for n in range(count)]
+    assert pass_at_k(solved, [8] * count, 1).mean() == pytest.approx(3 / 8 * (count // 2) / count)
+
+
+def test_a_window_is_part_of_the_name_and_of_the_key(release: Path) -> None:
+    options = {"data": str(release)}
+    task = build_task("livecodebench", options)
+    assert task.name == "livecodebench-v5-2410-2502"
+    assert task.grader == "livecodebench-lcb-6s/1"
+    other = build_task("livecodebench-v5-2408-2502", options)
+    assert other.name == "livecodebench-v5-2408-2502"
+    assert task.data_digest != other.data_digest
+    assert task_key("livecodebench", options) != task_key("livecodebench-v5-2408-2502", options)
+
+
+@pytest.mark.parametrize(
+    ("date", "inside"),
+    [
+        ("2024-09-30T23:59:59", False),
+        ("2024-10-01T00:00:00", True),
+        ("2025-02-28T00:00:00", True),
+        ("2025-02-28T19:30:00", False),
+        ("2025-03-01T00:00:00", False),
+    ],
+)
+def test_a_window_ends_at_the_midnight_its_last_day_begins_with(date: str, inside: bool) -> None:
+    assert Window.named("2410-2502").holds(date) is inside
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"release": "v7"}, r"no release 'v7' \(did you mean 'v1'|no release 'v7'"),
+        ({"release": "file"}, "release = 'file' takes the rows of your own file; name it with data"),
+        ({"window": "2410"}, "window = '2410' must be YYMM-YYMM"),
+        ({"window": "2413-2501"}, "must be YYMM-YYMM"),
+        ({"window": "2502-2410"}, "the window 2502-2410 ends before it begins"),
+        ({"compare": "exact"}, "compare = 'exact' must be one of strict, lcb, tolerant"),
+        ({"seconds": 0}, "seconds = 0 must be a number above 0"),
+        ({"windows": "all"}, r"unknown option 'windows' \(did you mean 'window'\?\)"),
+    ],
+)
+def test_mistakes_in_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        build_task("livecodebench", options)
+
+
+@pytest.mark.parametrize("name", ["livecodebench-2410-2502-v5", "livecodebench-v5-24", "livecodebench-"])
+def test_mistakes_in_names(name: str) -> None:
+    with pytest.raises(LabError, match="a livecodebench is called like livecodebench-v5-2410-2502"):
+        build_task(name, {})
+
+
+def test_a_name_and_an_option_that_disagree() -> None:
+    with pytest.raises(LabError, match="window = '2408-2502' is not what the name says"):
+        build_task("livecodebench-v5-2410-2502", {"window": "2408-2502"})
+
+
+DAMAGED = {
+    "a problem twice": ([TWICE, TWICE], r"own.jsonl:2: the problem own_a is also at .*own.jsonl:1"),
+    "a column missing": ([{k: v for k, v in TWICE.items() if k != "metadata"}], "no text in metadata; is this a file"),
+    "a column of another kind": ([TWICE | {"difficulty": 3}], "no text in difficulty"),
+    "no object": ([3], "no text in question_title"),
+    "a date that is none": ([TWICE | {"contest_date": "soon"}], "contest_date 'soon' is no ISO date"),
+    "metadata that are none": ([TWICE | {"metadata": "x"}], "the metadata are no JSON object"),
+    "metadata of another kind": ([TWICE | {"metadata": "[]"}], "the metadata are no JSON object"),
+    "a function's name that is code": ([PAIRS | {"metadata": '{"func_name": "a()"}'}], "is no name of a function"),
+    "no tests": ([TWICE | {"public_test_cases": "[]", "private_test_cases": "[]"}], "no tests; without any"),
+    "tests that cannot be decoded": ([TWICE | {"private_test_cases": "eJw"}], "private_test_cases cannot be decoded"),
+    "nothing": ([], "no problem of the release lies in the window"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_is_an_error(damage: str, write_rows: Write) -> None:
+    rows, message = DAMAGED[damage]
+    task = build_task("livecodebench-file", {"data": str(write_rows("own.jsonl", rows))})
+    with pytest.raises(LabError, match=message) as caught:
+        task.problems("held-out")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_release_must_be_whole(release: Path) -> None:
+    lines = (release / "test3.jsonl").read_text().splitlines()
+    (release / "test3.jsonl").write_text("\n".join(lines[:-1]))
+    with pytest.raises(LabError, match="879 problems in 5 files, not the 880 of the release"):
+        build_task("livecodebench", {"data": str(release)}).problems("held-out")
+    (release / "test3.jsonl").unlink()
+    with pytest.raises(LabError, match=r"the release needs test3.jsonl too"):
+        build_task("livecodebench", {"data": str(release)}).problems("held-out")
+
+
+def test_a_file_that_changes_behind_the_index_is_noticed(own: Task, tmp_path: Path) -> None:
+    problem = own.problems("held-out")[0]
+    path = tmp_path / "own.jsonl"
+    path.write_text(path.read_text().replace("10\\\\n", "11\\\\n"))
+    with pytest.raises(LabError, match=r"the line of own_a has changed"):
+        own.grade(problem, fenced("print(1)"))
+
+
+def test_the_index_is_made_again_for_a_changed_file(write_rows: Write) -> None:
+    path = write_rows("own.jsonl", [TWICE])
+    first = build_task("livecodebench-file", {"data": str(path)})
+    assert first.data_digest == build_task("livecodebench-file", {"data": str(path)}).data_digest
+    write_rows("own.jsonl", [TWICE, PAIRS])
+    assert len(build_task("livecodebench-file", {"data": str(path)}).problems("held-out")) == 2
+
+
+def test_prompts_and_references(write_rows: Write) -> None:
+    task = build_task("livecodebench-file", {"data": str(write_rows("own.jsonl", [TWICE, PAIRS]))})
+    script, function = task.problems("held-out")
+    assert "### Question:\nPrint twice" in script.prompt
+    assert "```python\n# YOUR CODE HERE\n```\n\n### Answer:\n" in script.prompt
+    assert "class Solution:\n    def pairs(" in function.prompt
+    assert json.loads(script.reference) | {"sha256": ""} == {
+        "tests": 2,
+        "sha256": "",
+        "platform": "atcoder",
+        "difficulty": "easy",
+        "date": "2024-12-01T00:00:00",
+    }
+    assert json.loads(function.reference)["errata"] == "several right outputs"
+    assert "10" not in script.prompt, "a hidden test's output is no part of what is asked"
+
+
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        ("```\na\n```", "a"),
+        ("```python\na\n```\nthen\n```py\nb\n```\nbye", "b"),
+        ("a ``` b\nc\nd ``` e", "c"),
+        ("<think>```\na\n```</think>\n```\nb\n```", "b"),
+        ("```\na\n```\n```", None),
+        ("```\na", None),
+        ("print(1)", None),
+        ("", None),
+        ("<think>\n```\na\n```\n</think>\nno program", None),
+        ("<think>\n```\na\n```", None),
+        ("```\n \n```", None),
+    ],
+)
+def test_the_program_in_an_answer(answer: str, program: str | None) -> None:
+    if program is None:
+        with pytest.raises(NoAnswer):
+            extract_program(answer)
+    else:
+        assert extract_program(answer) == program
+
+
+SCRIPTS = {
+    "the plain case": ("for _ in range(int(input())): print(2 * int(input()))", True, "passed all 2 tests"),
+    "blank lines around": (
+        "print()\nfor _ in range(int(input())): print('', 2 * int(input()), '')",
+        True,
+        "passed all 2 tests [strict: wrong]",
+    ),
+    "decimals": (
+        "for _ in range(int(input())): print(2.0 * int(input()))",
+        True,
+        "passed all 2 tests [strict: wrong]",
+    ),
+    "nearly": (
+        "for _ in range(int(input())): print(2 * int(input()) + 1e-9)",
+        False,
+        "test 1 of 2: wrong output [tolerant: right]",
+    ),
+    "all on one line": (
+        "print(*(2 * int(input()) for _ in range(int(input()))))",
+        False,
+        "test 1 of 2: wrong output [tolerant: right]",
+    ),
+    "only the public test": ("print(6)\nprint(8)", False, "test 2 of 2: wrong output"),
+    "an error": ("1 / 0", False, "test 1 of 2: exit 1: ZeroDivisionError: division by zero"),
+    "no Python": ("for", False, "test 1 of 2: exit 1: SyntaxError: invalid syntax"),
+    "for ever": ("while True: pass", False, "test 1 of 2: time limit"),
+    "nothing": ("pass", False, "test 1 of 2: wrong output"),
+    "an exit after printing": (
+        "import sys\nfor _ in range(int(input())): print(2 * int(input()))\nsys.exit()",
+        True,
+        "passed all 2 tests",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+def test_scripts(own: Task, case: str) -> None:
+    program, right, reason = SCRIPTS[case]
+    grade = own.grade(own.problems("held-out")[0], fenced(program))
+    assert (grade.correct, grade.reason, grade.error) == (right, reason, None)
+    assert grade.extracted == program
+    assert grade.isolation
+
+
+REJECTED_BY_THE_OFFICIAL_GRADER = {
+    "iterating over stdin": "import sys\nnext(sys.stdin)\nfor line in sys.stdin: print(2 * int(line))",
+    "two readline of the buffer": (
+        "import sys\nread = sys.stdin.buffer.readline\nn = int(read())\nfor _ in range(n): print(2 * int(read()))"
+    ),
+    "readlines of the buffer": "import sys\nfor line in sys.stdin.buffer.readlines()[1:]: print(2 * int(line))",
+    "input, then read": "import sys\ninput()\nfor word in sys.stdin.read().split(): print(2 * int(word))",
+    "open(0)": "for word in open(0).read().split()[1:]: print(2 * int(word))",
+    "os.read": "import os\nfor word in os.read(0, 10**6).split()[1:]: print(2 * int(word))",
+    "global at the top": "global n\nn = int(input())\nfor _ in range(n): print(2 * int(input()))",
+    "a future import": "from __future__ import annotations\nfor _ in range(int(input())): print(2 * int(input()))",
+    "writing to the buffer": (
+        "import sys\nfor _ in range(int(input())): sys.stdout.buffer.write(b'%d\\n' % (2 * int(input())))"
+    ),
+    "os.write": "import os\nfor _ in range(int(input())): os.write(1, b'%d\\n' % (2 * int(input())))",
+    "the real stdout": "import sys\nfor _ in range(int(input())): print(2 * int(input()), file=sys.__stdout__)",
+    "a main guard in the middle": (
+        "if __name__ == '__main__':\n    for _ in range(int(input())): print(2 * int(input()))\nx = 1"
+    ),
+    "names of the prelude": "heap = [int(input()) for _ in range(int(input()))]\nfor x in deque(heap): print(2 * x)",
+}
+
+
+@pytest.mark.parametrize("case", REJECTED_BY_THE_OFFICIAL_GRADER)
+def test_right_programs_that_the_official_grader_rejects(own: Task, case: str) -> None:
+    grade = own.grade(own.problems("held-out")[0], fenced(REJECTED_BY_THE_OFFICIAL_GRADER[case]))
+    assert (grade.correct, grade.error) == (True, None), grade.reason
+
+
+RIGHT_BODY = "return [[a, a + gap] for a in values[:-1]]"
+FUNCTIONS = {
+    "the plain case": (f"class Solution:\n    def pairs(self, values, gap):\n        {RIGHT_BODY}", True, "passed all"),
+    "annotated as the starter is": (
+        f"class Solution:\n    def pairs(self, values: List[int], gap: int) -> List[List[int]]:\n        {RIGHT_BODY}",
+        True,
+        "passed all 2 tests",
+    ),
+    "a tuple at the top is a list": (
+        "class Solution:\n    def pairs(self, values, gap):\n        return tuple([a, a + 1] for a in values[:-1])",
+        True,
+        "passed all 2 tests",
+    ),
+    "tuples within are none": (
+        "class Solution:\n    def pairs(self, values, gap):\n        return [(a, a + 1) for a in values[:-1]]",
+        False,
+        "test 1 of 2: wrong output [tolerant: right]",
+    ),
+    "an object equal to everything": (
+        "class X:\n    def __eq__(self, other): return True\n"
+        "class Solution:\n    def pairs(self, values, gap): return X()",
+        False,
+        "test 1 of 2: ",
+    ),
+    "a list that lies": (
+        "class L(list):\n    def __eq__(self, other): return True\n"
+        "class Solution:\n    def pairs(self, values, gap):\n        return L()",
+        False,
+        "test 1 of 2: wrong output",
+    ),
+    "exits": (
+        "import sys\nclass Solution:\n    def pairs(self, values, gap):\n        sys.exit(0)",
+        False,
+        "test 1 of 2: wrong output",
+    ),
+    "another name": ("class Solution:\n    def other(self, values, gap): return []", False, "test 1 of 2: exit 1"),
+    "prints instead": ("class Solution:\n    def pairs(self, values, gap): print([])", False, "test 1 of 2: wrong"),
+}
+
+
+@pytest.mark.parametrize("case", FUNCTIONS)
+def test_functions(own: Task, case: str) -> None:
+    program, right, reason = FUNCTIONS[case]
+    grade = own.grade(own.problems("held-out")[1], fenced(program))
+    assert (grade.correct, grade.error) == (right, None), grade.reason
+    assert grade.reason.startswith(reason)
+
+
+def test_another_rule_decides_otherwise(write_rows: Write, can_isolate: None) -> None:
+    path, answer = write_rows("own.jsonl", [TWICE]), fenced(SCRIPTS["nearly"][0])
+    verdicts = {}
+    for rule in ("strict", "lcb", "tolerant"):
+        task = build_task("livecodebench-file", {"data": str(path), "compare": rule})
+        grade = task.grade(task.problems("held-out")[0], answer)
+        verdicts[rule] = (grade.correct, grade.reason)
+    assert verdicts == {
+        "strict": (False, "test 1 of 2: wrong output [tolerant: right]"),
+        "lcb": (False, "test 1 of 2: wrong output [tolerant: right]"),
+        "tolerant": (True, "passed all 2 tests [strict: wrong] [lcb: wrong]"),
+    }
+
+
+def test_an_index_that_cannot_be_kept_leaves_nothing_behind(write_rows: Write, tmp_path: Path) -> None:
+    options = {"data": str(write_rows("own.jsonl", [TWICE, PAIRS]))}
+    asked = [problem.id for problem in build_task("livecodebench-file", options).problems("held-out")]
+    (index,) = (tmp_path / "cache" / "benchmarks").iterdir()
+    index.unlink()
+    index.mkdir()  # no file can take this place
+    assert [problem.id for problem in build_task("livecodebench-file", options).problems("held-out")] == asked
+    assert list(index.parent.iterdir()) == [index]
+
+
+THREADS = """
+import threading
+from gspo_lab.tasks.benchmarks.programs import sandbox
+
+together, found = threading.Barrier(4), []
+
+def first():
+    together.wait()
+    found.append(sandbox(True))
+
+threads = [threading.Thread(target=first) for _ in range(4)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+print(len(found), len(set(map(id, found))))
+"""
+
+
+def test_threads_share_one_sandbox_from_the_first_answer_on() -> None:
+    said = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120, check=True)
+    assert said.stdout.split() == ["4", "1"]
+
+
+def test_the_genuine_row(shared: Callable[[str], Path], can_isolate: None) -> None:
+    task = build_task("livecodebench-file", {"data": str(shared("lcb_one_row.jsonl"))})
+    (problem,) = task.problems("held-out")
+    assert problem.id == "1873_A"
+    right = "for _ in range(int(input())):\n    print('YES' if sum(map(str.__ne__, input(), 'abc')) < 3 else 'NO')"
+    assert task.grade(problem, fenced(right)).reason == "passed all 5 tests"
+    assert task.grade(problem, fenced(right.replace("< 3", "< 9"))).correct is False
+    assert task.grade(problem, "no program").reason == "no program between two lines with ```"
