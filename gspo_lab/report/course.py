@@ -1,17 +1,16 @@
 """A study's recorded numbers as its charts draw them: means over spans of steps, read once for the whole report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from gspo_lab.store import Evidence
+    from gspo_lab.store.aggregates import Rows
 
 Floats = NDArray[np.float64]
 
@@ -33,8 +32,21 @@ OF_UPDATES = (
     *("log_ratio_std_tokens", "log_ratio_std_responses", "ratio_max_negative", "stale_k1", "stale_k3"),
     *("effective_fraction_tokens", "grad_norm", "nonfinite", "expert_change", "router_entropy"),
 )
+TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
 EXTREMES = ("grad_norm", "mismatch_abs_max", "ratio_max_negative")
 """Metrics whose single peaks matter, so that their charts show a span's lowest and highest value too."""
+
+MINIBATCH_WEIGHTS = {
+    **dict.fromkeys(
+        (
+            *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
+            *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
+        ),
+        "response_tokens",
+    ),
+    "clip_fraction_active_tokens": "active_tokens",
+}
+"""What is shown by mini-batch index, and the tokens that weigh it."""
 
 FEW_RUNS, FINE, COARSE = 10, 250, 125
 """Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small."""
@@ -94,39 +106,42 @@ def course(evidence: "Evidence", study: str) -> Course:
 
 
 def _course(evidence: "Evidence", study: str) -> Course:
-    runs = evidence.runs(study)
-    buckets = FINE if len(runs) <= FEW_RUNS else COARSE
-    tables = [
-        evidence.buckets(
-            study, table, metrics, buckets=buckets, extremes=[name for name in EXTREMES if name in metrics]
-        )
-        for table, metrics in (("steps", OF_STEPS), ("updates", OF_UPDATES))
-    ]
-    width = evidence.width(study, buckets)
-    spans = max((int(frame["span"].max()) + 1 for frame in tables if len(frame)), default=0)
-    dense = [_dense(frame, list(runs["run_id"]), spans) for frame in tables]
-    tracks = tuple(
-        Track(
-            str(arm),
-            int(seed),
-            str(run),
-            dense[0]["x"][row],
-            dense[1]["x"][row],
-            {name: block[row] for table in dense for name, block in table.items() if name != "x"},
-        )
-        for row, (run, arm, seed) in enumerate(zip(runs["run_id"], runs["arm"], runs["seed"], strict=True))
-    )
-    return Course(tracks, width, spans * width - 1)
+    summed = [spans_of(evidence, study, table) for table in TABLES]
+    width = evidence.width(study, points_per_line(evidence, study))
+    spans = max((row[0] + 1 for rows, _ in summed for own in rows.values() for row in own), default=0)
+    tracks = []
+    for run in evidence.chosen(study):
+        blocks = [_dense(rows[run], ["x", *names], spans) for rows, names in summed]
+        columns = {name: column for block in blocks for name, column in block.items() if name != "x"}
+        tracks.append(Track(run.arm, run.seed, run.id, blocks[0]["x"], blocks[1]["x"], columns))
+    return Course(tuple(tracks), width, spans * width - 1)
 
 
-def _dense(frame: "DataFrame", runs: Sequence[str], spans: int) -> dict[str, Floats]:
-    """Each column as an array of one row per run and one place per span."""
-    row_of = {run: row for row, run in enumerate(runs)}
-    rows = np.array([row_of[run] for run in frame["run_id"]], dtype=np.int64)
-    places = frame["span"].to_numpy(dtype=np.int64)
-    out = {}
-    for name in frame.columns[4:]:
-        block = np.full((len(runs), spans), np.nan)
-        block[rows, places] = frame[name].to_numpy(dtype=np.float64)
-        out[str(name)] = block
-    return out
+def spans_of(evidence: "Evidence", study: str, table: str) -> "tuple[Rows, list[str]]":
+    """What the charts draw of one table, run by run, as rows; and the names of their columns after span and x."""
+    extremes = [name for name in EXTREMES if name in TABLES[table]]
+    return evidence.spans(study, table, TABLES[table], buckets=points_per_line(evidence, study), extremes=extremes)
+
+
+def points_per_line(evidence: "Evidence", study: str) -> int:
+    return FINE if len(evidence.chosen(study)) <= FEW_RUNS else COARSE
+
+
+def settled_since(evidence: "Evidence", study: str) -> dict[str, int]:
+    """Per arm the first step whose updates all have the full learning rate."""
+    return {arm: first_settled(entry["settings"]) for arm, entry in evidence.study(study)["arms"].items()}
+
+
+def first_settled(settings: Mapping[str, Any]) -> int:
+    """The first step whose updates all have the full learning rate."""
+    update = settings["update"]
+    return -(-int(update["warmup_updates"]) // int(update["minibatches"] * update["epochs"]))
+
+
+def _dense(rows: Sequence[tuple[Any, ...]], names: Sequence[str], spans: int) -> dict[str, Floats]:
+    """One run's columns as arrays with a place for every span, NaN where there is no row or no measurement."""
+    block = np.full((spans, len(names)), np.nan)
+    if rows:
+        table = np.array(rows, dtype=np.float64)
+        block[table[:, 0].astype(np.int64)] = table[:, 1:]
+    return dict(zip(names, np.ascontiguousarray(block.T), strict=True))

@@ -144,7 +144,7 @@ def plotly() -> tuple[str, str]:
     if spec is None or spec.origin is None:
         raise LabError("the report needs the package plotly: pip install plotly")
     source = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-    packed = base64.b64encode(gzip.compress(source, 6, mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(source, 5, mtime=0)).decode()
     return packed, _hash(source)
 
 

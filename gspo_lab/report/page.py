@@ -5,19 +5,16 @@ The same evidence gives the same bytes: ids are fixed, keys are sorted, and noth
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.report.chart import Chart, numbers
-from gspo_lab.report.document import Article, document, plotly
+from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
-from gspo_lab.report.section import Section
-from gspo_lab.report.sections import SECTIONS
-from gspo_lab.report.sections.together import together
+from gspo_lab.report.section import Section, Writer
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -65,11 +62,14 @@ def render_all(sources: Sequence[Source], *, watch_seconds: int | None = None) -
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
+    from gspo_lab.report.ahead import reading_ahead
+
     several = len(sources) > 1
-    with ThreadPoolExecutor(1) as beside:  # packing the library keeps a second core busy meanwhile
-        packed = beside.submit(plotly)
-        written = {one.label: _sections(one) for one in sources}
-    packed.result()
+    with reading_ahead(sources):
+        from gspo_lab.report.sections import SECTIONS  # pandas, scipy: what takes long
+        from gspo_lab.report.sections.together import together
+
+        written = {one.label: _sections(SECTIONS, one) for one in sources}
     colours = _colours(sources)
     front = [together(sources)] if several else []
     articles = [
@@ -97,8 +97,8 @@ def render_all(sources: Sequence[Source], *, watch_seconds: int | None = None) -
     )
 
 
-def _sections(source: Source) -> list[Section]:
-    found = (write(source.evidence, source.study) for write in SECTIONS)
+def _sections(writers: Sequence[Writer], source: Source) -> list[Section]:
+    found = (write(source.evidence, source.study) for write in writers)
     return [section for section in found if section is not None]
 
 

@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Bools, Floats, finite, same_length
 
+BLOCK = 64
+"""Values whose exponential means are made at a time."""
+
 
 def normalised_auc(x: ArrayLike, y: ArrayLike) -> float:
     """Area under y(x) by trapezoids over the range of x: the mean height. x increases (prompts, seconds)."""
@@ -43,12 +46,22 @@ def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
     values = finite(y, "exponential mean")
     if not 0 <= decay < 1:
         raise LabError(f"exponential mean: decay is {decay}; it lies in [0, 1)")
-    out = np.empty_like(values)
-    total = weight = 0.0
-    for step, value in enumerate(values):
-        total, weight = decay * total + value, decay * weight + 1.0
-        out[step] = total / weight
-    return out
+    if not len(values):
+        return values
+    return _faded(values, decay) / _faded(np.ones_like(values), decay)
+
+
+def _faded(values: Floats, decay: float) -> Floats:
+    """sum_i decay^(t-i) y_i for every t: block by block a triangular matrix of powers; a block's end is carried on."""
+    blocks = np.concatenate([values, np.zeros(-len(values) % BLOCK)]).reshape(-1, BLOCK)
+    lags = np.subtract.outer(np.arange(BLOCK), np.arange(BLOCK))
+    sums = blocks @ np.where(lags >= 0, float(decay) ** np.maximum(lags, 0), 0.0).T
+    carried = [0.0]
+    for end in sums[:-1, -1].tolist():
+        carried.append(end + decay**BLOCK * carried[-1])
+    sums += np.outer(carried, float(decay) ** np.arange(1, BLOCK + 1))
+    found: Floats = sums.ravel()[: len(values)]
+    return found
 
 
 class TimeToThreshold(NamedTuple):

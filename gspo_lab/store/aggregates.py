@@ -5,19 +5,17 @@ Each query asks for a range of a table's own order, so that nothing is sorted an
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pandas import DataFrame
-
-from gspo_lab.store.columns import Floats, Run, framed, pairs, summed
+from gspo_lab.store.columns import Floats, Run, framed, pairs
 from gspo_lab.store.schema import RECORD_TABLES
-from gspo_lab.store.snapshot import Ask, Snapshot
+from gspo_lab.store.snapshot import Ask, Result, Snapshot
 
-STRETCH = 64
-"""Steps whose updates are grouped by mini-batch at a time: sorted in memory, twice as fast as a whole run."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-
+Rows = dict[Run, list[tuple[Any, ...]]]
 TOKENS = {"share of response tokens": "response_tokens", "share of active tokens": "active_tokens"}
 """By the unit of a share the column that counts what it is a share of."""
 
@@ -36,44 +34,53 @@ def last_step(snapshot: Snapshot, table: str, run: Run) -> int:
     return -1 if last is None else int(last)
 
 
-def over_spans(
-    snapshot: Snapshot, runs: Sequence[Run], table: str, columns: Mapping[str, str], width: int
-) -> DataFrame:
-    """run_id, arm, seed, span, x and `columns` (name -> SQL aggregate) over every `width` steps of every run."""
-    chosen = ", ".join(["MIN(step)", "MAX(step)", *columns.values()])
-    query = f"SELECT {chosen} FROM {table} WHERE run_id = ? AND step >= ? AND step < ?"
-    ends = {run: last_step(snapshot, table, run) for run in runs}
+def over_spans(snapshot: Snapshot, runs: Sequence[Run], table: str, columns: Mapping[str, str], width: int) -> Rows:
+    """Per run rows of span, x and `columns` (name -> SQL aggregate) over every `width` steps."""
+    chosen = ", ".join([f"low / {width}", "(MIN(step) + MAX(step)) / 2.0", *columns.values()])
+    bounds = f"temp.spans_of_{width}"
+    # SQLite walks through the spans and the rows of each in the order of both keys: nothing is sorted.
+    query = (
+        f"SELECT {chosen} FROM {bounds} CROSS JOIN {table} "
+        f"WHERE run_id = ? AND step >= low AND step < low + {width} GROUP BY low"
+    )
 
     def of_run(ask: Ask, run: Run) -> list[tuple[Any, ...]]:
-        rows = []
-        for low in range(0, ends[run] + 1, width):
-            [(first, last, *values)] = ask(query, (run.id, low, low + width))
-            if first is not None:
-                rows.append((low // width, (first + last) / 2, *values))
-        return rows
+        return ask(query, (run.id,))
 
-    found = dict(zip(runs, snapshot.each(runs, of_run), strict=True))
-    return framed(found, {"span": int, "x": float, **dict.fromkeys(columns, float)})
+    last = max((last_step(snapshot, table, run) for run in runs), default=-1)
+    snapshot.everywhere(f"CREATE TABLE IF NOT EXISTS {bounds} (low INTEGER PRIMARY KEY)")
+    snapshot.everywhere(
+        f"WITH RECURSIVE spans(low) AS (VALUES (0) UNION ALL SELECT low + {width} FROM spans WHERE low + {width} <= ?) "
+        f"INSERT OR IGNORE INTO {bounds} SELECT low FROM spans",
+        (last,),
+    )
+    return _once(snapshot, (table, *columns.items(), width), runs, of_run)
 
 
 def over_minibatches(
     snapshot: Snapshot, runs: Sequence[Run], weights: Mapping[str, str], since: Mapping[str, int]
-) -> DataFrame:
-    """run_id, arm, seed, minibatch and per metric its weighted mean and the sum of its weights (`<metric>.weight`)."""
+) -> Rows:
+    """Per run rows of minibatch and, metric by metric, its weighted mean and the sum of its weights."""
     sums = ", ".join(
         f'TOTAL("{metric}" * IFNULL("{weight}", 1)), TOTAL(IIF("{metric}" IS NULL, 0, IFNULL("{weight}", 1)))'
         for metric, weight in weights.items()
     )
-    query = f"SELECT minibatch, {sums} FROM updates WHERE run_id = ? AND step >= ? AND step < ? GROUP BY minibatch"
-    ends = {run: last_step(snapshot, "updates", run) for run in runs}
+    query = f"SELECT minibatch, {sums} FROM updates WHERE run_id = ? AND step >= ? GROUP BY minibatch"
 
     def of_run(ask: Ask, run: Run) -> list[tuple[Any, ...]]:
-        stretches = range(since.get(run.arm, 0), ends[run] + 1, STRETCH)
-        return summed([row for low in stretches for row in ask(query, (run.id, low, low + STRETCH))], len(weights))
+        return [
+            (
+                index,
+                *(
+                    part
+                    for total, weight in zip(row[0::2], row[1::2], strict=True)
+                    for part in (total / weight if weight else None, weight)
+                ),
+            )
+            for index, *row in ask(query, (run.id, since.get(run.arm, 0)))
+        ]
 
-    found = dict(zip(runs, snapshot.each(runs, of_run), strict=True))
-    names = [name for metric in weights for name in (metric, f"{metric}.weight")]
-    return framed(found, {"minibatch": int, **dict.fromkeys(names, float)})
+    return _once(snapshot, ("by mini-batch", *weights.items(), *sorted(since.items())), runs, of_run)
 
 
 def first_minibatches(
@@ -92,7 +99,8 @@ def first_minibatches(
         [(count, broken, first)] = ask(query, (run.id,))
         return int(count), bool(broken), first
 
-    return {run.id: found for run, found in zip(runs, snapshot.each(runs, of_run), strict=True)}
+    found = _once(snapshot, ("first mini-batches", *names), runs, of_run)
+    return {run.id: one for run, one in found.items()}
 
 
 def prompt_streams(snapshot: Snapshot, runs: Sequence[Run]) -> dict[str, tuple[int, str | None]]:
@@ -104,7 +112,8 @@ def prompt_streams(snapshot: Snapshot, runs: Sequence[Run]) -> dict[str, tuple[i
         [(count, text)] = ask(query, (run.id,))
         return int(count), None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
-    return {run.id: found for run, found in zip(runs, snapshot.each(runs, of_run), strict=True)}
+    found = _once(snapshot, ("prompt streams",), runs, of_run)
+    return {run.id: one for run, one in found.items()}
 
 
 def series(snapshot: Snapshot, runs: Sequence[Run], table: str, metric: str) -> dict[str, tuple[Floats, Floats]]:
@@ -113,7 +122,7 @@ def series(snapshot: Snapshot, runs: Sequence[Run], table: str, metric: str) -> 
     return {run.id: pairs(snapshot.rows(query, (run.id,))) for run in runs}
 
 
-def details(snapshot: Snapshot, runs: Iterable[Run], at: Collection[int]) -> DataFrame:
+def details(snapshot: Snapshot, runs: Iterable[Run], at: Collection[int]) -> "DataFrame":
     """run_id, arm, seed, step, minibatch and two lists (as JSON) of each update at these steps that has a detail.
 
     The lists are taken out in SQL: a record may hold every token's log-ratio too.
@@ -127,3 +136,10 @@ def details(snapshot: Snapshot, runs: Iterable[Run], at: Collection[int]) -> Dat
     steps = json.dumps(sorted(at))
     found = {run: snapshot.rows(query, (run.id, steps)) for run in runs}
     return framed(found, {"step": int, "minibatch": int, **dict.fromkeys(names, object)})
+
+
+def _once(
+    snapshot: Snapshot, what: tuple[Any, ...], runs: Sequence[Run], of_run: Callable[[Ask, Run], Result]
+) -> dict[Run, Result]:
+    """`of_run` of every run, read at most once: `what` names all that it depends on."""
+    return snapshot.once((what, tuple(runs)), lambda: dict(zip(runs, snapshot.each(runs, of_run), strict=True)))

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.store.evidence import IN_ORDER
-from gspo_lab.store.schema import ANSWERS, WITH_GRADES, in_force
+from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, in_force
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -1,11 +1,14 @@
 """From rows run by run to one labelled frame, column by column: a million rows in a second or two."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Floats = NDArray[np.float64]
 
@@ -18,11 +21,13 @@ class Run(NamedTuple):
     seed: int
 
 
-def framed(found: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> DataFrame:
+def framed(found: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str, type]) -> "DataFrame":
     """run_id, arm, seed and the rows' `columns`, run after run.
 
     Columns of int or float hold numbers, NaN where nothing was measured; those of object stay as they are.
     """
+    from pandas import DataFrame
+
     counts = [len(rows) for rows in found.values()]
     lists: list[list[Any]] = [[] for _ in columns]
     for rows in found.values():
@@ -43,18 +48,5 @@ def framed(found: Mapping[Run, Sequence[tuple[Any, ...]]], columns: Mapping[str,
 
 def pairs(rows: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
     """Rows of two numbers as two arrays."""
-    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
-
-
-def summed(parts: Sequence[tuple[Any, ...]], metrics: int) -> list[tuple[Any, ...]]:
-    """Rows (minibatch, weighted sum, weight, ...) added up by mini-batch: (minibatch, weighted mean, weight, ...)."""
-    if not parts:
-        return []
-    table = np.array(parts, dtype=np.float64)
-    minibatches, where = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
-    totals = np.zeros((len(minibatches), 2 * metrics))
-    np.add.at(totals, where, table[:, 1:])
-    sums, weights = totals[:, 0::2], totals[:, 1::2]
-    totals[:, 0::2] = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
-    return [(int(index), *row) for index, row in zip(minibatches, totals.tolist(), strict=True)]
+    flat = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=2 * len(rows))
+    return flat[0::2], flat[1::2]

@@ -2,33 +2,22 @@
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
-from gspo_lab.store.schema import ANSWERS, RECORD_TABLES, RUNS, WITH_GRADES, in_force
+from gspo_lab.store.schema import ANSWERS, CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
 from gspo_lab.store.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from gspo_lab.store.aggregates import Rows
     from gspo_lab.store.columns import Floats, Run
-
-CHOSEN = """\
-WITH chosen AS MATERIALIZED (
-  SELECT run_id, arm, seed,
-         (SELECT arms.id FROM studies, json_each(studies.content, '$.arms') AS arms
-          WHERE studies.study = runs.study AND arms.key = runs.arm) AS place
-  FROM runs WHERE study = ? AND state <> 'missing'
-)
-"""
-"""A study's runs with the place of their arm in the study file. Runs whose folder is gone are no evidence."""
-
-IN_ORDER = "place IS NULL, place, arm, seed, run_id"
-
 
 LONG = 64
 """Tokens from which on two sampled answers are hardly ever the same by chance."""
@@ -45,7 +34,7 @@ class Evidence:
         self._snapshot = snapshot
         self._path = path
         self._runs: dict[str, list[Run]] = {}
-        self._scores: dict[tuple[str, str | None], DataFrame] = {}
+        self._scores: dict[str, DataFrame] = {}
 
     @classmethod
     def open(cls, path: Path) -> "Evidence":
@@ -62,6 +51,12 @@ class Evidence:
 
     def close(self) -> None:
         self._snapshot.close()
+
+    @contextmanager
+    def beside(self) -> "Iterator[Evidence | None]":
+        """The same moment for one other thread, None where one connection is all; what either adds up, both know."""
+        with self._snapshot.beside() as other:
+            yield None if other is None else Evidence(other, self._path)
 
     @property
     def runs_folder(self) -> Path:
@@ -92,8 +87,8 @@ class Evidence:
         self.study(study)
         rest = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
         frame = self._frame(
-            f"SELECT run_id, study, arm, seed, {_quoted(rest)} FROM chosen "
-            f"JOIN (SELECT run_id, study, {_quoted(rest)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
+            f"SELECT run_id, study, arm, seed, {quoted(rest)} FROM chosen "
+            f"JOIN (SELECT run_id, study, {quoted(rest)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
             study,
         )
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
@@ -135,24 +130,17 @@ class Evidence:
         `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
         evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
         """
-        if (study, evaluation) not in self._scores:
+        if study not in self._scores:
             self.study(study)
             names = ("problems", "answers", "score", "errors", "truncated")
-            where, values = ("WHERE evaluation = ?", [evaluation]) if evaluation is not None else ("", [])
             frame = self._frame(
-                f"SELECT run_id, arm, seed, bench, step, {_quoted(names)}, evaluation "
-                f"FROM chosen JOIN scores USING (run_id) {where} ORDER BY {IN_ORDER}, evaluation, bench, step",
+                f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
+                f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step",
                 study,
-                *values,
             )
-            self._scores[study, evaluation] = _with_numbers(frame, names)
-        return self._scores[study, evaluation].copy()
-
-    def evaluations(self, study: str) -> list[str]:
-        """The names of later evaluations of the study's runs."""
-        self.study(study)
-        query = "SELECT DISTINCT evaluation FROM answers JOIN chosen USING (run_id) WHERE evaluation <> '' ORDER BY 1"
-        return [name for (name,) in self._rows(CHOSEN + query, (study,))]
+            self._scores[study] = _with_numbers(frame, names)
+        whole = self._scores[study]
+        return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
     def subjects(self) -> "DataFrame":
         """run_id, kind, name and content (JSON text) of every model and server that was asked without a run."""
@@ -176,7 +164,7 @@ class Evidence:
                    COALESCE(SUM(correct), 0) AS correct, SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated,
                    COUNT(DISTINCT text) AS "distinct", COUNT({long}) AS long,
                    COUNT({long}) - COUNT(DISTINCT {long}) AS repeats
-            FROM (SELECT {_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text"))}
+            FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text"))}
                   FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
             GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
         return self._table(query, evaluation, *runs)
@@ -190,7 +178,7 @@ class Evidence:
         asked = ("bench", "step", "problem", "sample", "text", "truncated")
         graded = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
         query = (
-            f"SELECT answers.evaluation, {_in_force((*asked, *graded))} FROM answers {WITH_GRADES} "
+            f"SELECT answers.evaluation, {all_in_force((*asked, *graded))} FROM answers {WITH_GRADES} "
             "WHERE run_id = ? AND bench <> 'rollout' ORDER BY answers.evaluation, answers.rowid"
         )
         out: dict[str, list[tuple[Any, ...]]] = {}
@@ -214,7 +202,7 @@ class Evidence:
             )
         columns = [name for name in ANSWERS.names if name not in ("run_id", "evaluation")]
         frame = self._frame(
-            f"SELECT run_id, arm, seed, {_in_force(columns)} FROM chosen JOIN answers USING (run_id) {WITH_GRADES} "
+            f"SELECT run_id, arm, seed, {all_in_force(columns)} FROM chosen JOIN answers USING (run_id) {WITH_GRADES} "
             f"WHERE bench = ? AND evaluation = ? AND step = COALESCE(?, step) "
             f"ORDER BY {IN_ORDER}, step, problem, sample",
             study,
@@ -227,7 +215,7 @@ class Evidence:
     def asked(self, run: str) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
         """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, as they were asked."""
         names = ("bench", "step", "problem", "sample", "prompt", "reference", "grader", "text")
-        query = f"SELECT {_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation = '' "
+        query = f"SELECT {all_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation = '' "
         return self._rows(query + "ORDER BY answers.rowid", (run,))
 
     def width(self, study: str, buckets: int = 250) -> int:
@@ -236,7 +224,7 @@ class Evidence:
             raise LabError(f"buckets: at least 1, got {buckets}")
         from gspo_lab.store.aggregates import last_step
 
-        ends = [last_step(self._snapshot, table, run) for run in self._chosen(study) for table in ("steps", "updates")]
+        ends = [last_step(self._snapshot, table, run) for run in self.chosen(study) for table in ("steps", "updates")]
         return max(1, math.ceil((max(ends, default=-1) + 1) / buckets))
 
     def buckets(
@@ -255,6 +243,15 @@ class Evidence:
         a step is a span of its own while there are no more than `buckets` steps. A share of tokens is that of all the
         span's. What was not measured is left out of the mean; a span without any measurement is NaN.
         """
+        from gspo_lab.store.columns import framed
+
+        rows, names = self.spans(study, table, metrics, buckets=buckets, extremes=extremes)
+        return framed(rows, {"span": int, "x": float, **dict.fromkeys(names, float)})
+
+    def spans(
+        self, study: str, table: str, metrics: Sequence[str], *, buckets: int = 250, extremes: Collection[str] = ()
+    ) -> "tuple[Rows, list[str]]":
+        """What `buckets` makes a frame of, per run: rows of span, x and the columns named beside. Needs no pandas."""
         from gspo_lab.store.aggregates import mean_of, over_spans
 
         width = self.width(study, buckets)
@@ -263,7 +260,7 @@ class Evidence:
         columns = {name: mean_of(table, name) for name in self._numbers(table, metrics)}
         for name in self._numbers(table, extremes):
             columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
-        return over_spans(self._snapshot, self._chosen(study), table, columns, width)
+        return over_spans(self._snapshot, self.chosen(study), table, columns, width), list(columns)
 
     def by_minibatch(
         self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None
@@ -274,23 +271,31 @@ class Evidence:
         `weights` names the column that weighs each metric; where that was not recorded an update counts as 1. `since`
         has per arm the first step that counts. A metric without any measurement is NaN with weight 0.
         """
+        from gspo_lab.store.columns import framed
+
+        names = [name for metric in weights for name in (metric, f"{metric}.weight")]
+        rows = self.minibatches(study, weights, since=since)
+        return framed(rows, {"minibatch": int, **dict.fromkeys(names, float)})
+
+    def minibatches(self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None) -> "Rows":
+        """What `by_minibatch` makes a frame of, per run. Needs no pandas."""
         from gspo_lab.store.aggregates import over_minibatches
 
         self._numbers("updates", [*weights, *weights.values()])
-        return over_minibatches(self._snapshot, self._chosen(study), weights, since or {})
+        return over_minibatches(self._snapshot, self.chosen(study), weights, since or {})
 
     def details(self, study: str, *, at: Collection[int]) -> "DataFrame":
         """run_id, arm, seed, step, minibatch, length and sum_log_ratio (JSON lists) of updates with response_detail."""
         from gspo_lab.store.aggregates import details
 
-        return details(self._snapshot, self._chosen(study), at)
+        return details(self._snapshot, self.chosen(study), at)
 
     def series(self, study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
         """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
         from gspo_lab.store.aggregates import series
 
         self._numbers(table, [metric])
-        return series(self._snapshot, self._chosen(study), table, metric)
+        return series(self._snapshot, self.chosen(study), table, metric)
 
     def prompt_digests(self, run: str) -> dict[int, str]:
         """Per step of a run the rolling digest of its prompts, where it was recorded."""
@@ -302,14 +307,14 @@ class Evidence:
         from gspo_lab.store.aggregates import prompt_streams
 
         self._check("steps", ["prompt_digest"])
-        return prompt_streams(self._snapshot, self._chosen(study))
+        return prompt_streams(self._snapshot, self.chosen(study))
 
     def first_minibatches(self, study: str, metrics: Sequence[str]) -> dict[str, tuple[int, bool, int | None]]:
         """Per run id, of its updates with minibatch 0: how many have all metrics, whether any metric of any is not 0,
         and the first step at which all are recorded and one is not 0."""
         from gspo_lab.store.aggregates import first_minibatches
 
-        return first_minibatches(self._snapshot, self._chosen(study), self._numbers("updates", metrics))
+        return first_minibatches(self._snapshot, self.chosen(study), self._numbers("updates", metrics))
 
     def select(self, study: str, query: str, *values: Any) -> "DataFrame":
         """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""
@@ -328,7 +333,7 @@ class Evidence:
         """Rows of a record table; of `only` the entries that are not None pick rows."""
         from gspo_lab.store.columns import framed
 
-        runs = self._chosen(study)
+        runs = self.chosen(study)
         wanted = [name for name in dict.fromkeys(metrics) if name not in key]
         self._check(table, wanted)
         picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
@@ -336,13 +341,13 @@ class Evidence:
         if at is not None:
             where += " AND step IN (SELECT value FROM json_each(?))"
             picked["step"] = json.dumps(sorted(at))
-        query = f"SELECT {_quoted([*key, *wanted])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
+        query = f"SELECT {quoted([*key, *wanted])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
         found = {run: self._rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
         kinds = {name: RECORD_TABLES[table].column(name).type for name in wanted}
         types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
         return framed(found, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
 
-    def _chosen(self, study: str) -> "list[Run]":
+    def chosen(self, study: str) -> "list[Run]":
         """The study's runs in order. LabError for a study that the database lacks."""
         from gspo_lab.store.columns import Run
 
@@ -385,14 +390,6 @@ class Evidence:
 
         names, rows = self._snapshot.table(query, values)
         return DataFrame.from_records(rows, columns=names)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _in_force(names: Iterable[str]) -> str:
-    return ", ".join(map(in_force, names))
 
 
 def _with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":

@@ -6,6 +6,7 @@ so that somebody who opens it with `sqlite3` or datasette finds every column exp
 """
 
 import textwrap
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -241,7 +242,27 @@ def in_force(column: str) -> str:
     return f'CASE WHEN position IS NULL THEN answers."{column}" ELSE latest_grades."{column}" END AS "{column}"'
 
 
+def all_in_force(columns: Iterable[str]) -> str:
+    return ", ".join(map(in_force, columns))
+
+
+def quoted(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
 WITH_GRADES = f"LEFT JOIN latest_grades USING ({ANSWER_KEY})"
+
+CHOSEN = """\
+WITH chosen AS MATERIALIZED (
+  SELECT run_id, arm, seed,
+         (SELECT arms.id FROM studies, json_each(studies.content, '$.arms') AS arms
+          WHERE studies.study = runs.study AND arms.key = runs.arm) AS place
+  FROM runs WHERE study = ? AND state <> 'missing'
+)
+"""
+"""A study's runs with the place of their arm in the study file. Runs whose folder is gone are no evidence."""
+
+IN_ORDER = "place IS NULL, place, arm, seed, run_id"
 
 VIEWS = {
     "latest_grades": f"""\

@@ -1,15 +1,19 @@
-"""One moment of the database, through as many read-only connections as there are processors to use."""
+"""One moment of the database, through several read-only connections."""
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gspo_lab.store.database import explained, reading_together
 
-CONNECTIONS = 2
-"""SQLite computes outside of Python's lock, so that sums over many rows run side by side; more gain little."""
+CONNECTIONS = 3
+"""SQLite computes outside of Python's lock, so that sums over many rows run side by side: two beside who asks. More
+gain little; on a single processor one is all."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -17,21 +21,43 @@ Ask = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """(SQL, values) -> all rows."""
 
 
+@dataclass
+class _Read:
+    """Something read once; who comes while another thread reads it waits for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    found: tuple[Any, ...] = ()
+
+
 class Snapshot:
     """Read-only connections that all see the state of the moment in which they were opened."""
 
-    def __init__(self, connections: Sequence[sqlite3.Connection], path: Path) -> None:
+    def __init__(
+        self, connections: Sequence[sqlite3.Connection], path: Path, read: dict[Hashable, _Read] | None = None
+    ) -> None:
         self._connections = tuple(connections)
         self._path = path
+        self._read: dict[Hashable, _Read] = {} if read is None else read
 
     @classmethod
     def open(cls, path: Path) -> "Snapshot":
         """LabError if there is no database, it is damaged, foreign, or of another version."""
-        return cls(reading_together(path, min(CONNECTIONS, os.cpu_count() or 1)), path)
+        return cls(reading_together(path, CONNECTIONS if (os.cpu_count() or 1) > 1 else 1), path)
 
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
+
+    @contextmanager
+    def beside(self) -> "Iterator[Snapshot | None]":
+        """Lends all connections but one to one other thread, None where one is all. What either reads `once`, both
+        know."""
+        own = self._connections
+        self._connections = own[:1]
+        try:
+            yield Snapshot(own[1:], self._path, self._read) if own[1:] else None
+        finally:
+            self._connections = own
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._asking(self._connections[0])(query, values)
@@ -41,6 +67,20 @@ class Snapshot:
         with explained(self._path):
             cursor = self._connections[0].execute(query, values)
             return [entry[0] for entry in cursor.description], cursor.fetchall()
+
+    def everywhere(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Do something to every connection's temporary tables; nothing else can be written."""
+        for connection in self._connections:
+            self._asking(connection)(statement, values)
+
+    def once(self, key: Hashable, read: Callable[[], Result]) -> Result:
+        """What `read` returns, which is read at most once: the moment does not change. Nobody may change it."""
+        entry = self._read.setdefault(key, _Read())
+        with entry.lock:
+            if not entry.found:
+                entry.found = (read(),)
+        found: Result = entry.found[0]
+        return found
 
     def each(self, items: Sequence[Item], read: Callable[[Ask, Item], Result]) -> list[Result]:
         """`read` of every item, in their order, several at a time: for queries that sum up much and return little."""

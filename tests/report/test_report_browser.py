@@ -281,11 +281,12 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     with Evidence.open(finished) as evidence:
         watched = write(render_all([Source(evidence, "moe", "moe")], watch_seconds=3), tmp_path)[0]
     browser.open(watched, "#transcripts;x=prompts")
-    browser.evaluate("document.querySelector('.item').open = true")
-    place = "Math.abs(document.getElementById('transcripts').getBoundingClientRect().top) < 250"
+    # The page may be loading itself anew at any of these moments: then nothing is there yet.
+    browser.wait_for("(item => item && (item.open = true))(document.querySelector('.item'))")
+    place = "Math.abs(document.getElementById('transcripts')?.getBoundingClientRect().top) < 250"
     browser.wait_for(place)
     written = watched.read_text(encoding="utf-8")
     watched.write_text(written.replace("<h1>moe</h1>", "<h1>moe, newer</h1>"), encoding="utf-8")
-    kept = "document.querySelector('.item').open && document.querySelector('.axis :checked').value === 'prompts'"
+    kept = "document.querySelector('.item')?.open && document.querySelector('.axis :checked')?.value === 'prompts'"
     newer = "document.querySelector('h1')?.textContent === 'moe, newer' && document.readyState === 'complete'"
     browser.wait_for(f"{newer} && {kept} && {place}")

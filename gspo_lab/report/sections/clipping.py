@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import arms, curve, first_settled, groups, mean, value
+from gspo_lab.report.course import MINIBATCH_WEIGHTS, settled_since
+from gspo_lab.report.frames import arms, curve, groups, mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
@@ -16,15 +18,7 @@ if TYPE_CHECKING:
 SATURATED = 0.45
 """Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly clip more."""
 
-METRICS = (
-    "clip_fraction_tokens",
-    "clip_fraction_tokens_high",
-    "clip_fraction_tokens_low",
-    "would_clip_fraction_tokens_grpo",
-    "would_clip_fraction_tokens_gspo",
-)
-ACTIVE = "clip_fraction_active_tokens"
-WEIGHTS = {**dict.fromkeys(METRICS, "response_tokens"), ACTIVE: "active_tokens"}
+*METRICS, ACTIVE = MINIBATCH_WEIGHTS
 
 UPWARD = "The ratio rose above the range. The share is of all response tokens, so that both signs add up to the whole."
 DOWNWARD = (
@@ -52,7 +46,7 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
     settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
     sampled = any(one["update"]["old_logprobs"] == "sampler" for one in settings.values())
     by_construction = NOT_AT_ZERO if sampled else AT_ZERO
-    frame = _after_warmup(evidence, study, settings)
+    frame = _after_warmup(evidence, study)
     later = frame[frame["minibatch"] > 0]
     steps = curve(
         evidence,
@@ -141,9 +135,9 @@ def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str) -> tuple[S
 
 def weighted(frame: pd.DataFrame, metric: str) -> float | None:
     """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
-    known = frame[frame[metric].notna()]
-    weights = known[f"{metric}.weight"]
-    return value((known[metric] * weights).sum() / weights.sum()) if len(known) else None
+    heights, weights = (frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight"))
+    known = np.isfinite(heights)
+    return value((heights[known] * weights[known]).sum() / weights[known].sum()) if known.any() else None
 
 
 def seed_mean(frame: pd.DataFrame, metric: str) -> float | None:
@@ -151,11 +145,10 @@ def seed_mean(frame: pd.DataFrame, metric: str) -> float | None:
     return mean([weighted(own, metric) for _, own in groups(frame, "seed")])
 
 
-def _after_warmup(evidence: "Evidence", study: str, settings: dict[str, Any]) -> pd.DataFrame:
+def _after_warmup(evidence: "Evidence", study: str) -> pd.DataFrame:
     """By mini-batch, without the steps in which the learning rate still rose, where any others are left."""
-    since = {arm: first_settled(one) for arm, one in settings.items()}
-    settled = evidence.by_minibatch(study, WEIGHTS, since=since)
-    return settled if len(settled) else evidence.by_minibatch(study, WEIGHTS)
+    settled = evidence.by_minibatch(study, MINIBATCH_WEIGHTS, since=settled_since(evidence, study))
+    return settled if len(settled) else evidence.by_minibatch(study, MINIBATCH_WEIGHTS)
 
 
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
