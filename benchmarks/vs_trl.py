@@ -3,18 +3,22 @@
     pip install -c constraints.txt -e '.[train]' trl==1.16.0     # in an environment of its own
     python benchmarks/vs_trl.py step                             # one training step, one thread, one process
     python benchmarks/vs_trl.py study                            # 2 arms x 3 seeds, from the command to the last run
+    python benchmarks/vs_trl.py vocabulary --steps 5             # 151,936 tokens in the vocabulary: time and memory
     python benchmarks/vs_trl.py step --model tiny-qwen3-moe --steps 12
 
 Both start from the model that the lab warm-starts and caches first; making it is in neither figure. 32 prompts x 8
 responses of at most 29 tokens a rollout batch, 4 mini-batches, AdamW, no KL term, no evaluation. Rewards: `own` is the
 addition task's grade, so the share of groups without advantage is the study's own; a number makes it exactly that
-share, by rewarding every other response of the other groups. Neither side checkpoints within the measured steps, and
-the lab records everything that it always records. Prints both sides and the ratio, and writes them beside this file.
+share, by rewarding every other response of the other groups. `vocabulary` takes two layers of Qwen3-0.6B's shape with
+random weights and its vocabulary, 8 x 8 responses, 2 mini-batches, no group without advantage. Neither side checkpoints
+within the measured steps, and the lab records everything that it always records. Prints both sides and the ratio, and
+writes them beside this file. Memory is the process's highest resident size.
 """
 
 import argparse
 import json
 import os
+import resource
 import sqlite3
 import statistics
 import subprocess
@@ -24,11 +28,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-PROMPTS, GROUP, MINIBATCHES, MAX_TOKENS = 32, 8, 4, 29
+GROUP, MAX_TOKENS = 8, 29
 RATE, WARMUP = 2e-4, 20
 RANGES = {"token": (0.2, 0.27), "sequence": (3e-4, 4e-4)}
 FIRST = 3
 """Steps left out of the median: caches warm up."""
+SIZES = {"step": (32, 4), "study": (32, 4), "vocabulary": (8, 2)}
+"""Per benchmark the prompts of a rollout batch, and its mini-batches."""
+WIDE = {
+    "vocab_size": 151_936,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": True,
+}
 
 STUDY = """
 question = "How long does a step take?"
@@ -64,7 +80,7 @@ def grade(problem, answer):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["step", "study", "trl"])
+    parser.add_argument("what", choices=["step", "study", "vocabulary", "trl"])
     parser.add_argument("--model", default="tiny-qwen3", choices=["tiny-qwen3", "tiny-qwen3-moe"])
     parser.add_argument("--steps", type=int, default=12, help="rollout batches a run")
     parser.add_argument("--wish", help=argparse.SUPPRESS)
@@ -74,8 +90,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         os.environ["GSPO_LAB_CACHE"] = str(Path(folder) / "cache")
-        bench = Bench(Path(folder), options.model, options.steps)
-        found = bench.steps_table() if options.what == "step" else bench.study_table()
+        bench = Bench(Path(folder), options.what, options.model, options.steps)
+        found = bench.study_table() if options.what == "study" else bench.steps_table()
     place = Path(__file__).with_name(f"vs_trl_{options.what}_{options.model}.json")
     place.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
@@ -83,26 +99,32 @@ def main() -> None:
 class Bench:
     """Both sides on one model, in one folder."""
 
-    def __init__(self, folder: Path, model: str, steps: int) -> None:
+    def __init__(self, folder: Path, what: str, model: str, steps: int) -> None:
         self.folder = folder
         self.model = model
         self.steps = steps
-        self.lab("warm", "own", {"grpo": "grpo"}, [0], steps=1)
-        (made,) = (path.parent for path in (folder / "cache" / "warm-starts").glob("*/manifest.json"))
-        self.start = made
+        self.prompts, self.minibatches = SIZES[what]
+        self.shares = ["0"] if what == "vocabulary" else ["own", "0", "0.3"]
+        if what == "vocabulary":
+            self.model, self.start = "151,936 tokens", wide_model(folder / "wide")
+        else:
+            self.lab("warm", "own", {"grpo": "grpo"}, [0], steps=1)
+            (self.start,) = (path.parent for path in (folder / "cache" / "warm-starts").glob("*/manifest.json"))
 
     def steps_table(self) -> list[dict[str, Any]]:
         rows = []
-        for share in ("own", "0", "0.3"):
+        for share in self.shares:
             for level, arm in (("token", "grpo"), ("sequence", "gspo")):
                 ours = self.lab(f"step-{share}-{arm}", share, {arm: arm}, [0])
                 wish = self.wish(share, level, seed=0, threads=1)
                 theirs = json.loads(command(self.trl(wish), threads=1).splitlines()[-1])
-                ratio = ours["seconds_step"] / theirs["seconds_step"]
-                rows.append({"share": share, "level": level, "lab": ours, "trl": theirs, "ratio": ratio})
+                ratio, memory = (ours[name] / theirs[name] for name in ("seconds_step", "peak_memory_bytes"))
+                rows.append(
+                    {"share": share, "level": level, "lab": ours, "trl": theirs, "ratio": ratio, "memory": memory}
+                )
                 print(
                     f"{self.model} {level:8} zero-advantage {share:>3}: lab {told(ours)} | TRL {told(theirs)} | "
-                    f"lab / TRL {ratio:.2f}",
+                    f"lab / TRL {ratio:.2f} of the time, {memory:.2f} of the memory",
                     flush=True,
                 )
         return rows
@@ -142,10 +164,10 @@ class Bench:
             steps=steps or self.steps,
             seeds=seeds,
             task=task,
-            prompts=PROMPTS,
+            prompts=self.prompts,
             group=GROUP,
             max_tokens=MAX_TOKENS,
-            minibatches=MINIBATCHES,
+            minibatches=self.minibatches,
             rate=RATE,
             warmup=WARMUP,
         )
@@ -166,9 +188,11 @@ class Bench:
         command([sys.executable, "-m", "gspo_lab", *line], threads=None)
         query = """
             SELECT seconds_step, seconds_rollout, seconds_old_logprobs, seconds_update, response_tokens_mean,
-                   zero_variance_groups FROM steps JOIN runs USING (run_id) WHERE study = ? AND step >= ?"""
+                   zero_variance_groups, peak_memory_bytes
+            FROM steps JOIN runs USING (run_id) WHERE study = ? AND step >= ?"""
         rows = sqlite3.connect(runs / "lab.db").execute(query, (name, min(FIRST, (steps or self.steps) - 1))).fetchall()
-        names = ("seconds_step", "seconds_rollout", "seconds_old", "seconds_update", "response_tokens", "zero_share")
+        names = ("seconds_step", "seconds_rollout", "seconds_old", "seconds_update", "response_tokens", "zero_share",
+                 "peak_memory_bytes")  # fmt: skip
         return {key: statistics.median(column) for key, column in zip(names, zip(*rows, strict=True), strict=True)}
 
     def wish(self, share: str, level: str, seed: int, threads: int) -> dict[str, Any]:
@@ -179,6 +203,8 @@ class Bench:
             "seed": seed,
             "threads": threads,
             "steps": self.steps,
+            "prompts": self.prompts,
+            "minibatches": self.minibatches,
             "out": str(self.folder / "trl"),
         }
 
@@ -196,6 +222,7 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
     from gspo_lab.tasks import build_task
 
     torch.set_num_threads(wish["threads"])
+    minibatches = wish["minibatches"]
     task = build_task("addition", {"digits": 2, "hasty": 0.5}, Path())
     problems = {problem.prompt: problem for problem in task.problems("train")}
     lengths: list[float] = []
@@ -220,7 +247,7 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
             self.at = [time.perf_counter()]
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % MINIBATCHES == 0:
+            if state.global_step % minibatches == 0:
                 self.at.append(time.perf_counter())
 
     tokenizer = AutoTokenizer.from_pretrained(wish["model"])
@@ -234,13 +261,13 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
-        per_device_train_batch_size=PROMPTS * GROUP // MINIBATCHES,
+        per_device_train_batch_size=wish["prompts"] * GROUP // minibatches,
         gradient_accumulation_steps=1,
-        steps_per_generation=MINIBATCHES,
+        steps_per_generation=minibatches,
         num_generations=GROUP,
         num_iterations=1,
         max_completion_length=MAX_TOKENS,
-        max_steps=wish["steps"] * MINIBATCHES,
+        max_steps=wish["steps"] * minibatches,
         learning_rate=RATE,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=WARMUP,
@@ -255,7 +282,7 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
         scale_rewards="group",
         temperature=1.0,
         report_to=[],
-        logging_steps=MINIBATCHES,
+        logging_steps=minibatches,
         save_strategy="no",
         disable_tqdm=True,
     )
@@ -275,7 +302,23 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
         "seconds_step": statistics.median(seconds[FIRST:]),
         "response_tokens": statistics.median(lengths[FIRST:]),
         "zero_share": statistics.median(shares[FIRST:]),
+        "peak_memory_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
+
+
+def wide_model(folder: Path) -> Path:
+    """A model folder: WIDE at random weights, with the embedded models' tokenizer, one token per byte."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from gspo_lab.models.tokenizer import byte_tokenizer
+
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    Qwen3ForCausalLM(Qwen3Config(**WIDE, **ids)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def prompts() -> list[str]:
@@ -305,7 +348,7 @@ def environment(threads: int | None) -> dict[str, str]:
 def told(side: dict[str, float]) -> str:
     return (
         f"{1e3 * side['seconds_step']:.0f} ms ({side['response_tokens']:.1f} tokens a response, "
-        f"{side['zero_share']:.0%} of groups without advantage)"
+        f"{side['zero_share']:.0%} of groups without advantage, {side['peak_memory_bytes'] / 1e9:.2f} GB)"
     )
 
 
