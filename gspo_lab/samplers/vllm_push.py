@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.errors import LabError
@@ -18,6 +19,10 @@ from gspo_lab.models.lora import merged_state
 
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS = 16, 16, 8
 """A proof's size. Its prompts are random tokens, which reach more experts and embeddings than a text does."""
+
+TRIES = 5
+"""Samples that a push may fail in float32. A right one fails now and then: two experts are about as likely, rounding
+sends a token to the other, and that sequence is off by far. What is stale is so in every sample."""
 
 EXACT, ROUNDED, COARSE = 1e-4, 5.0, 0.05
 """What is tolerated. vLLM and the trainer's weights in float32: a mean gap of EXACT nats per token, in which a single
@@ -78,8 +83,12 @@ def first_push(engine: Any, model: Any, dtype: str) -> tuple[str, Proof]:
     """Push with the first way that is proven; its name. LabError, with what each of them left behind, where none is."""
     failed = []
     for name, push in WAYS.items():
-        push(engine, model)
-        proof = prove(engine, model, dtype)
+        try:
+            push(engine, model)
+            proof = prove(engine, model, dtype)
+        except Exception as error:  # a way that is none for this family: its loaders and kernels raise their own
+            failed.append(f"{name}: {type(error).__name__}: {first_line(error)}")
+            continue
         if proof.holds:
             return name, proof
         failed.append(f"{name}: {proof}")
@@ -101,18 +110,33 @@ def push(engine: Any, model: Any, dtype: str, way: str) -> Proof:
     return proof
 
 
+def prove(engine: Any, model: Any, dtype: str, seed: int = 0) -> Proof:
+    """Sample a few tokens and ask the trainer's model about them: the first proof that holds, or the last of TRIES."""
+    for place in range(seed, seed + TRIES):
+        proof = compare(engine, model, dtype, place)
+        if proof.holds or proof.judged == "median":  # which a few sequences do not move
+            break
+    return proof
+
+
+def empty_prefix_cache(engine: Any) -> None:
+    """Forget the keys and values of earlier prompts, which a push makes stale. vLLM refuses while it computes."""
+    if not engine.reset_prefix_cache():
+        raise RuntimeError("vLLM did not empty its prefix cache: some of its blocks are still in use")
+
+
 @torch.no_grad()
-def prove(engine: Any, model: Any, dtype: str) -> Proof:
-    """Sample a few tokens and ask the trainer's model about them. P prompts of S tokens, T response tokens."""
+def compare(engine: Any, model: Any, dtype: str, seed: int) -> Proof:
+    """One sample's proof. P prompts of S tokens, T response tokens; `seed` draws the prompts."""
     from vllm import SamplingParams
 
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(seed)
     prompt_PS = torch.randint(model.config.get_text_config().vocab_size, (PROMPTS, PROMPT_TOKENS), generator=random)
     wanted = [
         SamplingParams(seed=place, max_tokens=RESPONSE_TOKENS, logprobs=0, detokenize=False, ignore_eos=True)
         for place in range(PROMPTS)
     ]
-    engine.reset_prefix_cache()
+    empty_prefix_cache(engine)
     answers = engine.generate([{"prompt_token_ids": ids} for ids in prompt_PS.tolist()], wanted, use_tqdm=False)
     response_PT = torch.tensor([answer.outputs[0].token_ids for answer in answers])
     engine_PT = torch.tensor([token_logprobs(answer.outputs[0]) for answer in answers], dtype=torch.float64)
@@ -145,6 +169,13 @@ def _logprobs(model: Any, prompt_PS: Tensor, response_PT: Tensor) -> Tensor:
 def token_logprobs(output: Any) -> list[float]:
     """The log-probs of the tokens of one of vLLM's outputs."""
     return [float(at[token].logprob) for token, at in zip(output.token_ids, output.logprobs, strict=True)]
+
+
+def first_line(error: Exception) -> str:
+    """What an error of vLLM's says, in one line."""
+    if isinstance(error, ValidationError):  # whose first line only counts what was wrong
+        return str(error.errors()[0]["msg"])
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _forget_expert_kernels(worker: Any) -> None:

@@ -23,10 +23,14 @@ from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling
 from gspo_lab.samplers.check import NO_VLLM
 from gspo_lab.samplers.stopping import Stopping, eos_ids
-from gspo_lab.samplers.vllm_push import Proof, first_push, push, token_logprobs
+from gspo_lab.samplers.vllm_push import Proof, empty_prefix_cache, first_line, first_push, push, token_logprobs
 
 GPU_SHARE = 0.3
 """The share of a GPU's memory that the engine may take, its weights included: the rest is the trainer's."""
+
+AT_ONCE = 1024
+"""Responses that vLLM may draw at once, however many the study allows: as many as it takes itself at most. It refuses
+to start with more of them than tokens that it computes at once."""
 
 FIXED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
 UNLESS_SET = {
@@ -75,7 +79,7 @@ class VllmSampler:
         if stopping.spanning:
             common |= {"stop": list(stopping.spanning), "include_stop_str_in_output": True}
         # What an earlier call left in the cache would change the shapes of the products, and so the last bits.
-        engine.reset_prefix_cache()
+        empty_prefix_cache(engine)
         answers = engine.generate(
             [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
             [
@@ -134,8 +138,9 @@ class VllmSampler:
         """The engine, made at the first call. LabError where vLLM is absent, broken or does not know the model."""
         if self._engine is None:
             with _quiet():
-                self._engine = self._start()
-                self._way, self.proof = first_push(self._engine, self._model, self._dtype)
+                engine = self._start()
+                self._way, self.proof = first_push(engine, self._model, self._dtype)
+            self._engine = engine  # nothing is sampled from what was not proven
         return self._engine
 
     def _start(self) -> Any:
@@ -149,7 +154,7 @@ class VllmSampler:
             raise LabError(NO_VLLM if error.name == "vllm" else f"vLLM lacks the package {error.name}") from error
         except Exception as error:  # torchvision of another build raises RuntimeError, others OSError
             raise LabError(
-                f"vLLM cannot be imported ({_line(error)}); docs/samplers.md has the installation"
+                f"vLLM cannot be imported ({first_line(error)}); docs/samplers.md has the installation"
             ) from error
         on_cpu = self._model.device.type == "cpu"
         self._sleeps = not on_cpu and current_platform.is_sleep_mode_available()
@@ -161,18 +166,22 @@ class VllmSampler:
                     dtype=self._dtype,
                     load_format="dummy",
                     seed=0,
-                    max_num_seqs=self._rows,
+                    max_num_seqs=min(self._rows, AT_ONCE),
                     max_model_len=-1,  # as long as the model's own limit and the memory allow
                     logprobs_mode="processed_logprobs",
                     generation_config="vllm",
                     disable_log_stats=True,
                     enforce_eager=on_cpu,
+                    # A prompt computed in parts has its first draw taken back, which a CPU's generator cannot do.
+                    enable_chunked_prefill=not on_cpu,
                     gpu_memory_utilization=GPU_SHARE,
                     enable_sleep_mode=self._sleeps,
                     enable_return_routed_experts=self.tells_routes,
                 )
             except Exception as error:  # pydantic, torch and vLLM each raise their own
-                raise LabError(f"vLLM cannot run the model ({_line(error)}); try the 'transformers' sampler") from error
+                raise LabError(
+                    f"vLLM cannot run the model ({first_line(error)}); try the 'transformers' sampler"
+                ) from error
 
     def _write_config(self, folder: Path) -> None:
         config = self._model.config
@@ -201,7 +210,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,6 +1,7 @@
 """What is told of samplers before anything is computed, and of one whose package is absent."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,14 @@ def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> Non
         check_sampler(name, "rollout", on_gpu=False)
     with pytest.raises(LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
         check_sampler("vllm", "rollout", on_gpu=False)
+
+
+@absent
+def test_a_folder_called_vllm_is_no_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vllm").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LabError, match="needs vLLM"):
+        check_sampler("vllm", "none", on_gpu=False)
 
 
 @absent

@@ -21,6 +21,20 @@ if find_spec("vllm") is None:
 
 pytestmark = pytest.mark.vllm
 
+HANGS = 1800
+"""Seconds after which a process that should come to an end is taken to hang; on a busy machine all takes long."""
+
+GRADER = """
+import time
+from pathlib import Path
+
+def grade(problem, answer):
+    # A run that is to be stopped waits here, once it has a step, as long as the file `hold` is there.
+    while Path("hold").exists() and '"kind":"step"' in Path("runs/parts/gspo/s0/journal.jsonl").read_text():
+        time.sleep(0.01)
+    return float(sum(answer.encode()) % 3 == 0)
+"""
+
 STUDY = """
 question = "Do runs that sample with vLLM differ from each other by their arm alone?"
 model = "tiny-qwen3-moe"
@@ -56,9 +70,7 @@ objective = "gspo"
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    (tmp_path / "lottery.py").write_text(
-        "def grade(problem, answer):\n    return float(sum(answer.encode()) % 3 == 0)\n"
-    )
+    (tmp_path / "lottery.py").write_text(GRADER)
     problems = [{"id": f"p{i}", "prompt": f"{i}+{i}=", "reference": str(2 * i)} for i in range(20)]
     (tmp_path / "problems.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
     path = tmp_path / "s.toml"
@@ -88,7 +100,7 @@ def without_times(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_a_step(folder: Path, process: "subprocess.Popen[str]") -> None:
-    end = time.monotonic() + 240
+    end = time.monotonic() + HANGS
     while not records(folder, "step"):
         assert time.monotonic() < end
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
@@ -97,7 +109,7 @@ def wait_for_a_step(folder: Path, process: "subprocess.Popen[str]") -> None:
 
 def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(study: Path) -> None:
     whole = start(study)
-    said, _ = whole.communicate(timeout=600)
+    said, _ = whole.communicate(timeout=HANGS)
     assert whole.returncode == 0, said
     runs = study.parent / "runs/s"
     for arm in ("grpo", "gspo"):
@@ -126,14 +138,17 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
     assert matched.returncode == 0, matched.stdout + matched.stderr
 
     again = ("--name", "parts", "--arms", "gspo", "--seeds", "1", "--set", "seeds=[0]")
+    hold = study.parent / "hold"
+    hold.touch()
     first = start(study, *again)
     folder = study.parent / "runs/parts/gspo/s0"
     wait_for_a_step(folder, first)
-    first.send_signal(signal.SIGINT)
-    first.communicate(timeout=120)
+    os.kill(int((folder / "lock").read_text()), signal.SIGINT)  # the worker has it before it goes on
+    hold.unlink()
+    first.communicate(timeout=HANGS)
     assert records(folder, "status")[-1]["state"] == "stopped"
     second = start(study, *again)
-    second.communicate(timeout=240)
+    second.communicate(timeout=HANGS)
     assert second.returncode == 0
     assert len([one for one in records(folder, "status") if one["state"] == "started"]) == 2
     assert without_times(folder) == without_times(runs / "gspo/s0")
@@ -147,7 +162,7 @@ def test_a_killed_worker_leaves_no_process_behind(study: Path) -> None:
     family = [psutil.Process(worker), *psutil.Process(worker).children(recursive=True)]
     os.kill(worker, signal.SIGKILL)
     conductor.send_signal(signal.SIGINT)
-    conductor.communicate(timeout=120)
-    gone, alive = psutil.wait_procs(family, timeout=10)
+    conductor.communicate(timeout=HANGS)
+    gone, alive = psutil.wait_procs(family, timeout=60)
     assert gone
     assert not alive

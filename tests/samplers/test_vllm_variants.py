@@ -1,4 +1,5 @@
-"""vLLM in bfloat16, where a stale push must not pass for rounding; and from a model with adapters."""
+"""vLLM in bfloat16, where a stale push must not pass for rounding; far from the start, where rounding must not pass for
+a stale push; and from a model with adapters."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -6,10 +7,12 @@ from importlib.util import find_spec
 import pytest
 import torch
 from followed import TOKENIZER, gaps, make_room, move, requests
+from transformers import GptOssConfig, GptOssForCausalLM
 
+from gspo_lab.errors import LabError
 from gspo_lab.models.embedded import build
 from gspo_lab.samplers import Sampling
-from gspo_lab.samplers.vllm_push import prove
+from gspo_lab.samplers.vllm_push import compare, prove
 from gspo_lab.samplers.vllm_sampler import VllmSampler
 
 if find_spec("vllm") is None:
@@ -45,6 +48,34 @@ def test_rounding_is_told_from_a_stale_push(name: str, way: str, factor: float) 
     sampler.refresh()
     assert sampler.proof is not None
     assert sampler.proof.holds
+
+
+def test_a_right_push_that_one_sample_fails_is_proven_by_another() -> None:
+    """Far from its start a model's experts are often chosen by a hair, and rounding tips some of them."""
+    model = build("tiny-qwen3-moe", seed=1)
+    move(model, 10.0)
+    sampler = VllmSampler(model, TOKENIZER)
+    engine = sampler._running()
+    samples = [compare(engine, model, "float32", seed) for seed in range(80)]
+    tipped = [seed for seed, one in enumerate(samples) if not one.holds]
+    assert 0 < len(tipped) < 30
+    # Some sequences are far off; of all tokens the greater part is as near as anywhere.
+    assert all(samples[seed].median < 1e-4 < samples[seed].largest for seed in tipped)
+    assert all(prove(engine, model, "float32", seed).holds for seed in tipped)
+
+
+def test_a_family_to_which_no_way_brings_its_weights_is_refused() -> None:
+    """vLLM's CPU build runs the experts of gpt-oss, but by no way with weights that come later."""
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 32}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model = GptOssForCausalLM(GptOssConfig(vocab_size=len(TOKENIZER), max_position_embeddings=256, **sizes, **heads))
+    sampler = VllmSampler(model.eval(), TOKENIZER)
+    with pytest.raises(LabError, match="does not sample from the weights that it was given") as told:
+        sampler.facts()
+    assert sampler._engine is None
+    own, packed = told.value.details
+    assert own.startswith("reload: log-probs of 128 sampled tokens are off by ")
+    assert packed == "reload, experts packed anew: AssertionError: AssertionError"
 
 
 def test_adapters_are_pushed_merged() -> None:
