@@ -46,8 +46,7 @@ def run(
     runs: Runs = RUNS,
 ) -> None:
     """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
-    from rich.console import Console
-
+    from gspo_lab.cli.output import console as console_for
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
     from gspo_lab.conduct.prepare import preflight
@@ -81,7 +80,7 @@ def run(
 
     if reports.exists() and not reports.is_dir():  # told now, not after the training
         raise LabError(f"--reports {reports}: that is a file; name a folder")
-    console = Console(stderr=json)
+    console = console_for(stderr=json)
     outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, yes=yes, report=write_report)
     if json:
         print_json(outcome.to_json())

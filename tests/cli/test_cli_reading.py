@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import gspo_lab, leave_runs, write_study
 
+from gspo_lab.cli.output import print_table
+
 
 @pytest.fixture
 def lab(here: Path) -> Path:
@@ -90,6 +92,21 @@ def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
     assert row["facts"] == {"device": "cpu"}
     assert row["message"] is None
     assert "state: finished\n" in gspo_lab("show", "seen/gspo/s0").out
+
+
+def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert "Is seen only here to be looked at?" in gspo_lab("list").out.splitlines()[2]
+    assert gspo_lab("show").out.splitlines()[1].split() == ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"]
+    said = gspo_lab("run", "older.toml").out.splitlines()  # all of it has finished before
+    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "10.00%", "-"] in [line.split() for line in said]
+    (line,) = [line for line in said if line.startswith("sums: ")]
+    assert line.endswith("gspo - grpo: +0.250 (+0.250)")
+
+
+def test_a_cell_with_several_lines_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"said": "a\nb\n", "n": 1}], empty="", title="one title that is longer than its table")
+    assert capsys.readouterr().out.splitlines() == ["one title that is longer than its table", "said  n", "a b   1"]
 
 
 def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
