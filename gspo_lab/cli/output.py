@@ -32,6 +32,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     if not rows:
         typer.echo(empty)
         return
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -39,19 +40,18 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(str(column.header))) for column in table.columns))
+        table.add_row(*(escape(cell(row.get(str(column.header)))) for column in table.columns))
     out = console()
     if title is not None:
         out.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)
     out.print(table)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value in one line; what is not known is a dash."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    from rich.markup import escape
-
-    return f"{value:.4g}" if isinstance(value, float) else escape(" ".join(str(value).splitlines()))
+    return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).splitlines())
 
 
 def _plain(value: Any) -> Any:

@@ -26,13 +26,12 @@ from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Launcher, Slot
-from gspo_lab.launch.folder import LOCK, standing
+from gspo_lab.launch.folder import CONDUCTOR_LOCK, LOCK, standing
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.launch.lock import held, holder
 from gspo_lab.store import DATABASE, ingest
 from gspo_lab.study import Run, Study
 
-CONDUCTOR_LOCK = ".conductor"
 INGEST_SECONDS = 0.5
 
 

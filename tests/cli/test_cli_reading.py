@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 from command_line import gspo_lab, leave_runs, write_study
 
 from gspo_lab.cli.output import print_table
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.launch.folder import CONDUCTOR_LOCK
+from gspo_lab.launch.lock import held
+from gspo_lab.study import load_study
 
 
 @pytest.fixture
@@ -66,6 +71,16 @@ def test_list_names_the_latest_last(lab: Path) -> None:
     assert seen["question"] == "Is seen only here to be looked at?"
 
 
+def test_list_of_a_study_without_runs_says_why(here: Path) -> None:
+    home = here / "runs/seen"
+    declare(load_study(write_study(here)), home)
+    assert re.split(" {2,}", gspo_lab("list").out.splitlines()[1])[:3] == ["seen", "2 x 2", "none begun"]
+    with held(home / CONDUCTOR_LOCK, "the test conducts"):
+        assert "2 x 2         none yet: in its warm start or pilots" in gspo_lab("list").out
+    (row,) = gspo_lab("list", "--json").json
+    assert [row[key] for key in ("arms", "seeds", "runs", "finished")] == [2, 2, 0, 0]
+
+
 def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
     (here / "runs").mkdir()
     assert gspo_lab("list").out == "no studies yet: gspo-lab run studies/quickstart.toml\n"
@@ -91,7 +106,11 @@ def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
     assert row["settings"]["objective"]["clip_low"] == 3e-4
     assert row["facts"] == {"device": "cpu"}
     assert row["message"] is None
-    assert "state: finished\n" in gspo_lab("show", "seen/gspo/s0").out
+    shown = gspo_lab("show", "seen/gspo/s0").out.splitlines()
+    assert shown[:5] == ["run: seen/gspo/s0", "state: finished", "step: 4/4", "reward: 0.4", "sums: 0.75"]
+    assert {"  objective.clip_low = 0.0003", '  model = "tiny-qwen3"', "  bench.sums.problems = 4"} <= set(shown)
+    assert "{" not in "".join(shown), "no dictionary"
+    assert not any(line.endswith("null") for line in shown)
 
 
 def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
