@@ -24,6 +24,7 @@ from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, p
 from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
 from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.engines.base import drop_resume
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Launcher, Slot
 from gspo_lab.launch.folder import CONDUCTOR_LOCK, LOCK, standing
@@ -130,7 +131,12 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
         for arm in calibrated(study)
         if arm.name not in begun and arm.name not in found_bands(study, home)
     }
-    left = [run for run in study.runs() if not standing(run.folder(runs)).finished]
+    left = []
+    for run in study.runs():
+        if standing(run.folder(runs)).finished:
+            drop_resume(run.folder(runs))  # its worker may have been killed before it could
+        else:
+            left.append(run)
     if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
         return
     pilot_jobs = [job for run in pilots.values() if (job := pilot_job(run, runs)) is not None]
