@@ -7,6 +7,7 @@
 Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -57,7 +58,8 @@ def conduct(
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
-        console.print(f"warnings: {named}; gspo-lab check {study.path} explains", markup=False, highlight=False)
+        command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
+        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     if not yes:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 import shutil
 import sqlite3
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from command_line import gspo_lab, leave_runs, write_study
 
 from gspo_lab.cli.output import print_table
+from gspo_lab.conduct import prepare
 from gspo_lab.conduct.declaration import declare
+from gspo_lab.errors import LabError
 from gspo_lab.launch.folder import CONDUCTOR_LOCK
 from gspo_lab.launch.lock import held
 from gspo_lab.study import load_study
@@ -54,6 +57,31 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
     ]
     assert data["responses"] == 4 * 4 * 32 * 8
     assert [path.name for path in here.iterdir()] == ["seen.toml"]
+
+
+def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here")))
+    path = write_study(here)
+    wish = (path, "--set", "update.optimizer=adamw-8bit")
+    planned, dry = gspo_lab("plan", *wish), gspo_lab("run", *wish, "--dry-run")
+    assert (planned.code, dry.code) == (0, 0)
+    assert "cannot be run here yet: no 8 bits here" in dry.out.splitlines()
+    assert planned.out.startswith(dry.out), "a plan says more, and nothing else"
+    assert gspo_lab("run", *wish).err == "gspo-lab: no 8 bits here\n"
+    assert gspo_lab("plan", path, "--json", "--aa", "grpo", "--jobs", 3, "--name", "n").json["obstacle"] is None
+
+
+def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) -> None:
+    said = gspo_lab("run", "seen.toml", "--seeds", "1", "--set", "question=What now?", "--arms", "grpo,gspo").out
+    (line,) = [line for line in said.splitlines() if line.startswith("warnings: ")]
+    named, _, told = line.removeprefix("warnings: ").partition("; ")
+    program, *command, explains = shlex.split(told)
+    assert (program, explains) == ("gspo-lab", "explains")
+    assert command == ["check", "seen.toml", "--set", "question=What now?", "--seeds", "1", "--arms", "grpo,gspo"]
+    shown = gspo_lab(*command).out
+    warned = [line.split(": ")[1] for line in shown.splitlines() if line.startswith("warn: ")]
+    assert list(dict.fromkeys(warned)) == named.split(", ")
+    assert shown.startswith("seen: What now?\n")
 
 
 def test_list_names_the_latest_last(lab: Path) -> None:
