@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines import ENGINES
+from gspo_lab.engines.base import drop_resume
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal, read
 from gspo_lab.launch.folder import LOCK, MADE, PROGRESS, RUN, WARM_START, read_whole, standing, write_whole
@@ -103,6 +104,7 @@ def train(folder: Path, stop: StopAsked) -> int:
     run = Run.from_json(read_whole(folder / RUN))
     stands = standing(folder)
     if stands.finished:
+        drop_resume(folder)  # a kill may have come between the last word and this
         return FINISHED
     with Journal(folder) as journal:
         sink = StepCount(journal, stands.steps)
@@ -116,6 +118,8 @@ def train(folder: Path, stop: StopAsked) -> int:
             sink.say("failed", f"{type(error).__name__}: {error}".partition("\n")[0])
             raise
         sink.say("finished" if complete else "stopped")
+    if complete:
+        drop_resume(folder)
     return FINISHED if complete else STOPPED
 
 

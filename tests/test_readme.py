@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gspo_lab.cli import app
 from gspo_lab.study import load_study
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +50,8 @@ def test_the_set_up_is_two_lines_of_one_command_each() -> None:
 
 def test_dry_run_block(tmp_path: Path) -> None:
     (command,) = [line for line in CONSOLE if "--dry-run" in line]
-    assert shape(run(command, tmp_path)) == shape(CONSOLE[command])
+    shown = run(command, tmp_path, GSPO_LAB_CACHE=str(tmp_path / "cache"))
+    assert shape(shown) == shape(CONSOLE[command])
 
 
 @pytest.mark.slow
@@ -83,6 +85,12 @@ def test_links_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if not link.startswith("http")]
     assert len(links) > 8
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_command_is_in_the_readme() -> None:
+    commands = [command.name for command in app.registered_commands]
+    assert len(commands) > 10
+    assert [name for name in commands if f"`gspo-lab {name}" not in README and f"gspo-lab {name} " not in README] == []
 
 
 def test_the_study_in_the_readme_loads(tmp_path: Path) -> None:

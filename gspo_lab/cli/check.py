@@ -1,6 +1,6 @@
 import typer
 
-from gspo_lab.cli.options import Arms, Json, Overrides, Seeds, Steps, StudyFile, names, seed_list
+from gspo_lab.cli.options import AgainstItself, Arms, Json, Name, Overrides, Seeds, Steps, StudyFile, study_from
 
 EXAMPLES = (
     "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
@@ -13,15 +13,17 @@ def check(
     seeds: Seeds = None,
     steps: Steps = None,
     arms: Arms = None,
+    name: Name = None,
+    aa: AgainstItself = None,
     json: Json = False,
 ) -> None:
     """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct.prepare import check as check_models_and_tasks
     from gspo_lab.conduct.prepare import findings
-    from gspo_lab.study import flat, load_study
+    from gspo_lab.study import flat
 
-    study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
+    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     check_models_and_tasks(study)
     found = findings(study)
     failed = any(finding.level == "error" for finding in found)
@@ -32,9 +34,9 @@ def check(
     typer.echo(f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs")
     resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in study.arms.items()}
     keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
-    for name, settings in resolved.items():
+    for arm, settings in resolved.items():
         differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)
-        typer.echo(f"  {name}: {differs or 'the only arm'}")
+        typer.echo(f"  {arm}: {differs or 'the only arm'}")
     for claim in study.claims:
         typer.echo(f"  claim {claim.name}")
     for finding in found:

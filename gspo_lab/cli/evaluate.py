@@ -157,25 +157,20 @@ def _runs_and_benches(
 
 def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
     """Ask everybody everything, with progress and the time left on stderr; the number of answers still missing."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.session import evaluate_subject
     from gspo_lab.store import ingest
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     missing = 0
+    totals: dict[str, int] = {}
+    for bench, _ in pairs:
+        totals[bench.evaluation] = totals.get(bench.evaluation, 0) + _size(bench)
     try:
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            lines = {
-                name: bar.add_task(name, total=sum(_size(b) for b, _ in pairs if b.evaluation == name))
-                for name in dict.fromkeys(bench.evaluation for bench, _ in pairs)
-            }
+        with progress(totals) as advance:
             twins: dict[tuple[str, str, int], Subject] = {}  # runs of one seed start from the same weights
             for bench, subject in pairs:
-                progress = partial(bar.advance, lines[bench.evaluation])
                 alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
-                asked = evaluate_subject(subject, bench, progress, twins.get(alike))
+                asked = evaluate_subject(subject, bench, partial(advance, bench.evaluation), twins.get(alike))
                 twins.setdefault(alike, subject)
                 missing += asked.missing
                 if asked.missing:
@@ -201,23 +196,25 @@ def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
 
 def _show(runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: bool) -> None:
     """The scores with their intervals; for a study also how its arms compare."""
-    from gspo_lab.cli.evaluated import asked_how, comparisons, difficulties, repeated, scores, shown
+    from gspo_lab.cli import evaluated
     from gspo_lab.cli.output import print_json, print_table
 
     with evidence_of(runs) as evidence:
-        rows = {name: scores(evidence, ids, name, difficulties(bench)) for name, bench in benches.items()}
-        compared = {} if study is None else {name: comparisons(evidence, study, name) for name in benches}
+        rows = {
+            name: evaluated.scores(evidence, ids, name, evaluated.difficulties(bench))
+            for name, bench in benches.items()
+        }
+        compared = {} if study is None else {name: evaluated.comparisons(evidence, study, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
         print_json({"scores": flat, "comparisons": [row for name in compared for row in compared[name]]})
     else:
         for name, bench in benches.items():
-            print_table(
-                [shown(row) for row in rows[name]], empty="no answers", title=f"{name}\n{asked_how(bench, rows[name])}"
-            )
+            seen = [evaluated.shown(row) for row in evaluated.with_shared_starts(rows[name])]
+            print_table(seen, empty="no answers", title=f"{name}\n{evaluated.asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
         # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
-        if served and bench.sampling.temperature and (warning := repeated(rows[name])):
+        if served and bench.sampling.temperature and (warning := evaluated.repeated(rows[name])):
             typer.echo(f"gspo-lab: {name}: {warning}", err=True)

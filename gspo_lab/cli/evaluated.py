@@ -64,6 +64,7 @@ def scores(
             "truncated": int(part["truncated"].sum()),
             "errors": int(part["errors"].sum()),
             "limits": how.get(run_id, {}).get("limits"),
+            "weights": how.get(run_id, {}).get("subject", {}).get("checkpoints", {}).get(str(step)),
         }
         if len(graded):
             seen = checkpoint_score(graded["correct"], graded["graded"])
@@ -111,6 +112,27 @@ def comparisons(evidence: "Evidence", study: str, evaluation: str) -> list[dict[
             | {"note": seen.reason}
         )
     return out
+
+
+def with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, those of one start that several runs share (the same weights, the same numbers) as one, named so."""
+    alike: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        numbers = tuple(row[key] for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors"))
+        start = (row["weights"], numbers) if row["step"] == 0 and row["weights"] else (row["run_id"], row["step"])
+        alike.setdefault(start, []).append(row)
+    return [
+        ones[0]
+        if len(ones) == 1
+        else {**ones[0], "run_id": f"{_together([one['run_id'] for one in ones])} (shared start)"}
+        for ones in alike.values()
+    ]
+
+
+def _together(ids: list[str]) -> str:
+    """`s/grpo/s0`, `s/gspo/s0` -> `s/grpo+gspo/s0`."""
+    parts = zip(*(run_id.split("/") for run_id in ids), strict=True)
+    return "/".join("+".join(dict.fromkeys(names)) for names in parts)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:

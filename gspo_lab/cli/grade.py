@@ -1,4 +1,5 @@
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,9 +86,7 @@ def _regrade(
     runs: Path, stored: dict[str, dict[str, list[Any]]], bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
     """Every run's and evaluation's answers, graded again, with progress on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.regrade import Stored, regrade, tasks_of
 
     out: dict[tuple[str, str], list[Regraded]] = {}
@@ -96,9 +95,7 @@ def _regrade(
         for run_id, evaluations in stored.items()
         for evaluation, rows in evaluations.items()
     }
-    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        line = bar.add_task("", total=sum(map(len, wanted.values())))
+    with progress({"grading": sum(map(len, wanted.values()))}) as advance:
         for (run_id, evaluation), answers in wanted.items():
             if not answers:
                 continue
@@ -106,12 +103,12 @@ def _regrade(
                 tasks = tasks_of(runs / run_id, evaluation, unsafe=unsafe)
             except LabError as error:
                 typer.echo(f"gspo-lab: left out: {error}", err=True)
-                bar.advance(line, len(answers))
+                advance("grading", len(answers))
                 continue
             for name, (task_name, task) in tasks.items():
                 of_it = [answer for answer in answers if answer.bench == name]
                 out.setdefault((run_id, evaluation), []).extend(
-                    regrade(of_it, task_name, task, lambda more: bar.advance(line, more))
+                    regrade(of_it, task_name, task, partial(advance, "grading"))
                 )
     return out
 

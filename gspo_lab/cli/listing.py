@@ -7,12 +7,17 @@ from gspo_lab.cli.options import RUNS, Json, Runs, bring_up_to_date
 EXAMPLES = "Examples:  gspo-lab list   |   gspo-lab list --json"
 
 STANDING = """\
-SELECT studies.study AS study, COUNT(DISTINCT arm) AS arms, COUNT(DISTINCT seed) AS seeds, COUNT(run_id) AS runs,
-       COALESCE(SUM(state = 'finished'), 0) AS finished, MAX(COALESCE(at, declared_at)) AS latest, question
-FROM studies LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
+SELECT studies.study AS study,
+       CASE WHEN begun THEN COUNT(DISTINCT arm) ELSE (SELECT COUNT(*) FROM json_each(content, '$.arms')) END AS arms,
+       CASE WHEN begun THEN COUNT(DISTINCT seed) ELSE json_array_length(content, '$.seeds') END AS seeds,
+       COUNT(run_id) AS runs, COALESCE(SUM(state = 'finished'), 0) AS finished,
+       MAX(COALESCE(at, declared_at)) AS latest, question, begun
+FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
+LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
 GROUP BY studies.study ORDER BY latest, studies.study"""
-"""Plain rows, not frames: this command answers at once."""
+"""Plain rows, not frames: this command answers at once. Before its warm start is made a study has no runs: then what
+it declares is told."""
 
 
 ASKED = """\
@@ -32,7 +37,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
         {
             "study": row["study"],
             "arms x seeds": f"{row['arms']} x {row['seeds']}",
-            "finished": f"{row['finished']}/{row['runs']}",
+            "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
             "question": row["question"],
         }
         for row in rows
@@ -40,6 +45,14 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")
     if asked := _rows(runs, ASKED):
         print_table(asked, empty="", title="\nmodels and servers")
+
+
+def _before_its_runs(home: Path) -> str:
+    """Where a study stands that is declared and has no run yet."""
+    from gspo_lab.launch.folder import CONDUCTOR_LOCK
+    from gspo_lab.launch.lock import holder
+
+    return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
 
 
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from gspo_lab.errors import LabError
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
+    from gspo_lab.study import Study
 
 Runs = Annotated[
     Path, typer.Option("--runs", envvar="GSPO_LAB_RUNS", help="Folder of runs and of the database lab.db.")
@@ -25,6 +26,10 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds: a count (5) or a list (0
 Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train on.")]
 Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
 Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")]
+AgainstItself = Annotated[
+    str | None, typer.Option("--aa", metavar="ARM", help="This arm against itself: what is found is noise.")
+]
 
 Accept = Annotated[
     str | None,
@@ -81,6 +86,29 @@ def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
     wanted = studies[-1] if name is None else name
     evidence.study(wanted)
     return wanted
+
+
+def study_from(
+    file: Path,
+    overrides: list[str] | None,
+    seeds: str | None,
+    steps: int | None,
+    arms: str | None,
+    name: str | None,
+    aa: str | None,
+) -> "Study":
+    """The study that a file and these options make, the same for every command. LabError for a mistake in either."""
+    from gspo_lab.registry import nearest
+    from gspo_lab.study import against_itself, load_study
+
+    study = load_study(
+        file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
+    )
+    if aa is None:
+        return study
+    if aa not in study.arms:
+        raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
+    return against_itself(study, aa)
 
 
 def seed_list(text: str | None) -> list[int] | None:

@@ -3,9 +3,23 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 10_000
+"""What a pipe or a file is for is not read by eye: there a row is one line, however long."""
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where people read: a terminal's own width, or lines that are never folded."""
+    from rich.console import Console
+
+    found = Console(stderr=stderr)
+    return found if found.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
 def print_json(data: Any) -> None:
@@ -18,24 +32,26 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     if not rows:
         typer.echo(empty)
         return
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for key in dict.fromkeys(key for row in rows for key in row):
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(str(column.header))) for column in table.columns))
-    Console().print(table)
+        table.add_row(*(escape(cell(row.get(str(column.header)))) for column in table.columns))
+    out = console()
+    if title is not None:
+        out.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)
+    out.print(table)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value in one line; what is not known is a dash."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
-    from rich.markup import escape
-
-    return f"{value:.4g}" if isinstance(value, float) else escape(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else " ".join(str(value).splitlines())
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,20 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Arms, Json, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+from gspo_lab.cli.options import (
+    RUNS,
+    AgainstItself,
+    Arms,
+    Jobs,
+    Json,
+    Name,
+    Overrides,
+    Runs,
+    Seeds,
+    Steps,
+    StudyFile,
+    study_from,
+)
 
 EXAMPLES = (
     "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
@@ -16,6 +29,9 @@ def plan(
     seeds: Seeds = None,
     steps: Steps = None,
     arms: Arms = None,
+    name: Name = None,
+    jobs: Jobs = None,
+    aa: AgainstItself = None,
     sd: Annotated[
         float | None, typer.Option(min=0, help="Assume this sd of a pair's difference instead of a measured one.")
     ] = None,
@@ -28,12 +44,9 @@ def plan(
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import plan as plan_study
     from gspo_lab.conduct.detectable import detectable
-    from gspo_lab.conduct.prepare import check
-    from gspo_lab.study import load_study
 
-    study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
-    check(study, data=False)
-    planned, found = plan_study(study, runs), detectable(study, runs, sd)
+    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
+    planned, found = plan_study(study, runs, jobs=jobs), detectable(study, runs, sd)
     if json:
         print_json({**planned.to_json(), "detectable": asdict(found)})
     else:

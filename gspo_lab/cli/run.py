@@ -6,7 +6,9 @@ import typer
 from gspo_lab.cli.options import (
     RUNS,
     Accept,
+    AgainstItself,
     Arms,
+    Jobs,
     Json,
     Name,
     Overrides,
@@ -14,11 +16,9 @@ from gspo_lab.cli.options import (
     Seeds,
     Steps,
     StudyFile,
-    names,
-    seed_list,
+    study_from,
 )
 from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
 
 EXAMPLES = (
     "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
@@ -33,10 +33,8 @@ def run(
     steps: Steps = None,
     arms: Arms = None,
     name: Name = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")] = None,
-    aa: Annotated[
-        str | None, typer.Option("--aa", metavar="ARM", help="Run this arm against itself: what is found is noise.")
-    ] = None,
+    jobs: Jobs = None,
+    aa: AgainstItself = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
@@ -46,22 +44,12 @@ def run(
     runs: Runs = RUNS,
 ) -> None:
     """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
-    from rich.console import Console
-
+    from gspo_lab.cli.output import console as console_for
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
-    from gspo_lab.conduct.prepare import preflight
-    from gspo_lab.study import against_itself, load_study
 
-    study = load_study(
-        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
-    )
-    if aa is not None:
-        if aa not in study.arms:
-            raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
-        study = against_itself(study, aa)
+    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     if dry_run:
-        preflight(study)
         planned = plan(study, runs, jobs=jobs)
         if json:
             print_json(planned.to_json())
@@ -81,7 +69,7 @@ def run(
 
     if reports.exists() and not reports.is_dir():  # told now, not after the training
         raise LabError(f"--reports {reports}: that is a file; name a folder")
-    console = Console(stderr=json)
+    console = console_for(stderr=json)
     outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, yes=yes, report=write_report)
     if json:
         print_json(outcome.to_json())

@@ -39,8 +39,7 @@ def show(
     if json:
         print_json(rows)
     elif rest:
-        for key, value in rows[0].items():
-            typer.echo(f"{key}: {'–' if value is None else value}")
+        typer.echo("\n".join(_whole(rows[0])))
     else:
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
 
@@ -66,6 +65,28 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
     line = {"run": row["run_id"], "state": row["state"], "step": step, "reward": row["reward"], **row["scores"]}
     return line | ({"message": row["message"]} if row["message"] else {})
+
+
+def _whole(row: dict[str, Any]) -> list[str]:
+    """A run for people: where it stands, then every setting that has a value, as a study file would say it."""
+    import json
+
+    from gspo_lab.cli.output import cell
+    from gspo_lab.study import flat
+
+    settings = dict(row["settings"] or {})
+    settings |= {"bench": {bench["name"]: bench for bench in settings.get("bench", [])}}
+    stands = [f"{name}: {cell(value)}" for name, value in _line(row).items()]
+    return [
+        *stands,
+        "settings:",
+        *(
+            f"  {key} = {json.dumps(value, ensure_ascii=False)}"
+            for key, value in flat(settings).items()
+            if value is not None
+        ),
+        *(["--json has the rest: packages, device, weights ..."] if row["facts"] else []),
+    ]
 
 
 def _known(value: int | None) -> str:

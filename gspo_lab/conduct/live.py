@@ -51,7 +51,7 @@ class LineView:
                 self._told[job.name] = tenth
                 self._when[job.name] = now
                 left = time_left(self._jobs, self._slots)
-                rest = f"; all: {_duration(left)} left" if left is not None else ""
+                rest = f"; all: {duration(left)} left" if left is not None else ""
                 self.say(f"{job.name}: {', '.join(cell for cell in _cells(job) if cell)}{rest}")
 
     def end(self, ending: Ending) -> None:
@@ -110,7 +110,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         left = time_left(self._jobs, self._slots)
         done = sum(job.watch.progress.state == "finished" for job in self._jobs)
         more = f", {len(self._jobs) - len(rows)} not shown" if len(rows) < len(self._jobs) else ""
-        rest = f", {_duration(left)} left" if left else ""
+        rest = f", {duration(left)} left" if left else ""
         table.caption = f"{done} of {len(self._jobs)} finished{more}{rest}"
         table.caption_justify = "left"
         self._live.update(table, refresh=True)
@@ -150,7 +150,7 @@ def _columns(job: Job) -> tuple[str, str, str, str, str]:
         "" if progress.reward is None else f"{progress.reward:.3f}",
         "" if progress.clip is None else f"{progress.clip:.2%}",
         f"{60 / pace:.1f}/min" if pace and running else "",
-        _duration(pace * (progress.steps - progress.step)) if pace and running else progress.state,
+        duration(pace * (progress.steps - progress.step)) if pace and running else progress.state,
     )
 
 
@@ -170,7 +170,8 @@ def _tenth(job: Job) -> int:
     return LINES_PER_RUN * progress.step // progress.steps if progress.steps else 0
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """As people say it: 40 s, 3 min 20 s, 2 h 05 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

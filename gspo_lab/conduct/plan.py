@@ -1,4 +1,4 @@
-"""What a study will cost, before anything is started: `gspo-lab run --dry-run`."""
+"""What a study will cost, before anything is started: `gspo-lab plan` and `gspo-lab run --dry-run`."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from gspo_lab.conduct.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.conduct.declaration import begun_arms
 from gspo_lab.conduct.memory import Fit, fits
 from gspo_lab.conduct.pilots import calibrated, found_bands, pilot
-from gspo_lab.conduct.prepare import distinct_starts, made_start
+from gspo_lab.conduct.prepare import distinct_starts, made_start, obstacle, preflight
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
 from gspo_lab.launch.folder import standing
@@ -54,6 +54,8 @@ class Plan:
     seconds: float
     basis: str
     """What `seconds` rests on: measured runs, or a guess and its formula."""
+    obstacle: str | None = None
+    """What this machine lacks to run it."""
 
     @property
     def finished(self) -> int:
@@ -78,6 +80,7 @@ class Plan:
             f"pilots to run: {', '.join(self.pilots) or 'none'}",
             *(f"memory: {fit.line()}{': too little' * fit.too_little}" for fit in self.memory),
             f"time: about {_rounded(self.seconds)} ({self.basis})",
+            *([f"cannot be run here yet: {self.obstacle}"] if self.obstacle else []),
         ]
 
 
@@ -93,7 +96,11 @@ class Work:
 
 
 def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
-    """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing."""
+    """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing.
+
+    LabError for a mistake in the study. What it needs and this machine lacks is told in the plan.
+    """
+    preflight(study, here=False)
     settings = next(iter(study.arms.values())).settings
     places, missing = _places(settings.device, jobs)
     tasks = _Tasks(study.path.parent.resolve())
@@ -138,6 +145,7 @@ def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
         memory=tuple(fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
         basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),
+        obstacle=obstacle(study),
     )
 
 

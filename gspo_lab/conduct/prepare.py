@@ -38,9 +38,9 @@ def check(study: Study, *, data: bool = True) -> None:
     tables = [table for arm in study.arms.values() for table in _tasks(arm.settings)]
     for name, options in {digest([name, options]): (name, options) for name, options in tables}.values():
         build_task(name, options, base)
-    for arm in study.arms.values() if data else ():
+    for arm in study.arms.values():
         trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
-        if isinstance(trained, Published):
+        if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
     for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
         check_model(model)
@@ -60,8 +60,8 @@ def check(study: Study, *, data: bool = True) -> None:
             )
 
 
-def findings(study: Study) -> list[Finding]:
-    """The study's lints, with what its models and tasks say without being loaded."""
+def findings(study: Study, *, data: bool = True) -> list[Finding]:
+    """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
     base = study.path.parent.resolve()
     settings = [arm.settings for arm in study.arms.values()]
     moe = {one.model: is_moe(one.model) for one in settings}
@@ -69,7 +69,12 @@ def findings(study: Study) -> list[Finding]:
     problems = {}
     for bench in settings[0].bench:
         table = bench.task or settings[0].task
-        held_out = build_task(table.name, table.options, base).problems("held-out")
+        try:
+            held_out = build_task(table.name, table.options, base).problems("held-out")
+        except LabError:
+            if data:
+                raise
+            continue
         problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
     known = Known(
         moe={model: answer for model, answer in moe.items() if answer is not None},
@@ -79,15 +84,18 @@ def findings(study: Study) -> list[Finding]:
     return lints(study, known)
 
 
-def preflight(study: Study) -> list[Finding]:
+def preflight(study: Study, *, here: bool = True) -> list[Finding]:
     """`check`, the packages that are needed, then the lints; their warnings. Raises LabError for an error among them
-    that no `[waive]` answers."""
-    check(study)
-    for arm in study.arms.values():
+    that no `[waive]` answers.
+
+    Without `here` it asks less of this machine: problems and packages may be missing, as a plan can do without them.
+    """
+    check(study, data=here)
+    for arm in study.arms.values() if here else ():
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()
-    found = findings(study)
+    found = findings(study, data=here)
     if errors := [one for one in found if one.level == "error"]:
         raise LabError(
             f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
@@ -95,6 +103,15 @@ def preflight(study: Study) -> list[Finding]:
             details=tuple(map(str, errors)),
         )
     return found
+
+
+def obstacle(study: Study) -> str | None:
+    """What keeps a study that can be planned from being run on this machine, in one line."""
+    try:
+        preflight(study)
+    except LabError as error:
+        return str(error)
+    return None
 
 
 def needs_start(model: str) -> bool:

@@ -7,6 +7,7 @@
 Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,15 +25,15 @@ from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, p
 from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
 from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.engines.base import drop_resume
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Launcher, Slot
-from gspo_lab.launch.folder import LOCK, standing
+from gspo_lab.launch.folder import CONDUCTOR_LOCK, LOCK, standing
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.launch.lock import held, holder
 from gspo_lab.store import DATABASE, ingest
 from gspo_lab.study import Run, Study
 
-CONDUCTOR_LOCK = ".conductor"
 INGEST_SECONDS = 0.5
 
 
@@ -57,7 +58,8 @@ def conduct(
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
-        console.print(f"warnings: {named}; gspo-lab check {study.path} explains", markup=False, highlight=False)
+        command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
+        console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
     launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     if not yes:
@@ -131,7 +133,12 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
         for arm in calibrated(study)
         if arm.name not in begun and arm.name not in found_bands(study, home)
     }
-    left = [run for run in study.runs() if not standing(run.folder(runs)).finished]
+    left = []
+    for run in study.runs():
+        if standing(run.folder(runs)).finished:
+            drop_resume(run.folder(runs))  # its worker may have been killed before it could
+        else:
+            left.append(run)
     if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
         return
     pilot_jobs = [job for run in pilots.values() if (job := pilot_job(run, runs)) is not None]

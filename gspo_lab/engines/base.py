@@ -7,6 +7,15 @@ from typing import Protocol
 from gspo_lab.records import Record
 from gspo_lab.study import Run
 
+RESUME = Path("checkpoints/resume.pt")
+"""What an engine goes on from, in the run's folder."""
+
+
+def drop_resume(folder: Path) -> None:
+    """Delete what a finished run would have gone on from: as large as the optimizer's state, and never read again."""
+    for path in (folder / RESUME, folder / f"{RESUME}.new"):
+        path.unlink(missing_ok=True)
+
 
 class Sink(Protocol):
     """Where an engine's records go: the journal of the run's folder. Written records are on the disk."""
@@ -22,5 +31,8 @@ class Stop(Protocol):
 
 class Engine(Protocol):
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train from where `folder` stands to the run's last step; True when complete, False when stopped before."""
+        """Train from where `folder` stands to the run's last step; True when complete, False when stopped before.
+
+        When it returns True, all that is wanted of the run is on the disk: `RESUME` is deleted behind its last word.
+        """
         ...

@@ -19,6 +19,8 @@ MADE = "made.json"
 """The warm start's result: {"path": the model's folder}."""
 LOCK = "lock"
 LOG = "log.txt"
+CONDUCTOR_LOCK = ".conductor"
+"""In a study's folder: held by the one who conducts it."""
 
 FIRST_LOOK_BYTES = 1 << 16
 

@@ -86,12 +86,16 @@ class Chart:
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
 
     def axis(self) -> "Axis":
-        """The axis of the values: holds all of them, `span`, and in a forest zero and the margin."""
-        own = [
-            *self.values(),
-            *self.span,
-            *((-(self.margin or 0.0), self.margin or 0.0) if self.kind == "forest" else ()),
-        ]
+        """The axis of the values: holds all of them, `span`, and in a forest zero.
+
+        With a margin it is symmetric around zero and wider than the margin, so that this is seen as a region.
+        """
+        own = [*self.values(), *self.span]
+        if self.margin is not None:
+            reach = max([1.25 * self.margin, *map(abs, own)])
+            own = [-reach, reach]
+        elif self.kind == "forest":
+            own.append(0.0)
         return value_axis(own, log=self.log, whole=self.whole)
 
 

@@ -68,10 +68,19 @@ const charts = (() => {
 
   function slopes(chart, common) {
     const few = chart.series.length <= 5; // else the names would stand in each other; hovering tells them
+    // Seeds that end close together have one name for all of them, at the first of them.
+    const ends = chart.series.filter((s) => few && s.seed !== undefined && s.y.at(-1) !== null).sort((a, b) => b.y.at(-1) - a.y.at(-1));
+    const all = chart.series.flatMap((s) => s.y).filter((v) => v !== null);
+    const least = 0.09 * (Math.max(...all) - Math.min(...all));
+    const names = new Map();
+    for (let i = 0, first = 0; i < ends.length; i++) {
+      if (i && ends[first].y.at(-1) - ends[i].y.at(-1) <= least) names.set(ends[first].seed, `${names.get(ends[first].seed).replace(/^seed /, "seeds ")}, ${ends[i].seed}`);
+      else names.set(ends[first = i].seed, `seed ${ends[i].seed}`);
+    }
     return placed(chart).map((s) => {
       const mean = s.seed === undefined;
       const line = { color: mean ? colour(s.c) : faint(s.c, 0.65), width: mean ? 3 : 1.3, dash: mean ? DASHES[s.c] : "solid" };
-      const text = s.y.map((_, i) => (i === (mean ? 0 : s.y.length - 1) ? (mean ? "mean" : few ? `seed ${s.seed}` : "") : ""));
+      const text = s.y.map((_, i) => (i === (mean ? 0 : s.y.length - 1) ? (mean ? "mean" : names.get(s.seed) ?? "") : ""));
       return {
         ...common(s).trace, showlegend: false, mode: "lines+markers+text", line, text, textposition: mean ? "middle left" : "middle right",
         marker: { color: colour(s.c), size: mean ? 1 : 7 }, cliponaxis: false, textfont: { size: 11 },
@@ -162,9 +171,9 @@ const charts = (() => {
       if (chart.margin !== undefined) {
         out.shapes = [{ type: "rect", xref: "x", yref: "paper", x0: -chart.margin, x1: chart.margin, y0: 0, y1: 1, line: { width: 0 }, fillcolor: css("--soft"), opacity: 0.13, layer: "below" }];
       }
-      const least = chart.series.flatMap((s) => [...s.y, ...(s.low ?? []), ...(s.high ?? []), chart.margin ?? 0, -(chart.margin ?? 0)]).filter((v) => v != null);
+      const least = [0, ...chart.series.flatMap((s) => [...s.y, ...(s.low ?? []), ...(s.high ?? [])])].filter((v) => v != null);
       const room = 0.04 * (Math.max(...least) - Math.min(...least));
-      out.xaxis.range = [Math.min(...least) - room, Math.max(...least) + room];
+      out.xaxis.range = chart.range ?? [Math.min(...least) - room, Math.max(...least) + room];
     }
     if (chart.log) {
       const [low, high] = chart.log.map(Math.log10);
@@ -180,7 +189,8 @@ const charts = (() => {
     const box = figure.querySelector(".plot");
     box.hidden = false;
     if (chart.kind === "forest") box.style.height = `${120 + 26 * rows(chart).length}px`;
-    if (chart.kind === "stack") box.style.height = `${100 + 36 * chart.categories.length}px`;
+    // On a phone the legend has a line for every name.
+    if (chart.kind === "stack") box.style.height = `${100 + 36 * chart.categories.length + (innerWidth < 640 ? 20 * chart.series.length : 0)}px`;
     figure.classList.add("live");
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", chart.label);

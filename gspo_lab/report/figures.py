@@ -93,7 +93,7 @@ def for_plotly(chart: Chart, positions: Positions) -> dict[str, Any]:
         bottom = axis.zero_value if axis.zero else axis.low
         out["log"] = [rounded(bottom), rounded(axis.high)]
         out["ticks"] = [[rounded(bottom if tick == 0 else tick) for tick, _ in axis.ticks], [t for _, t in axis.ticks]]
-    elif chart.whole or chart.span:
+    elif chart.whole or chart.span or chart.margin is not None:
         out["range"] = [rounded(axis.low), rounded(axis.high)]
     if chart.margin is not None:
         out["margin"] = chart.margin

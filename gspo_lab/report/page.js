@@ -93,12 +93,14 @@ addEventListener("DOMContentLoaded", () => {
     const place = document.getElementById(kept.at);
     if (place) scrollTo({ top: scrollY + place.getBoundingClientRect().top - kept.top, behavior: "instant" });
   }
-  setInterval(() => {
+  function reload() {
     if (document.hidden || !getSelection().isCollapsed) return;
     const open = all.flatMap((one, index) => (one.open ? [index] : []));
     const tops = landmarks.map((one) => [one.id, one.getBoundingClientRect().top]);
     const [at, top] = tops.findLast(([, y]) => y <= 1) ?? tops[0];
     sessionStorage.setItem(key, JSON.stringify({ open, at, top }));
     location.reload();
-  }, 1000 * seconds);
+  }
+  // From the moment when the page is whole: on a slow machine that may take longer than the pause.
+  addEventListener("load", () => setInterval(reload, 1000 * seconds));
 });

@@ -7,6 +7,8 @@ from gspo_lab.report.markup import Html, h, join, number
 from gspo_lab.report.svg import CHARACTER, class_of, coordinate, short
 
 ROW = 22.0
+NAME_LINE = 17.0
+"""The lines of a row's name, which may have two, in the larger type of a phone."""
 _FOOT = 40.0
 
 
@@ -21,6 +23,8 @@ def draw_rows(chart: Chart, *, told: bool = False) -> Html:
     right = width - (max(26.0, min(0.28 * width, 14 + CHARACTER * longest)) if forest else 14)
     top = 8.0 if forest else 26.0
     step = ROW if forest and not chart.small else ROW * 1.5
+    for category in chart.categories:  # a name needs room beside its rows, however few they are
+        step = max(step, NAME_LINE * len(_broken(category)) / max(1, sum(name == category for name, _ in rows)) + 2)
     height = top + step * len(rows) + _FOOT
     axis = chart.axis() if forest else Axis(0.0, 1.0, False, False, tuple((i / 4, f"{25 * i} %") for i in range(5)))
 
@@ -72,10 +76,10 @@ def draw_rows(chart: Chart, *, told: bool = False) -> Html:
 def _name(category: str, room: int, x: float, middle: float) -> Html:
     """A row's name, ending at x; a long one has a second line after its comma."""
     lines = _broken(category)
-    first = middle - 7.5 * (len(lines) - 1)
+    first = middle - NAME_LINE / 2 * (len(lines) - 1)
     return join(
-        h("text", h("title", category), short(line, room), x=coordinate(x), y=coordinate(first + 15 * i), dy=".32em",
-          class_="end row")
+        h("text", h("title", category), short(line, room), x=coordinate(x), y=coordinate(first + NAME_LINE * i),
+          dy=".32em", class_="end row")
         for i, line in enumerate(lines)
     )  # fmt: skip
 

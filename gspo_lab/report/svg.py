@@ -44,7 +44,7 @@ def draw(chart: Chart) -> Html:
     """The chart as one `<svg>`; an empty chart is a box that says so."""
     width, height = (360.0, 220.0) if chart.small else (540.0, 300.0)
     y = chart.axis()
-    left = 30 + 6.6 * max(len(label) for _, label in y.ticks)
+    left = 32 + 7.6 * max(len(label) for _, label in y.ticks)  # also in the larger type of a phone
     if chart.kind == "lines":
         longest = max((len(series.label) for series in chart.means or chart.seeds), default=0)
         margin = min(0.34 * width, 12 + CHARACTER * longest)

@@ -19,7 +19,7 @@ def refused(said: Said) -> list[str]:
     return [first.removeprefix("gspo-lab: "), *(line.strip() for line in details)]
 
 
-@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("check",)])
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",), ("check",)])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -68,11 +68,11 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     assert tree(here) == before
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_a_comparison_that_says_little_needs_an_answer(here: Path, more: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",)])
+def test_a_comparison_that_says_little_needs_an_answer(here: Path, command: tuple[str, ...]) -> None:
     path = write_study(here)
     before = tree(here)
-    lines = refused(gspo_lab("run", path, *more, "--set", "arm.gspo.dual_clip=3.0"))
+    lines = refused(gspo_lab(command[0], path, *command[1:], "--set", "arm.gspo.dual_clip=3.0"))
     assert "[waive] with dual-clip-one-arm = 'the reason'" in lines[0]
     assert lines[1].startswith("error: dual-clip-one-arm: ")
     assert tree(here) == before

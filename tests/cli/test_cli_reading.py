@@ -2,12 +2,22 @@
 
 import csv
 import json
+import re
+import shlex
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from command_line import gspo_lab, leave_runs, write_study
+
+from gspo_lab.cli.output import print_table
+from gspo_lab.conduct import prepare
+from gspo_lab.conduct.declaration import declare
+from gspo_lab.errors import LabError
+from gspo_lab.launch.folder import CONDUCTOR_LOCK
+from gspo_lab.launch.lock import held
+from gspo_lab.study import load_study
 
 
 @pytest.fixture
@@ -49,6 +59,31 @@ def test_a_plan_is_told_and_nothing_is_written(here: Path) -> None:
     assert [path.name for path in here.iterdir()] == ["seen.toml"]
 
 
+def test_a_plan_says_what_this_machine_lacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "check_eight_bit", lambda: (_ for _ in ()).throw(LabError("no 8 bits here")))
+    path = write_study(here)
+    wish = (path, "--set", "update.optimizer=adamw-8bit")
+    planned, dry = gspo_lab("plan", *wish), gspo_lab("run", *wish, "--dry-run")
+    assert (planned.code, dry.code) == (0, 0)
+    assert "cannot be run here yet: no 8 bits here" in dry.out.splitlines()
+    assert planned.out.startswith(dry.out), "a plan says more, and nothing else"
+    assert gspo_lab("run", *wish).err == "gspo-lab: no 8 bits here\n"
+    assert gspo_lab("plan", path, "--json", "--aa", "grpo", "--jobs", 3, "--name", "n").json["obstacle"] is None
+
+
+def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) -> None:
+    said = gspo_lab("run", "seen.toml", "--seeds", "1", "--set", "question=What now?", "--arms", "grpo,gspo").out
+    (line,) = [line for line in said.splitlines() if line.startswith("warnings: ")]
+    named, _, told = line.removeprefix("warnings: ").partition("; ")
+    program, *command, explains = shlex.split(told)
+    assert (program, explains) == ("gspo-lab", "explains")
+    assert command == ["check", "seen.toml", "--set", "question=What now?", "--seeds", "1", "--arms", "grpo,gspo"]
+    shown = gspo_lab(*command).out
+    warned = [line.split(": ")[1] for line in shown.splitlines() if line.startswith("warn: ")]
+    assert list(dict.fromkeys(warned)) == named.split(", ")
+    assert shown.startswith("seen: What now?\n")
+
+
 def test_list_names_the_latest_last(lab: Path) -> None:
     said = gspo_lab("list")
     assert said.code == 0
@@ -62,6 +97,16 @@ def test_list_names_the_latest_last(lab: Path) -> None:
     assert [older[key] for key in counts] == ["older", 2, 1, 2, 2]
     assert [seen[key] for key in counts] == ["seen", 2, 2, 4, 3]
     assert seen["question"] == "Is seen only here to be looked at?"
+
+
+def test_list_of_a_study_without_runs_says_why(here: Path) -> None:
+    home = here / "runs/seen"
+    declare(load_study(write_study(here)), home)
+    assert re.split(" {2,}", gspo_lab("list").out.splitlines()[1])[:3] == ["seen", "2 x 2", "none begun"]
+    with held(home / CONDUCTOR_LOCK, "the test conducts"):
+        assert "2 x 2         none yet: in its warm start or pilots" in gspo_lab("list").out
+    (row,) = gspo_lab("list", "--json").json
+    assert [row[key] for key in ("arms", "seeds", "runs", "finished")] == [2, 2, 0, 0]
 
 
 def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
@@ -89,7 +134,26 @@ def test_show_of_a_run_is_the_whole_of_it(lab: Path) -> None:
     assert row["settings"]["objective"]["clip_low"] == 3e-4
     assert row["facts"] == {"device": "cpu"}
     assert row["message"] is None
-    assert "state: finished\n" in gspo_lab("show", "seen/gspo/s0").out
+    shown = gspo_lab("show", "seen/gspo/s0").out.splitlines()
+    assert shown[:5] == ["run: seen/gspo/s0", "state: finished", "step: 4/4", "reward: 0.4", "sums: 0.75"]
+    assert {"  objective.clip_low = 0.0003", '  model = "tiny-qwen3"', "  bench.sums.problems = 4"} <= set(shown)
+    assert "{" not in "".join(shown), "no dictionary"
+    assert not any(line.endswith("null") for line in shown)
+
+
+def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert "Is seen only here to be looked at?" in gspo_lab("list").out.splitlines()[2]
+    assert gspo_lab("show").out.splitlines()[1].split() == ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"]
+    said = gspo_lab("run", "older.toml").out.splitlines()  # all of it has finished before
+    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "10.00%", "-"] in [line.split() for line in said]
+    (line,) = [line for line in said if line.startswith("sums: ")]
+    assert line.endswith("gspo - grpo: +0.250 (+0.250)")
+
+
+def test_a_cell_with_several_lines_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"said": "a\nb\n", "n": 1}], empty="", title="one title that is longer than its table")
+    assert capsys.readouterr().out.splitlines() == ["one title that is longer than its table", "said  n", "a b   1"]
 
 
 def test_show_leaves_out_what_was_not_measured(here: Path) -> None:

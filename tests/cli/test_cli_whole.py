@@ -98,6 +98,7 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     assert rows(runs, "SELECT DISTINCT clip_fraction_tokens FROM updates WHERE minibatch = 0") == [(0.0,)]
     assert len(rows(runs, "SELECT DISTINCT bench, step FROM answers WHERE bench = 'lottery'")) == 3
     assert (here / "reports/whole.html").stat().st_size > 100_000
+    assert sorted(path.name for path in runs.glob("whole/*/s0/checkpoints/*")) == ["final", "final"]
 
     journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
     assert len(journals) == 2

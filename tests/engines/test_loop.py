@@ -8,6 +8,11 @@ import pytest
 from lottery import MakeRun, Memory, train
 from safetensors.torch import load_file
 
+from gspo_lab import worker
+from gspo_lab.engines.base import RESUME
+from gspo_lab.engines.native import checkpoint
+from gspo_lab.journal import NAME, read
+from gspo_lab.launch.folder import RUN, standing, write_whole
 from gspo_lab.records import Record, is_time, to_dict
 
 
@@ -71,6 +76,57 @@ def test_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
     assert second.statuses[0].step == 1
     assert without_times(first.records + second.records) == without_times(whole.records)
     weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+class Killed(BaseException):
+    """Ends a worker as a kill does: it has no last word."""
+
+
+def test_a_kill_at_the_very_end_loses_nothing(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The final model, the last word, the deletion of what the run would go on from: a kill between any two of them."""
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    def work(folder: Path, dies_at: tuple[object, str] | None = None) -> None:
+        with monkeypatch.context() as patched:
+            if dies_at is None:
+                assert worker.train(folder, worker.StopAsked(None)) == worker.FINISHED
+                return
+            patched.setattr(*dies_at, killed)
+            with pytest.raises(Killed):
+                worker.train(folder, worker.StopAsked(None))
+
+    run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
+    calm, harried = tmp_path / "calm", tmp_path / "harried"
+    for folder in (calm, harried):
+        write_whole(folder / RUN, run.to_json())
+    work(calm)
+    assert not (calm / RESUME).exists()
+
+    work(harried, (checkpoint, "save_model"))
+    assert (standing(harried).state, (harried / RESUME).exists()) == ("interrupted", True)
+    work(harried, (worker.StepCount, "say"))
+    assert (standing(harried).state, (harried / RESUME).exists()) == ("interrupted", True)
+    assert (harried / "checkpoints/final").is_dir()
+    work(harried, (worker, "drop_resume"))
+    assert (standing(harried).state, (harried / RESUME).exists()) == ("finished", True)
+    before = (harried / NAME).read_bytes()
+    work(harried)
+    assert not (harried / RESUME).exists()
+    assert (harried / NAME).read_bytes() == before
+
+    seen = [read(folder / NAME)[0] for folder in (calm, harried)]
+    updates = [
+        {(r["step"], r["minibatch"]): (r["loss"], r["grad_norm"]) for r in lines if r["kind"] == "update"}
+        for lines in seen
+    ]
+    assert updates[0] == updates[1]
+    assert len(updates[0]) == 3 * 4
+    weights = [folder / "checkpoints/final/model.safetensors" for folder in (calm, harried)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 

@@ -59,6 +59,8 @@ def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problem
     (row,) = first.json["scores"]
     assert row["run_id"].startswith("_subjects/mine-")
     assert row["limits"]["context"] == 4096
+    every = f": {row['answers']} of {row['answers']}"
+    assert any(line.endswith(every) for line in first.err.splitlines()), "a log shows how far it is"
     assert gspo_lab(*asking(here / "mine")).json == first.json
     lines = kept(here / "runs")
     assert lines == row["answers"] == 2 * row["problems"]
@@ -190,6 +192,15 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     assert compared["difference"] == pytest.approx(sum(difference) / 2)
     assert compared["low"] is None
     assert "2 pairs of runs; an interval needs" in compared["note"]
+
+    # For people a start that runs share is one row.
+    table = gspo_lab("eval", "--bench", BENCH, "--samples", 2).out
+    shown = {line.split("  ")[0]: line.split()[-6] for line in table.splitlines() if line.startswith("alike/")}
+    assert list(shown) == [
+        *("alike/grpo+gspo/s0 (shared start)", "alike/grpo/s0", "alike/grpo+gspo/s1 (shared start)"),
+        *("alike/grpo/s1", "alike/gspo/s0", "alike/gspo/s1"),
+    ]
+    assert shown["alike/grpo+gspo/s1 (shared start)"] == f"{scores['alike/grpo/s1', 0]['score']:.4g}"
 
     # Asked one by one, the twin that did not answer itself says just what it was said to have said.
     other = here / "other"

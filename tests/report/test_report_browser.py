@@ -59,6 +59,32 @@ def test_a_phone_never_scrolls_sideways(browser: Browser, page: Path) -> None:
     assert browser.evaluate("document.documentElement.scrollWidth") == 390
 
 
+TOUCHING = """
+[...document.querySelectorAll(SELECTOR)].flatMap((drawing) => {
+  const texts = [...drawing.querySelectorAll("text")].filter((text) => text.textContent && text.checkVisibility());
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  const touch = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  return texts.flatMap((text, i) => texts.slice(i + 1).filter((_, j) => touch(boxes[i], boxes[i + 1 + j]))
+    .map((other) => `${drawing.closest("[id]").id}: ${text.textContent} on ${other.textContent}`));
+})
+"""
+"""Words of a drawing that stand in each other."""
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_words_of_a_chart_stand_in_each_other(browser: Browser, page: Path, width: int) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page, width=width)
+        assert browser.evaluate(TOUCHING.replace("SELECTOR", "'svg.chart, svg.strip'")) == []
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    browser.open(page, width=width)
+    scroll_through(browser)
+    assert browser.evaluate(TOUCHING.replace("SELECTOR", "'.plot .svg-container'")) == []
+
+
 def test_a_link_leads_to_its_figure(browser: Browser, page: Path) -> None:
     browser.open(page, "#m-grad-norm")
     browser.wait_for("Math.abs(document.getElementById('m-grad-norm').getBoundingClientRect().top) < 300")

@@ -26,6 +26,26 @@ def test_every_value_lies_on_the_axis(values: list[float]) -> None:
     assert all(0 <= axis.place(value) <= 1 for value in values)
 
 
+def forest(*values: float, margin: float | None = 0.02) -> Chart:
+    return Chart("f", "F", "", "difference", (Series("a", 0, ("x",) * len(values), values),), "forest", margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("values", "edge"), [((-0.007, -0.027), 0.04), ((0.001,), 0.04), ((0.5, 0.1), 0.5), ((-0.3,), 0.4), ((), 0.04)]
+)
+def test_around_a_margin_the_axis_is_symmetric_and_wider(values: tuple[float, ...], edge: float) -> None:
+    chart = forest(*values)
+    axis = chart.axis()
+    assert (axis.low, axis.high) == (pytest.approx(-edge), pytest.approx(edge))
+    assert axis.place(0.0) == pytest.approx(0.5)
+    assert for_plotly(chart, Positions())["range"] == pytest.approx([-edge, edge])
+
+
+def test_a_forest_without_a_margin_holds_zero() -> None:
+    axis = forest(-0.027, -0.012, margin=None).axis()
+    assert (axis.low, axis.high) == (pytest.approx(-0.03), 0.0)
+
+
 def test_on_a_log_axis_zero_has_a_row_of_its_own() -> None:
     axis = value_axis([0.0, 1e-3, 0.1], log=True)
     assert [label for _, label in axis.ticks] == ["0", "0.001", "0.01", "0.1"]

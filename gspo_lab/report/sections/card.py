@@ -97,11 +97,15 @@ def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[fl
     return h(
         "div",
         h("p", verdict.sentence, class_="verdict"),
-        h("div", h("dl", *(h("div", h("dt", name), h("dd", shown)) for name, shown in facts)), _strip(verdict, span),
+        h("div", h("dl", *(h("div", h("dt", name), _fact(shown)) for name, shown in facts)), _strip(verdict, span),
           class_="numbers"),
         h("p", " ".join(note[0].upper() + note[1:] + "." for note in notes), class_="notes") if notes else None,
         class_=f"card {TONES[verdict.word]}",
     )  # fmt: skip
+
+
+def _fact(shown: str) -> Html:
+    return h("dd", shown, class_="missing" if shown.startswith(NOT_MEASURED) else None)
 
 
 def _strip(verdict: Verdict, span: tuple[float, ...]) -> Html | None:

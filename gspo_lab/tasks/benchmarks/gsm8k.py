@@ -37,6 +37,7 @@ class Gsm8k(Published):
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
     max_tokens = 2_048
+    trains = True
 
     def __init__(self, data: str | None = None, train_data: str | None = None) -> None:
         self.data = {"held-out": data, "train": train_data}

@@ -19,6 +19,8 @@ class Published(Task, ABC):
     stop: tuple[str, ...] = ()
     chat = True
     cut_is_wrong = True
+    trains = False
+    """Whether it has problems to train on, too."""
 
     @abstractmethod
     def read(self) -> tuple[Problem, ...]:
