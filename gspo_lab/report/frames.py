@@ -59,12 +59,6 @@ def json_column(column: "pd.Series[Any]") -> list[Any]:
     return [json.loads(text) if isinstance(text, str) else None for text in column]
 
 
-def first_settled(settings: Mapping[str, Any]) -> int:
-    """The first step whose updates all have the full learning rate."""
-    update = settings["update"]
-    return -(-int(update["warmup_updates"]) // int(update["minibatches"] * update["epochs"]))
-
-
 @dataclass(frozen=True)
 class Points:
     """One run's line: `y` over `x`, NaN where not measured; an envelope and places on other axes where there are."""

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import arms, curve, first_settled, groups, mean, value
+from gspo_lab.report.frames import arms, curve, groups, mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
+from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
