@@ -1,8 +1,10 @@
+import math
 from typing import Annotated
 
 import typer
 
 from gspo_lab.cli.options import RUNS, Arms, Json, Overrides, Runs, Seeds, Steps, StudyFile, names, seed_list
+from gspo_lab.errors import LabError
 
 EXAMPLES = (
     "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
@@ -17,7 +19,7 @@ def plan(
     steps: Steps = None,
     arms: Arms = None,
     sd: Annotated[
-        float | None, typer.Option(min=0, help="Assume this sd of a pair's difference instead of a measured one.")
+        float | None, typer.Option(help="Assume this sd of a pair's difference instead of a measured one.")
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
@@ -31,6 +33,8 @@ def plan(
     from gspo_lab.conduct.prepare import check
     from gspo_lab.study import load_study
 
+    if sd is not None and not 0 <= sd < math.inf:
+        raise LabError(f"--sd {sd:g}: a standard deviation is a finite number of at least 0, e.g. --sd 0.03")
     study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
     check(study, data=False)
     planned, found = plan_study(study, runs), detectable(study, runs, sd)

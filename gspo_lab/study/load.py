@@ -114,9 +114,19 @@ def _parse(path: Path) -> dict[str, Any]:
         known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
         raise LabError(f"no study file {path}{nearest(path.stem, beside)}{known}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(_text(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LabError(f"{path}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise LabError(f"{path}: not valid TOML: too deeply nested") from None
+
+
+def _text(path: Path) -> str:
+    """A study's text. The mark that some editors put before UTF-8 is none of it; other encodings are LabErrors."""
+    data = path.read_bytes()
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
+        raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
@@ -358,7 +368,7 @@ def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
 
 def _opening_comment(path: Path) -> str:
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in _text(path).splitlines():
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# ").rstrip())

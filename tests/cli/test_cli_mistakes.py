@@ -68,6 +68,12 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     assert tree(here) == before
 
 
+@pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf"])
+def test_a_standard_deviation_that_is_none_is_refused(here: Path, sd: str) -> None:
+    (only,) = refused(gspo_lab("plan", write_study(here), f"--sd={sd}"))
+    assert only.startswith(f"--sd {sd}: a standard deviation is a finite number of at least 0")
+
+
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_a_comparison_that_says_little_needs_an_answer(here: Path, more: tuple[str, ...]) -> None:
     path = write_study(here)

@@ -199,6 +199,21 @@ def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
         load_study(tmp_path / "latin.toml")
 
 
+def test_the_mark_before_utf_8_is_no_part_of_a_study_and_utf_16_is_told(tmp_path: Path) -> None:
+    plain = load(tmp_path)
+    path = tmp_path / "tiny.toml"
+    path.write_bytes((SHARED + ARMS).replace("\n", "\r\n").encode("utf-8-sig"))
+    assert load_study(path) == plain
+    assert load_study(path).comment == plain.comment == "A comment that\nopens the file."
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        path.write_bytes((SHARED + ARMS).encode(encoding))
+        with pytest.raises(LabError) as caught:
+            load_study(path)
+        assert str(caught.value) == (
+            f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8"
+        )
+
+
 def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) -> None:
     for name in ("quickstart", "other"):
         (tmp_path / f"{name}.toml").touch()
