@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.models.check import EMBEDDED, EXPERT_COUNTS, hub_folder, read_config
+from gspo_lab.models.check import EMBEDDED, EXPERT_COUNTS, hub_folder
+from gspo_lab.models.folder import read_config
 
 
 @dataclass(frozen=True, slots=True)

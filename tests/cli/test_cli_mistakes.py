@@ -31,6 +31,7 @@ def refused(said: Said) -> list[str]:
         (["--set", "model=no/such/folder"], "no model folder 'no/such/folder'"),
         (["--set", "model=hollow"], "no weights in the model folder hollow"),
         (["--set", "model=empty"], "no config.json in the model folder empty"),
+        (["--set", "model=mute"], "no tokenizer in the model folder mute"),
         (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
         (["--set", "task=aime24"], "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
         (["--set", "task.digts=2"], "unknown option 'digts' (did you mean 'digits'?)"),
@@ -61,6 +62,9 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     (here / "hollow").mkdir()
     (here / "hollow" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     (here / "empty").mkdir()
+    (here / "mute").mkdir()
+    (here / "mute" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    (here / "mute" / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
     before = tree(here)
     lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
     assert told in lines[-1]
