@@ -19,6 +19,14 @@ def refused(said: Said) -> list[str]:
     return [first.removeprefix("gspo-lab: "), *(line.strip() for line in details)]
 
 
+HALF = """
+class Half:
+    def __init__(self, model, tokenizer, dtype, rows): pass
+    def sample(self, requests, sampling, *, routes=False): pass
+    def refresh(self): pass
+"""
+
+
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("check",)])
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -47,6 +55,20 @@ def refused(said: Said) -> list[str]:
             "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU",
             marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
         ),
+        (["--set", "rollout.sampler=os:system"], "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
+        (["--set", "rollout.sampler=os:sep"], "the sampler 'os:sep' is str, not a class or a function"),
+        (
+            ["--set", "rollout.sampler=collections:namedtuple"],
+            "'collections:namedtuple' is no sampler: it is",
+        ),
+        (["--set", "rollout.sampler=own.py:Half"], "'own.py:Half' is no sampler: it has no rest, facts"),
+        (["--set", "rollout.sampler=own.py:Gone"], "'own.py' has no 'Gone'"),
+        (["--set", "rollout.sampler=bad.py:Any"], "importing it failed with ZeroDivisionError: division by zero"),
+        (["--set", "engine=os:system"], "the engine 'os:system' is no engine: it is called as system() (missing a"),
+        (["--set", "engine=own.py:Half"], "the engine 'own.py:Half' is no engine: it is called as Half() (missing"),
+        (["--set", "engine=builtins:dict"], "the engine 'builtins:dict' is no engine: it has no train"),
+        (["--set", "engine=no.such:Engine"], "cannot be imported: no module named 'no'"),
+        (["--set", "task=builtins:dict"], "task 'builtins:dict': making it failed with ValueError: no signature"),
         (["--arms", "grpo,gpso"], "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
         (["--arms", ","], "--arms: names no arm"),
         (["--seeds", "two"], "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
@@ -65,6 +87,8 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     (here / "mute").mkdir()
     (here / "mute" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     (here / "mute" / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    (here / "own.py").write_text(HALF)
+    (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)
     lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
     assert told in lines[-1]
