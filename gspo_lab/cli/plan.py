@@ -1,4 +1,3 @@
-import math
 from typing import Annotated
 
 import typer
@@ -10,6 +9,9 @@ EXAMPLES = (
     "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
     "gspo-lab plan my.toml --sd 0.03"
 )
+
+LARGEST_SD = 1.5
+"""Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
 
 
 def plan(
@@ -33,8 +35,8 @@ def plan(
     from gspo_lab.conduct.prepare import check
     from gspo_lab.study import load_study
 
-    if sd is not None and not 0 <= sd < math.inf:
-        raise LabError(f"--sd {sd:g}: a standard deviation is a finite number of at least 0, e.g. --sd 0.03")
+    if sd is not None and not 0 <= sd <= LARGEST_SD:
+        raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
     study = load_study(study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms))
     check(study, data=False)
     planned, found = plan_study(study, runs), detectable(study, runs, sd)

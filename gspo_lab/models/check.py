@@ -32,6 +32,9 @@ EMBEDDED = {
     ),
 }
 
+EMBEDDED_WIDTH = 128
+"""Width of the embedded models' trunk."""
+
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """How families call the number of routed experts in config.json."""
 

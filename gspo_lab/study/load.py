@@ -298,8 +298,9 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
-    seeds = range(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if isinstance(seeds, range) and len(seeds) > MOST_SEEDS:
+    count = value if isinstance(value, int) and not isinstance(value, bool) else None
+    seeds = value if count is None else range(min(count, MOST_SEEDS))
+    if count is not None and count > MOST_SEEDS:
         problems.append(f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you mean")
         return ()
     if not isinstance(seeds, Iterable) or isinstance(seeds, str):

@@ -39,6 +39,12 @@ class Half:
         (["--set", "model=no/such/folder"], "no model folder 'no/such/folder'"),
         (["--set", "model=hollow"], "no weights in the model folder hollow"),
         (["--set", "model=empty"], "no config.json in the model folder empty"),
+        (
+            ["--set", "update.lora_rank=129"],
+            "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of a higher rank has more",
+        ),
+        (["--set", "update.learning_rate=1e300"], "update.learning_rate: input should be less than or equal to 100"),
+        (["--set", "seeds=1000000000000000000000000000000"], "seeds are more than the 10000 that make sense"),
         (["--set", "model=mute"], "no tokenizer in the model folder mute"),
         (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
         (["--set", "task=aime24"], "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
@@ -96,10 +102,10 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     assert tree(here) == before
 
 
-@pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf"])
-def test_a_standard_deviation_that_is_none_is_refused(here: Path, sd: str) -> None:
+@pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf", "1.6", "1e+300"])
+def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str) -> None:
     (only,) = refused(gspo_lab("plan", write_study(here), f"--sd={sd}"))
-    assert only.startswith(f"--sd {sd}: a standard deviation is a finite number of at least 0")
+    assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

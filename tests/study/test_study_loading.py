@@ -190,6 +190,37 @@ def test_what_is_of_the_wrong_kind_is_told(tmp_path: Path, text: str, line: str)
     assert found[0].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("key", "most", "too_much"),
+    [
+        ("steps", "1_000_000", "1_000_001"),
+        ("rollout.max_tokens", "1_000_000_000", "1_000_000_001"),
+        ("rollout.group_size", "1_000_000", "1_000_001"),
+        ("rollout.temperature", "1e-3", "1e-300"),
+        ("bench.sums.temperature", "1e-3", "9e-4"),
+        ("update.learning_rate", "100.0", "101.0"),
+        ("update.weight_decay", "100.0", "1e300"),
+        ("update.max_grad_norm", "1e30", "1e300"),
+        ("update.lora_rank", "1_000_000_000", "1_000_000_001"),
+        ("objective.clip_high", "1e9", "1e300"),
+        ("objective.dual_clip", "1e9", "1e300"),
+        ("objective.kl_coef", "1e9", "1e300"),
+        ("objective.mismatch_high", "1e9", "1e300"),
+        ("verdict.margin", "1.0", "1.01"),
+        ("verdict.alpha", "0.5", "0.51"),
+        ("verdict.alpha", "1e-6", "1e-300"),
+    ],
+)
+def test_numbers_have_bounds_on_both_sides(tmp_path: Path, key: str, most: str, too_much: str) -> None:
+    load(tmp_path, overrides=[f"{key}={most}"])
+    (only,) = mistakes(tmp_path, overrides=[f"{key}={too_much}"])
+    assert only.startswith(key)
+
+
+def test_no_temperature_at_all_is_greedy(tmp_path: Path) -> None:
+    load(tmp_path, overrides=["bench.sums.temperature=0.0"])
+
+
 def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, "question = \n")
     assert only.startswith(f"{tmp_path / 'tiny.toml'}: not valid TOML: ")
