@@ -49,7 +49,10 @@ def check_model(name: str) -> None:
     """
     if name in EMBEDDED:
         return
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:
+        raise LabError(f"the model '{name}': there is no such home folder; write the folder's whole path") from error
     if name.strip() and folder.is_dir():
         check_folder(folder)
         return

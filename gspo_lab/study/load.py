@@ -24,6 +24,7 @@ BASE_KEYS = tuple(Settings.model_fields)
 NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
+DEEPEST = 20
 
 
 def load_study(
@@ -114,11 +115,17 @@ def _parse(path: Path) -> dict[str, Any]:
         known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
         raise LabError(f"no study file {path}{nearest(path.stem, beside)}{known}")
     try:
-        return tomllib.loads(_text(path))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(_text(path))
+    except ValueError as error:  # of syntax, of encoding, of numbers with thousands of digits
         raise LabError(f"{path}: not valid TOML: {error}") from error
     except RecursionError:
         raise LabError(f"{path}: not valid TOML: too deeply nested") from None
+    within: list[Any] = [content]
+    for _ in range(DEEPEST):
+        within = [value for table in within if isinstance(table, dict) for value in table.values()]
+    if within:
+        raise LabError(f"{path}: tables within tables, more than {DEEPEST} deep; no study has more than a few")
+    return content
 
 
 def _text(path: Path) -> str:
@@ -140,7 +147,7 @@ def _override(raw: dict[str, Any], override: str) -> None:
         raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         value = text  # a bare word is text: --set model=tiny-olmoe
     arms = raw.get("arm")
     if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
@@ -228,7 +235,10 @@ def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: lis
     _validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
     told = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
+    folders: dict[str, str] = {}
     for name, table in tables.items():
+        if (other := folders.setdefault(name.lower(), name)) != name:
+            problems.append(f"arm.{name}: differs from arm.{other} in capitals alone; some disks take them for one")
         own: list[str] = []
         arm = _arm(name, table, base, shared, own)
         problems += [line for line in own if line.removeprefix(f"arm.{name}.") not in told]

@@ -253,6 +253,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     [
         ("tiny-qwen", "did you mean 'tiny-qwen3'"),
         ("./no/such/folder", "no model folder"),
+        ("~nobody-of-that-name/model", "no such home folder"),
         ("a b", "no model folder"),
         ("", "no model folder"),
         (__file__, "is a file"),

@@ -175,6 +175,7 @@ def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
         ('[arm.a]\npreset = "gspo"\n', "arm.a.preset: unknown key (an arm names its preset with objective = '...')"),
         ("[arm._a]\nkl_coef = 0.1\n", "arm._a: names are made of"),
         ('[arm."a/b"]\nkl_coef = 0.1\n', "arm.a/b: names are made of"),
+        ("[arm.a]\nkl_coef = 0.1\n[arm.A]\nkl_coef = 0.2\n", "arm.A: differs from arm.a in capitals alone"),
         ("arm = 3\n", "arm: a study needs at least one [arm.NAME] table"),
         ("arm.a = 3\n", "arm.a: must be a table, [arm.a]"),
         ("", "arm: a study needs at least one [arm.NAME] table"),
@@ -228,6 +229,15 @@ def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'question = "\xe9?"')
     with pytest.raises(LabError, match=r"latin\.toml: not valid TOML"):
         load_study(tmp_path / "latin.toml")
+    for text, said in (
+        (f"steps = {'9' * 5000}", "not valid TOML: Exceeds the limit"),
+        (f"a = {'[' * 100_000}", "not valid TOML: too deeply nested"),
+        (f"[sweep]\n{'.'.join('a' * 2000)} = [1, 2]", "more than 20 deep"),
+    ):
+        (only,) = mistakes(tmp_path, text)
+        assert said in only
+    (only,) = mistakes(tmp_path, overrides=[f"steps={'9' * 5000}"])
+    assert only.startswith("steps: input should be a valid integer")
 
 
 def test_the_mark_before_utf_8_is_no_part_of_a_study_and_utf_16_is_told(tmp_path: Path) -> None:
