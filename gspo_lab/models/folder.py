@@ -100,6 +100,8 @@ def _tensors(path: Path) -> Tensors | None:
         shapes = {name: tuple(map(int, entry["shape"])) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise LabError(f"the header of {path} cannot be read: {error}; {AGAIN}") from error
+    if not shapes:
+        raise LabError(f"{path} holds no tensor; {AGAIN}")
     if size != end:
         what = "cut off" if size < end else "damaged"
         raise LabError(f"{path} is {what}: {size:,} bytes, of which its header announces {end:,}; {AGAIN}")

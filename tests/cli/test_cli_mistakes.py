@@ -92,7 +92,7 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     (here / "empty").mkdir()
     (here / "mute").mkdir()
     (here / "mute" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
-    (here / "mute" / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    (here / "mute" / "pytorch_model.bin").write_bytes(b"weights")
     (here / "own.py").write_text(HALF)
     (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)

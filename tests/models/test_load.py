@@ -160,6 +160,9 @@ CHEAP = [
     pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
     pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
     pytest.param(_write("model.safetensors", "x" * 20), "cut off within its header, or no safetensors", id="text"),
+    pytest.param(
+        _write("model.safetensors", "\2\0\0\0\0\0\0\0{}"), "model.safetensors holds no tensor", id="no tensor"
+    ),
     pytest.param(_write("model.safetensors", ""), "cut off within its header.*0 bytes", id="empty weights"),
     pytest.param(_cut("model.safetensors", 0.5), "is cut off: .* of which its header announces", id="half a file"),
     pytest.param(_cut("model.safetensors", 1, b"more"), "is damaged: .* bytes, of which its header", id="too long"),
