@@ -1,7 +1,8 @@
 """The append-only file in a run's folder: one JSON object a line, the only thing a worker leaves for the store.
 
-A worker may die at any moment. Then the last line may be torn: readers stop before it, and the next writer closes it
-with a newline so that it stays behind as a line nobody can parse, which readers skip.
+A worker may die at any moment, or its disk be full. Then the last line may be torn: readers stop before it, and the
+next write closes it with ` <torn>` and a newline, so that it stays behind as a line of which nothing is missed: what
+it would have held is recorded again. Any other line that is no JSON object was damaged later; what it held is lost.
 """
 
 import json
@@ -9,11 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gspo_lab.records import Record, to_dict
 
 NAME = "journal.jsonl"
+TORN = b" <torn>"
+"""What ends a line that was torn and closed; no JSON object ends so."""
 
 
 class Journal:
@@ -22,11 +25,11 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         self._file: Any = None
+        self._torn = False
 
     def __enter__(self) -> "Journal":
-        self._file = self.path.open("ab")
-        if self._file.tell() and not _ends_with_newline(self.path):
-            self._file.write(b"\n")
+        self._file = self.path.open("ab", buffering=0)
+        self._torn = self._file.tell() > 0 and not _ends_with_newline(self.path)
         return self
 
     def __exit__(
@@ -39,28 +42,60 @@ class Journal:
         lines = [json.dumps(to_dict(record), separators=(",", ":"), ensure_ascii=True) for record in records]
         if not lines:
             return
-        self._file.write(("\n".join(lines) + "\n").encode())
-        self._file.flush()
+        data = (TORN + b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
+        self._torn = True  # until all of it is there
+        while data:
+            data = data[self._file.write(data) :]
         os.fsync(self._file.fileno())
+        self._torn = False
+
+
+class Lines(NamedTuple):
+    """Complete lines of a journal: their objects, the byte behind the last, and where damaged ones begin."""
+
+    items: list[dict[str, Any]]
+    end: int
+    damaged: list[int]
+
+
+def scan(path: Path, offset: int = 0) -> Lines:
+    """All complete lines after byte `offset`."""
+    if not path.exists():
+        return Lines([], offset, [])
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    items: list[dict[str, Any]] = []
+    damaged = []
+    at = offset
+    for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
+        item = _object(line)
+        if item is not None:
+            items.append(item)
+        elif line.strip() and not line.endswith(TORN):
+            damaged.append(at)
+        at += len(line) + 1
+    return Lines(items, at, damaged)
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     """The objects of all complete lines after byte `offset`, and the offset behind the last of them."""
-    if not path.exists():
-        return [], offset
+    found = scan(path, offset)
+    return found.items, found.end
+
+
+def line_number(path: Path, offset: int) -> int:
+    """Which line begins at a byte, counted from 1."""
     with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
-    end = data.rfind(b"\n") + 1
-    out = []
-    for line in data[:end].splitlines():
-        try:
-            item = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(item, dict):
-            out.append(item)
-    return out, offset + end
+        return file.read(offset).count(b"\n") + 1
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) else None
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -256,6 +256,9 @@ class AnswerRecord:
     grader: str | None = metric("-", "the grader's name and version")
     isolation: str | None = metric("-", "how well the answer's program was locked in; NULL where none was run")
     advantage: float | None = metric("-", "a training response's advantage; NULL for a benchmark's answer")
+    answered_by: str | None = metric(
+        "-", "the model that a server says has answered, where it is not the one that was asked for; else NULL"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,15 +34,52 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     known(kind, name, table)
     where, _, attribute = table.get(name, name).rpartition(":")
     try:
-        module = _from_file(base or Path(), where) if where.endswith(".py") else importlib.import_module(where)
+        module = _from_file(base or Path(), where) if where.endswith(".py") else _module(where)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in EXTRA_OF:
             raise MissingExtra(missing, EXTRA_OF[missing], f"the {kind} '{name}'") from error
         raise LabError(f"the {kind} '{name}' cannot be imported: no module named '{error.name}'") from error
+    except LabError:
+        raise
+    except Exception as error:
+        if name in table:
+            raise
+        # An outsider's file runs when it is imported, and may fail in any way.
+        raise LabError(f"the {kind} '{name}': importing it failed with {told(error)}") from error
     if not hasattr(module, attribute):
         raise LabError(f"the {kind} '{name}': '{where}' has no '{attribute}'")
     return getattr(module, attribute)
+
+
+def check_callable(kind: str, name: str, found: Any, call: Sequence[str], methods: Sequence[str]) -> None:
+    """LabError where `found` cannot be called with as many arguments as `call` names, or is a class without `methods`.
+
+    Calls nothing: what a function makes is seen only when it is made (`check_made`).
+    """
+    how = f"it is called as {name.rpartition(':')[2]}({', '.join(call)})"
+    if not callable(found):
+        raise LabError(f"the {kind} '{name}' is {type(found).__name__}, not a class or a function; {how}")
+    try:
+        inspect.signature(found).bind(*call)
+    except TypeError as error:
+        raise LabError(f"the {kind} '{name}' is no {kind}: {how} ({error})") from error
+    except ValueError:
+        pass  # some built-in things do not say how they are called
+    if isinstance(found, type):
+        check_made(kind, name, found, methods)
+
+
+def check_made(kind: str, name: str, made: Any, parts: Sequence[str]) -> None:
+    """LabError where something lacks one of the parts that make it an engine, a sampler, a task."""
+    lacking = [part for part in parts if not hasattr(made, part)]
+    if lacking:
+        raise LabError(f"the {kind} '{name}' is no {kind}: it has no {', '.join(lacking)}")
+
+
+def told(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def known(kind: str, name: str, table: Mapping[str, str]) -> None:
@@ -50,6 +88,13 @@ def known(kind: str, name: str, table: Mapping[str, str]) -> None:
         raise LabError(
             f"unknown {kind} '{name}'{nearest(name, table)}; known: {', '.join(sorted(table))}, or 'module:attribute'"
         )
+
+
+def _module(where: str) -> ModuleType:
+    """A module, looked for in the present folder too: a worker, started as `python -m`, has that on its path."""
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))
+    return importlib.import_module(where)
 
 
 def _from_file(base: Path, where: str) -> ModuleType:

@@ -15,13 +15,14 @@ from types import FrameType
 
 from gspo_lab.engines import ENGINES
 from gspo_lab.engines.base import drop_resume
+from gspo_lab.engines.check import METHODS
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal, read
 from gspo_lab.launch.folder import LOCK, MADE, PROGRESS, RUN, WARM_START, read_whole, standing, write_whole
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.launch.lock import held
 from gspo_lab.records import Record, RunStatus, StepRecord
-from gspo_lab.registry import look_up
+from gspo_lab.registry import check_made, look_up
 from gspo_lab.study import Run
 
 FINISHED, CRASHED, REFUSED, STOPPED = 0, 1, 2, 3
@@ -110,6 +111,7 @@ def train(folder: Path, stop: StopAsked) -> int:
         sink = StepCount(journal, stands.steps)
         try:
             engine = look_up("engine", run.settings.engine, ENGINES, Path(run.base))()
+            check_made("engine", run.settings.engine, engine, METHODS)
             complete = engine.train(run, sink, folder, stop)
         except LabError as error:
             sink.say("failed", " | ".join((str(error), *error.details)))

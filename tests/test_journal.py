@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gspo_lab.journal import NAME, Journal, read
+from gspo_lab.journal import NAME, Journal, line_number, read, scan
 from gspo_lab.records import RunStatus, StepRecord, from_dict, to_dict
 
 
@@ -61,6 +61,46 @@ def test_a_new_writer_closes_a_torn_line(tmp_path: Path) -> None:
     items, end = read(tmp_path / NAME)
     assert [item["step"] for item in items] == [0, 1]
     assert end == (tmp_path / NAME).stat().st_size
+    assert (tmp_path / NAME).read_bytes().splitlines()[1] == b'{"kind":"step","ste <torn>'
+    assert scan(tmp_path / NAME).damaged == [], "nothing is missed: it is recorded again"
+
+
+def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
+    with Journal(tmp_path) as sink:
+        sink.write(steps(0, 4))
+    path = tmp_path / NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1].replace(b'"step":1', b'"step"#1')
+    lines[2] = b"[]\n"
+    path.write_bytes(b"".join(lines) + b'{"kind":"st')  # the last one is being written
+    found = scan(path)
+    assert [item["step"] for item in found.items] == [0, 3]
+    assert [line_number(path, at) for at in found.damaged] == [2, 3]
+    later = scan(path, len(lines[0]))
+    assert (later.damaged, later.end) == (found.damaged, found.end)
+    assert found.end == sum(map(len, lines))
+
+
+def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the write is cut at it, and the next one goes on."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from gspo_lab.journal import Journal; from gspo_lab.records import RunStatus, StepRecord\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "with Journal(Path(sys.argv[1])) as sink:\n"
+        "    sink.write([StepRecord(step=0, prompts=1, responses=2)])\n"
+        "    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (sink.path.stat().st_size + 20, most))\n"
+        "    try: sink.write([StepRecord(step=1, prompts=1, responses=2)])\n"
+        "    except OSError as error: print(error.strerror)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))\n"
+        "    sink.write([RunStatus(state='failed', step=1)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "File too large\n"
+    found = scan(tmp_path / NAME)
+    assert [item["kind"] for item in found.items] == ["step", "status"]
+    assert found.damaged == []
 
 
 def test_text_of_any_kind_stays_on_one_line(tmp_path: Path) -> None:

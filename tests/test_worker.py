@@ -43,6 +43,9 @@ class Broken:
     def train(self, run, sink, folder, stop):
         sink.write([RunStatus(state="started", step=0), StepRecord(step=0, prompts=1, responses=2)])
         raise RuntimeError("broken\\nin two lines")
+
+def made():
+    return object()
 """
 
 
@@ -134,6 +137,12 @@ def test_it_stops_when_it_is_not_its_conductor_s_child_any_more(folder: Path) ->
     ("engine", "code", "message", "said"),
     [
         ("engines.py:Refusing", 2, "no | first | second", "no\nfirst\nsecond\n"),
+        (
+            "engines.py:made",
+            2,
+            "the engine 'engines.py:made' is no engine: it has no train",
+            "the engine 'engines.py:made' is no engine: it has no train\n",
+        ),
         ("engines.py:Absent", 2, "the engine 'engines.py:Absent': 'engines.py' has no 'Absent'", None),
         ("engines.py:Broken", 1, "RuntimeError: broken", None),
     ],

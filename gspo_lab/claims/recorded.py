@@ -14,6 +14,7 @@ from gspo_lab.claims.outcomes import primary, stabilities
 from gspo_lab.claims.parts import Untestable
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite, normalised_auc, tail_mean
+from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -106,9 +107,8 @@ class Recorded:
         return own
 
     def first_settled(self, arm: str) -> int:
-        """The first step whose updates all have the full learning rate."""
-        update = self.settings[arm]["update"]
-        return math.ceil(int(update["warmup_updates"]) / int(update["minibatches"] * update["epochs"]))
+        """The arm's first step whose updates all have the full learning rate."""
+        return first_settled(self.settings[arm])
 
     def settled(self, arm: str, seed: int, *metrics: str, later: bool = False) -> "DataFrame":
         """One run's updates after the warm-up of the learning rate; with `later` those with minibatch >= 1."""

@@ -22,6 +22,7 @@ from gspo_lab.cli import (
     show,
     why,
 )
+from gspo_lab.cli.options import TOLD
 from gspo_lab.errors import LabError
 
 app = typer.Typer(
@@ -69,6 +70,7 @@ THE_MACHINES = {
 
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
+    TOLD.clear()
     try:
         app()
     except LabError as error:

@@ -89,7 +89,7 @@ def evaluate(
     ingest(runs)
     wanted = {one.evaluation: one for one, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
-    _show(runs, ids, wanted, None if run or model else study, json, server is not None)
+    _show(runs, ids, wanted, None if run or model else study, json, model if server is not None else None)
     if missing:
         raise typer.Exit(INCOMPLETE)
 
@@ -194,8 +194,10 @@ def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
     )
 
 
-def _show(runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: bool) -> None:
-    """The scores with their intervals; for a study also how its arms compare."""
+def _show(
+    runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
+) -> None:
+    """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server."""
     from gspo_lab.cli import evaluated
     from gspo_lab.cli.output import print_json, print_table
 
@@ -215,6 +217,8 @@ def _show(runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | 
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
+        if served is not None and (note := evaluated.by_others(rows[name], served)):
+            typer.echo(f"gspo-lab: {name}: {note}", err=True)
         # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
-        if served and bench.sampling.temperature and (warning := evaluated.repeated(rows[name])):
+        if served is not None and bench.sampling.temperature and (warning := evaluated.repeated(rows[name])):
             typer.echo(f"gspo-lab: {name}: {warning}", err=True)

@@ -63,6 +63,8 @@ def scores(
             "long": int(part["long"].sum()),
             "truncated": int(part["truncated"].sum()),
             "errors": int(part["errors"].sum()),
+            "by_others": int(part["by_others"].sum()),
+            "answered_by": min(part["answered_by"].dropna(), default=None),
             "limits": how.get(run_id, {}).get("limits"),
             "weights": how.get(run_id, {}).get("subject", {}).get("checkpoints", {}).get(str(step)),
         }
@@ -148,6 +150,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         **({RATING: _rating_words(row["rating"])} if "rating" in row else {}),
         "cut": row["truncated"],
         "not graded": row["errors"],
+        **({"answered by": row["answered_by"]} if row["by_others"] else {}),
     }
 
 
@@ -174,6 +177,15 @@ def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
         f"token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered}, prompt {task.prompt_version}, "
         f"grader {task.grader}{data}; 95% over problems"
     )
+
+
+def by_others(rows: list[dict[str, Any]], asked: str) -> str | None:
+    """A note where a server says that another model has answered than the one that was asked."""
+    count, answers = sum(row["by_others"] for row in rows), sum(row["answers"] for row in rows)
+    if not count:
+        return None
+    name = next(row["answered_by"] for row in rows if row["by_others"])
+    return f"{count} of {answers} answers are, as the server says, by '{name}' and not by '{asked}', which was asked"
 
 
 def repeated(rows: list[dict[str, Any]]) -> str | None:

@@ -49,6 +49,17 @@ RUNS = Path("runs")
 NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"
 
 
+TOLD: set[str] = set()
+"""What the present command has told, so that one that reads several times (`report --watch`) says it once."""
+
+
+def tell(line: str) -> None:
+    """A line on stderr that keeps nothing from going on."""
+    if line not in TOLD:
+        TOLD.add(line)
+        typer.echo(f"gspo-lab: {line}", err=True)
+
+
 def bring_up_to_date(runs: Path) -> Path | None:
     """The database under `runs`, with all that the run folders hold; None, and nothing written, where nothing is."""
     from gspo_lab.store import DATABASE, ingest
@@ -59,12 +70,13 @@ def bring_up_to_date(runs: Path) -> Path | None:
     if not database.exists() and not any(runs.glob("*/study.json")) and not any(runs.glob("_subjects/*/subject.json")):
         return None
     try:
-        ingest(runs)
+        for line in ingest(runs).damaged:
+            tell(line)
     except LabError as error:
         if not database.exists():
             raise
         # One damaged or read-only folder does not keep the rest from being read.
-        typer.echo("\n  ".join([f"gspo-lab: not all of {runs} is up to date: {error}", *error.details]), err=True)
+        tell("\n  ".join([f"not all of {runs} is up to date: {error}", *error.details]))
     return database
 
 

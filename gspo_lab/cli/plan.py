@@ -16,11 +16,15 @@ from gspo_lab.cli.options import (
     StudyFile,
     study_from,
 )
+from gspo_lab.errors import LabError
 
 EXAMPLES = (
     "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
     "gspo-lab plan my.toml --sd 0.03"
 )
+
+LARGEST_SD = 1.5
+"""Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
 
 
 def plan(
@@ -33,7 +37,7 @@ def plan(
     jobs: Jobs = None,
     aa: AgainstItself = None,
     sd: Annotated[
-        float | None, typer.Option(min=0, help="Assume this sd of a pair's difference instead of a measured one.")
+        float | None, typer.Option(help="Assume this sd of a pair's difference instead of a measured one.")
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
@@ -45,6 +49,8 @@ def plan(
     from gspo_lab.conduct import plan as plan_study
     from gspo_lab.conduct.detectable import detectable
 
+    if sd is not None and not 0 <= sd <= LARGEST_SD:
+        raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     planned, found = plan_study(study, runs, jobs=jobs), detectable(study, runs, sd)
     if json:

@@ -1,6 +1,6 @@
 import typer
 
-from gspo_lab.cli.options import RUNS, Runs
+from gspo_lab.cli.options import RUNS, Runs, tell
 
 EXAMPLES = "Example:  gspo-lab rebuild"
 
@@ -10,4 +10,6 @@ def rebuild(runs: Runs = RUNS) -> None:
     from gspo_lab.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
+    for line in report.damaged:
+        tell(line)
     typer.echo(f"{runs / 'lab.db'}: {report.records:,} records of {report.runs} runs")

@@ -53,7 +53,19 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     subjects = evidence.subjects().set_index("run_id")
     if name not in subjects.index:
         raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
-    kept = ("bench", "evaluation", "problems", "answers", "score", "low", "high", "k", "pass_at_k", "errors")
+    kept = (
+        "bench",
+        "evaluation",
+        "problems",
+        "answers",
+        "score",
+        "low",
+        "high",
+        "k",
+        "pass_at_k",
+        "errors",
+        "answered_by",
+    )
     return [
         {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in kept}}
         for evaluation in evidence.later([name])["evaluation"]

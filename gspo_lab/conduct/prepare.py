@@ -7,12 +7,12 @@ from typing import Any
 
 from gspo_lab.conduct.crew import Job
 from gspo_lab.conduct.watch import StartWatch
-from gspo_lab.engines import ENGINES
+from gspo_lab.engines.check import check_engine
 from gspo_lab.errors import LabError
 from gspo_lab.launch.folder import MADE, RUN, WARM_START, read_whole, write_whole
 from gspo_lab.launch.local import on_gpu
 from gspo_lab.models.check import EMBEDDED, check_architecture, check_eight_bit, check_lora, check_model, is_moe
-from gspo_lab.registry import known
+from gspo_lab.models.shapes import check_rank
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Run, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
@@ -46,8 +46,10 @@ def check(study: Study, *, data: bool = True) -> None:
         check_model(model)
         check_architecture(model)
     for arm in study.arms.values():
-        known("engine", arm.settings.engine, ENGINES)
-        check_sampler(arm.settings.rollout.sampler, arm.settings.routing_replay, on_gpu(arm.settings.device))
+        check_rank(arm.settings.model, arm.settings.update.lora_rank)
+        check_engine(arm.settings.engine, base)
+        sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
+        check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
                 f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "

@@ -34,12 +34,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered. `tokens` None: nobody counted. `unasked`: why the model was not asked at all."""
+    """What was answered. `tokens` None: nobody counted. `unasked`: why the model was not asked at all.
+
+    `answered_by`: who says to have answered, where that is not the model that was asked.
+    """
 
     text: str
     tokens: int | None
     truncated: bool
     unasked: str | None = None
+    answered_by: str | None = None
 
 
 def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) -> list[Question]:
@@ -156,5 +160,6 @@ def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: A
         error=grade.error,
         grader=task.grader,
         isolation=grade.isolation,
+        answered_by=answer.answered_by,
         **key,
     )

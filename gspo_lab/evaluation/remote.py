@@ -102,7 +102,9 @@ class ServerModel:
                         refused.add(problem.id)  # its other samples would be refused in the same words
                     continue
                 in_a_row = 0
-                hand_over([(question, Answer(reply.text, reply.tokens, reply.truncated))])
+                other = None if reply.model == self._server.model else reply.model
+                answer = Answer(reply.text, reply.tokens, reply.truncated, answered_by=other)
+                hand_over([(question, answer)])
 
         async with ServerSampler(self._server) as sampler:
             await asyncio.gather(*(work(sampler) for _ in range(min(self._server.at_once, len(asked)))))

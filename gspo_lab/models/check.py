@@ -2,15 +2,14 @@
 
 import difflib
 import hashlib
-import json
 import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.models.folder import check_folder, read_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ EMBEDDED = {
     ),
 }
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""The files of which `from_pretrained` wants one; an index names the shards beside it."""
+EMBEDDED_WIDTH = 128
+"""Width of the embedded models' trunk."""
 
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """How families call the number of routed experts in config.json."""
@@ -45,14 +44,17 @@ _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 def check_model(name: str) -> None:
     """LabError where `name` cannot be loaded and that can be seen without loading it or asking the network.
 
-    An embedded name is good; a folder needs config.json and whole weights; anything else must look like a Hub id and,
-    where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
+    An embedded name is good; a folder needs config.json, whole weights and a tokenizer that fits them; anything else
+    must look like a Hub id and, where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
     """
     if name in EMBEDDED:
         return
-    folder = Path(name).expanduser()
+    try:
+        folder = Path(name).expanduser()
+    except RuntimeError as error:
+        raise LabError(f"the model '{name}': there is no such home folder; write the folder's whole path") from error
     if name.strip() and folder.is_dir():
-        _check_weights(folder, read_config(folder))
+        check_folder(folder)
         return
     embedded = ", ".join(EMBEDDED)
     if folder.is_file():
@@ -118,20 +120,6 @@ def check_architecture(name: str) -> None:
         )
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """A model folder's config.json, or LabError."""
-    path = folder / "config.json"
-    if not path.is_file():
-        raise LabError(f"no config.json in the model folder {folder}; is it the folder that save_pretrained wrote?")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LabError(f"{path} cannot be read: {error}") from error
-    if not isinstance(config, dict):
-        raise LabError(f"{path} holds no JSON object; a transformers configuration is one")
-    return config
-
-
 PIECES, PIECE_BYTES = 64, 1 << 16
 """Of a large file of weights this much is read: training changes them everywhere."""
 
@@ -152,22 +140,6 @@ def folder_digest(folder: Path) -> str:
                 file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
                 found.update(file.read(PIECE_BYTES))
     return found.hexdigest()
-
-
-def _check_weights(folder: Path, config: dict[str, Any]) -> None:
-    if "model_type" not in config:
-        raise LabError(f"{folder / 'config.json'} names no model_type; a transformers model's configuration does")
-    found = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
-    if found is None:
-        raise LabError(f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a .bin")
-    if found.name.endswith(".index.json"):
-        try:
-            shards = set(json.loads(found.read_text(encoding="utf-8"))["weight_map"].values())
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise LabError(f"{found} cannot be read as an index of weight files; save or download it again") from error
-        missing = sorted(shard for shard in shards if not (folder / shard).is_file())
-        if missing:
-            raise LabError(f"{len(missing)} of {len(shards)} weight files are missing in {folder}, first {missing[0]}")
 
 
 def hub_folder(name: str) -> Path:

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, EXPERT_COUNTS
+from gspo_lab.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS
 from gspo_lab.models.tokenizer import EOS_ID, MAX_POSITIONS, PAD_ID, VOCABULARY
 from gspo_lab.registry import nearest
 
@@ -32,7 +32,7 @@ class Shape:
     """
 
     layers: int = 4
-    width: int = 128
+    width: int = EMBEDDED_WIDTH
     heads: int = 4
     kv_heads: int = 2
     experts: int = 16

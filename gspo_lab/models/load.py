@@ -19,9 +19,6 @@ from gspo_lab.models.embedded import build
 from gspo_lab.models.lora import plain_state
 from gspo_lab.models.tokenizer import byte_tokenizer
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "vocab.txt", "spiece.model")
-"""Without one of these in a folder, transformers may make up a tokenizer with an empty vocabulary."""
-
 THINKING = "enable_thinking"
 """The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off."""
 
@@ -164,9 +161,6 @@ def _load_config(source: str) -> Any:
 
 
 def _load_tokenizer(source: str) -> Any:
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
-        raise LabError(f"no tokenizer in the model folder {folder}; copy the one the model was trained with there")
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exception

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.models.check import EMBEDDED, EXPERT_COUNTS, hub_folder, read_config
+from gspo_lab.errors import LabError
+from gspo_lab.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS, hub_folder
+from gspo_lab.models.folder import read_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,17 @@ def model_shape(name: str) -> ModelShape | None:
         return shape_of(json.loads(config.read_text(encoding="utf-8")))
     short = next((name.removesuffix(ending) for ending in VARIANTS if name.endswith(ending)), name)
     return PUBLISHED.get(name) or PUBLISHED.get(short)
+
+
+def check_rank(name: str, rank: int) -> None:
+    """LabError where adapters of this rank are as wide as the model itself; of an unknown model nothing is said."""
+    shape = model_shape(name)
+    width = EMBEDDED_WIDTH if name in EMBEDDED else None if shape is None else shape.width
+    if width is not None and rank > width:
+        raise LabError(
+            f"update.lora_rank = {rank}: the layers of '{name}' are {width} wide, and an adapter of a higher rank has "
+            "more weights than what it stands beside; use 8 to 64, or 0 to train all weights"
+        )
 
 
 def shape_of(config: Mapping[str, Any]) -> ModelShape | None:

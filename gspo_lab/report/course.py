@@ -1,12 +1,14 @@
 """A study's recorded numbers as its charts draw them: means over spans of steps, read once for the whole report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -130,12 +132,6 @@ def points_per_line(evidence: "Evidence", study: str) -> int:
 def settled_since(evidence: "Evidence", study: str) -> dict[str, int]:
     """Per arm the first step whose updates all have the full learning rate."""
     return {arm: first_settled(entry["settings"]) for arm, entry in evidence.study(study)["arms"].items()}
-
-
-def first_settled(settings: Mapping[str, Any]) -> int:
-    """The first step whose updates all have the full learning rate."""
-    update = settings["update"]
-    return -(-int(update["warmup_updates"]) // int(update["minibatches"] * update["epochs"]))
 
 
 def _dense(rows: Sequence[tuple[Any, ...]], names: Sequence[str], spans: int) -> dict[str, Floats]:

@@ -1,9 +1,10 @@
-"""What can be said of a sampler before any compute, and without importing it."""
+"""What can be said of a sampler before any compute, and without importing those of the lab."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.registry import known
+from gspo_lab.registry import check_callable, known, look_up
 from gspo_lab.samplers import SAMPLERS
 
 NO_VLLM = (
@@ -12,9 +13,19 @@ NO_VLLM = (
 )
 
 
-def check_sampler(name: str, replay: str, on_gpu: bool) -> None:
-    """LabError where no sampler is called `name`, where it cannot feed the replay, or where it is not installed."""
+CALL = ("model", "tokenizer", "dtype", "rows")
+METHODS = ("sample", "refresh", "rest", "facts")
+"""How a sampler is made, and what it does; `separate` and `tells_routes` may be known only once it is made."""
+
+
+def check_sampler(name: str, replay: str, on_gpu: bool, base: Path | None = None) -> None:
+    """LabError where no sampler is called `name`, where it cannot feed the replay, or where it is not installed.
+
+    Of samplers only one from outside (`module:attribute`, a file's from the folder `base`) is imported.
+    """
     known("sampler", name, SAMPLERS)
+    if name not in SAMPLERS:
+        check_callable("sampler", name, look_up("sampler", name, SAMPLERS, base), CALL, METHODS)
     if name == "vllm":
         if replay == "rollout" and not on_gpu:
             raise LabError(no_routes(name))

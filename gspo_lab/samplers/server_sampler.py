@@ -81,12 +81,13 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer as the server gave it; `tokens` None where it does not count them."""
+    """One answer as the server gave it; `tokens` None where it does not count them, `model` where it names none."""
 
     text: str
     tokens: int | None
     truncated: bool
     prompt_tokens: int | None
+    model: str | None = None
 
 
 class ServerSampler:
@@ -214,7 +215,14 @@ def _reply(data: Any, chat: bool) -> Reply:
     text = _message(choice["message"]) if chat else choice["text"]
     if not isinstance(text, str):
         raise TypeError("the text is no string")
-    return Reply(text, _count(usage.get("completion_tokens")), ended == "length", _count(usage.get("prompt_tokens")))
+    said = data.get("model")
+    return Reply(
+        text,
+        _count(usage.get("completion_tokens")),
+        ended == "length",
+        _count(usage.get("prompt_tokens")),
+        said if isinstance(said, str) and said else None,
+    )
 
 
 def _count(said: Any) -> int | None:

@@ -123,7 +123,7 @@ def explained(path: Path) -> Iterator[None]:
             sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that its folder exists and who owns it",
             sqlite3.SQLITE_IOERR: f"cannot be read or written ({error}): it must lie on a local disk",
         }.get(_primary(error))
-        if "no such table" in str(error) or "no such view" in str(error):
+        if any(f"no such {thing}" in str(error) for thing in ("table", "view", "column")):
             line = f"is not whole ({error}); the journals are: gspo-lab rebuild"
         if line is None:
             raise

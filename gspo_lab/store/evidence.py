@@ -154,7 +154,8 @@ class Evidence:
 
     def by_problem(self, runs: Sequence[str], evaluation: str) -> "DataFrame":
         """run_id, bench, step, problem and counts over its answers in a later evaluation: answers, graded, correct,
-        errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before).
+        errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before),
+        by_others and answered_by (answers by another model than was asked, its name).
 
         Grades are those in force. `runs` are ids of runs or subjects.
         """
@@ -163,8 +164,9 @@ class Evidence:
             SELECT run_id, bench, step, problem, COUNT(*) AS answers, COUNT(correct) AS graded,
                    COALESCE(SUM(correct), 0) AS correct, SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated,
                    COUNT(DISTINCT text) AS "distinct", COUNT({long}) AS long,
-                   COUNT({long}) - COUNT(DISTINCT {long}) AS repeats
-            FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text"))}
+                   COUNT({long}) - COUNT(DISTINCT {long}) AS repeats,
+                   COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by
+            FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by"))}
                   FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
             GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
         return self._table(query, evaluation, *runs)

@@ -41,7 +41,7 @@ from gspo_lab.store.files import (
     stamp,
     unchanged,
 )
-from gspo_lab.store.schema import EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
+from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class IngestReport:
     runs: int
     changed: tuple[str, ...]
     records: int
+    damaged: tuple[str, ...] = ()
+    """A line for people about each journal with lines that cannot be read, new or old."""
 
 
 def ingest(runs: Path) -> IngestReport:
@@ -137,7 +139,19 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         raise broken[0]
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
-    return IngestReport(len(present | subjects), (*changed, *gone), records)
+    return IngestReport(len(present | subjects), (*changed, *gone), records, _damaged(connection, runs))
+
+
+def _damaged(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
+    query = (
+        "SELECT path, GROUP_CONCAT(line, ', ') FROM (SELECT path, line, run_id FROM damaged ORDER BY path, line) "
+        "WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = 'missing') GROUP BY path ORDER BY path"
+    )
+    return tuple(
+        f"{runs / path}, line {lines}: damaged and left out; what it recorded is missing from every number. Put the "
+        "file back from a copy, or delete its folder and make it again"
+        for path, lines in connection.execute(query)
+    )
 
 
 def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, Seen]) -> None:
@@ -158,7 +172,7 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
     gone = sorted(known - present)
     for run_id in gone:
         with transaction(connection):
-            for table in ("subjects", "evaluations", "answers", "statuses", "grades"):
+            for table in ("subjects", "evaluations", "answers", "statuses", "grades", "damaged"):
                 connection.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))
             connection.execute("DELETE FROM files WHERE substr(path, 1, ?) = ?", (len(run_id) + 1, run_id + "/"))
     return gone
@@ -300,14 +314,19 @@ def _follow(
     head = None if now is None else first_line(path)
     offset = 0
     if before is not None:
-        if now is not None and head == before.head and now.size >= before.offset:
+        # A damaged one is read anew whenever it changes: it may have been mended.
+        whole = connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
+        if now is not None and whole and head == before.head and now.size >= before.offset:
             offset = before.offset
         else:
             rows.forget(connection, source)
+            connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
     if now is None:
         remember(connection, name, None)
         return 0
-    items, end = journal.read(path, offset)
+    items, end, damaged = journal.scan(path, offset)
+    lines = [(name, journal.line_number(path, at), source.run_id) for at in damaged]
+    rows.insert(connection, DAMAGED, lines)
     try:
         rows.apply(connection, source, items)
     except (sqlite3.IntegrityError, OverflowError, KeyError, TypeError, ValueError) as error:

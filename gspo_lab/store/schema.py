@@ -198,6 +198,17 @@ FILES = Table(
     ),
 )
 
+DAMAGED = Table(
+    "damaged",
+    "One row per line of a journal that could not be read and is left out; a record may be missing.",
+    ("path", "line"),
+    (
+        _plain("path", "the journal, from runs/ on", required=True),
+        _plain("line", "the line in it, counted from 1", type="INTEGER", required=True),
+        RUN_ID,
+    ),
+)
+
 ABOUT = Table(
     "about",
     "What this file is.",
@@ -222,7 +233,10 @@ GRADES = _record_table(
 )
 
 RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, GRADES, STATUSES)}
-TABLES = (ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, GRADES, EVALUATIONS, STATUSES, METRICS, FILES)
+TABLES = (
+    *(ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, GRADES, EVALUATIONS, STATUSES),
+    *(METRICS, FILES, DAMAGED),
+)
 
 INDEXES = {
     # All that scores need, so that they are computed without touching the texts.

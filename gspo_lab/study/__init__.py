@@ -2,7 +2,7 @@
 
 from gspo_lab.study.load import load_study
 from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
-from gspo_lab.study.study import Arm, Run, Study, against_itself, digest, flat, lock_digest
+from gspo_lab.study.study import Arm, Run, Study, against_itself, digest, first_settled, flat, lock_digest
 
 __all__ = [
     "Arm",
@@ -14,6 +14,7 @@ __all__ = [
     "VerdictTable",
     "against_itself",
     "digest",
+    "first_settled",
     "flat",
     "load_study",
     "lock_digest",

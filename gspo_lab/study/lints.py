@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
+from gspo_lab.objectives.presets import CORRECTION_RANGES
 from gspo_lab.study.study import Arm, Study, flat
 
 Level = Literal["warn", "error"]
@@ -199,6 +200,19 @@ def _mismatch(study: Study, known: Known) -> Iterator[Finding]:
             yield Finding("warn", "mismatch-uncorrected", message, "2512.01374, Fig. 1; 2510.11370; 2510.18855")
 
 
+def _mismatch_range(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        objective = arm.settings.objective
+        given = [key for key in ("mismatch_low", "mismatch_high") if getattr(objective, key) is not None]
+        if given and objective.mismatch_correction == "none":
+            read = "it" if len(given) == 1 else "them"
+            message = (
+                f"arm.{arm.name}: {' and '.join(given)} without mismatch_correction: nothing reads {read}; "
+                f"name a correction ({', '.join(CORRECTION_RANGES)}) or leave {read} out"
+            )
+            yield Finding("warn", "mismatch-range-unused", message, "docs/objectives.md")
+
+
 def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
     """A setting that parts the two rules everywhere is confounded with the rule."""
     token = [arm for arm in study.arms.values() if _token(arm)]
@@ -291,6 +305,7 @@ LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     _replay,
     _rollout_logprobs,
     _mismatch,
+    _mismatch_range,
     _one_arm_only,
     _seeds,
     _benchmarks,

@@ -24,6 +24,7 @@ BASE_KEYS = tuple(Settings.model_fields)
 NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
+DEEPEST = 20
 
 
 def load_study(
@@ -114,9 +115,25 @@ def _parse(path: Path) -> dict[str, Any]:
         known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
         raise LabError(f"no study file {path}{nearest(path.stem, beside)}{known}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = tomllib.loads(_text(path))
+    except ValueError as error:  # of syntax, of encoding, of numbers with thousands of digits
         raise LabError(f"{path}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise LabError(f"{path}: not valid TOML: too deeply nested") from None
+    within: list[Any] = [content]
+    for _ in range(DEEPEST):
+        within = [value for table in within if isinstance(table, dict) for value in table.values()]
+    if within:
+        raise LabError(f"{path}: tables within tables, more than {DEEPEST} deep; no study has more than a few")
+    return content
+
+
+def _text(path: Path) -> str:
+    """A study's text. The mark that some editors put before UTF-8 is none of it; other encodings are LabErrors."""
+    data = path.read_bytes()
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
+        raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _override(raw: dict[str, Any], override: str) -> None:
@@ -130,7 +147,7 @@ def _override(raw: dict[str, Any], override: str) -> None:
         raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         value = text  # a bare word is text: --set model=tiny-olmoe
     arms = raw.get("arm")
     if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
@@ -218,7 +235,10 @@ def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: lis
     _validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
     told = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
+    folders: dict[str, str] = {}
     for name, table in tables.items():
+        if (other := folders.setdefault(name.lower(), name)) != name:
+            problems.append(f"arm.{name}: differs from arm.{other} in capitals alone; some disks take them for one")
         own: list[str] = []
         arm = _arm(name, table, base, shared, own)
         problems += [line for line in own if line.removeprefix(f"arm.{name}.") not in told]
@@ -288,8 +308,9 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
-    seeds = range(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if isinstance(seeds, range) and len(seeds) > MOST_SEEDS:
+    count = value if isinstance(value, int) and not isinstance(value, bool) else None
+    seeds = value if count is None else range(min(count, MOST_SEEDS))
+    if count is not None and count > MOST_SEEDS:
         problems.append(f"seeds: {value} seeds are more than the {MOST_SEEDS} that make sense; list those you mean")
         return ()
     if not isinstance(seeds, Iterable) or isinstance(seeds, str):
@@ -358,7 +379,7 @@ def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
 
 def _opening_comment(path: Path) -> str:
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in _text(path).splitlines():
         if not line.startswith("#"):
             break
         lines.append(line.lstrip("# ").rstrip())

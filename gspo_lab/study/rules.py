@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from gspo_lab.registry import nearest
-from gspo_lab.study.schema import Settings, VerdictTable
+from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
 from gspo_lab.study.study import Arm, flat
 
 RATIO_KEYS = (
@@ -78,6 +78,11 @@ def _within(settings: Settings) -> list[str]:
             f"objective.mismatch_correction = '{objective.mismatch_correction}' with update.old_logprobs = 'sampler': "
             "the ratio then holds the mismatch already; use old_logprobs = 'trainer' or mismatch_correction = 'none'"
         )
+    out += [
+        f"bench.{bench.name}.temperature = {bench.temperature:g}: give 0 for greedy, or at least {COLDEST:g}"
+        for bench in settings.bench
+        if 0 < bench.temperature < COLDEST
+    ]
     low, high = objective.mismatch_low, objective.mismatch_high
     if low is not None and high is not None and low >= high:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")

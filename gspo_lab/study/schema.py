@@ -9,6 +9,12 @@ from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """What may be a folder's name: those that begin with another character are kept for the lab's own."""
 
+MANY, HUGE = 10**9, 1e9
+"""More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays finite below."""
+
+COLDEST = 1e-3
+"""The lowest temperature above 0: logits divided by less leave float32's range."""
+
 Name = Annotated[str, Field(pattern=NAME)]
 Text = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -47,29 +53,36 @@ class TaskTable(BaseModel):
 class WarmStart(Table):
     """Supervised training of an embedded model on the task's demonstrations before the study, made once and cached."""
 
-    steps: int = Field(0, ge=0, description="supervised steps; 0: an untrained model (or the checkpoint as it is)")
-    batch_size: int = Field(64, ge=1, description="demonstrations per supervised step")
-    learning_rate: float = Field(1e-3, gt=0, description="peak learning rate of the warm start")
-    warmup_steps: int = Field(20, ge=0, description="steps over which its learning rate rises")
+    steps: int = Field(
+        0, ge=0, le=MANY, description="supervised steps; 0: an untrained model (or the checkpoint as it is)"
+    )
+    batch_size: int = Field(64, ge=1, le=MANY, description="demonstrations per supervised step")
+    learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
+    warmup_steps: int = Field(20, ge=0, le=MANY, description="steps over which its learning rate rises")
     per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
 
 
 class RolloutTable(Table):
     """How each step's responses are sampled."""
 
-    prompts_per_step: int = Field(32, ge=1, description="prompts in a rollout batch")
-    group_size: int = Field(8, ge=2, description="responses per prompt")
+    prompts_per_step: int = Field(32, ge=1, le=10**6, description="prompts in a rollout batch")
+    group_size: int = Field(8, ge=2, le=10**6, description="responses per prompt")
     temperature: float = Field(
-        1.0, gt=0, description="sampling temperature; the trainer's log-probs are those of logits / temperature"
+        1.0,
+        ge=COLDEST,
+        le=1e3,
+        description="sampling temperature; the trainer's log-probs are those of logits / temperature",
     )
     top_p: float = Field(
         1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
     )
-    max_tokens: int | None = Field(None, ge=1, description="token limit of a response; unset: the task's own")
+    max_tokens: int | None = Field(None, ge=1, le=MANY, description="token limit of a response; unset: the task's own")
     stop: list[Text] | None = Field(None, description="texts that end a response; unset: the task's own")
     sampler: str = Field("transformers", description="who samples: `transformers`, `vllm`, or `module:attribute`")
     dtype: Dtype = Field("float32", description="precision of the sampler's weights and arithmetic")
-    at_a_time: int = Field(512, ge=1, description="responses that are drawn at a time: bounds the sampler's memory")
+    at_a_time: int = Field(
+        512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"
+    )
     thinking: bool | None = Field(
         None,
         description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
@@ -84,17 +97,22 @@ class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
     minibatches: int = Field(
-        4, ge=1, description="mini-batches a rollout batch is split into; one optimizer update each"
+        4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each"
     )
-    epochs: int = Field(1, ge=1, description="passes over a rollout batch")
-    learning_rate: float = Field(1e-4, gt=0, description="AdamW's learning rate")
-    warmup_updates: int = Field(8, ge=0, description="optimizer updates over which the learning rate rises linearly")
+    epochs: int = Field(1, ge=1, le=MANY, description="passes over a rollout batch")
+    learning_rate: float = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
+    warmup_updates: int = Field(
+        8, ge=0, le=MANY, description="optimizer updates over which the learning rate rises linearly"
+    )
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first decay")
     adam_beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
-    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this L2 norm")
+    weight_decay: float = Field(0.0, ge=0, le=100, description="AdamW's weight decay")
+    max_grad_norm: float = Field(1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm")
     microbatch_tokens: int = Field(
-        16384, ge=1, description="positions (rows x padded length) per forward pass; never changes the gradient"
+        16384,
+        ge=1,
+        le=MANY,
+        description="positions (rows x padded length) per forward pass; never changes the gradient",
     )
     skip_zero_advantage: bool = Field(
         True,
@@ -107,9 +125,10 @@ class UpdateTable(Table):
     lora_rank: int = Field(
         0,
         ge=0,
+        le=MANY,
         description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
     )
-    lora_alpha: int = Field(32, ge=1, description="adapters are scaled by lora_alpha / lora_rank")
+    lora_alpha: int = Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
     optimizer: Literal["adamw", "adamw-8bit"] = Field(
         "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
     )
@@ -122,7 +141,7 @@ class UpdateTable(Table):
         "have this precision",
     )
     checkpoint_every: int = Field(
-        10, ge=1, description="steps between checkpoints; a killed run goes on from the last one"
+        10, ge=1, le=MANY, description="steps between checkpoints; a killed run goes on from the last one"
     )
 
 
@@ -133,16 +152,16 @@ class ObjectiveTable(Table):
     importance_sampling_level: Level
     clip: Clip
     clip_low: float = Field(gt=0, lt=1)
-    clip_high: float = Field(gt=0)
+    clip_high: float = Field(gt=0, le=HUGE)
     clip_target: float = Field(gt=0, lt=1)
-    dual_clip: float | None = Field(None, gt=1)
+    dual_clip: float | None = Field(None, gt=1, le=HUGE)
     aggregation: Aggregation
-    aggregation_constant: float = Field(gt=0)
+    aggregation_constant: float = Field(gt=0, le=HUGE)
     advantage: Advantage
-    kl_coef: float = Field(ge=0)
+    kl_coef: float = Field(ge=0, le=HUGE)
     mismatch_correction: Correction = "none"
-    mismatch_low: float | None = Field(None, ge=0)
-    mismatch_high: float | None = Field(None, gt=0)
+    mismatch_low: float | None = Field(None, ge=0, le=HUGE)
+    mismatch_high: float | None = Field(None, gt=0, le=HUGE)
 
 
 class RecordTable(Table):
@@ -150,7 +169,7 @@ class RecordTable(Table):
 
     rollouts: Share = Field(0.02, description="share of training prompts whose responses are stored whole")
     detail_every: int = Field(
-        5, ge=1, description="steps between records of every response's own numbers (`response_detail`)"
+        5, ge=1, le=MANY, description="steps between records of every response's own numbers (`response_detail`)"
     )
     token_detail: bool = Field(False, description="`response_detail` also holds the log-ratio of every token")
 
@@ -160,23 +179,27 @@ class BenchTable(Table):
 
     name: Name = Field(description="the benchmark's name in records and reports")
     task: TaskTable | None = Field(None, description="the task that asks and grades; unset: the study's own")
-    problems: int | None = Field(None, ge=1, description="how many held-out problems, from the first; unset: all")
-    samples: int = Field(1, ge=1, description="answers per problem; the score is their mean (avg@k)")
-    temperature: float = Field(1.0, ge=0, description="sampling temperature; 0: greedy")
+    problems: int | None = Field(
+        None, ge=1, le=MANY, description="how many held-out problems, from the first; unset: all"
+    )
+    samples: int = Field(1, ge=1, le=10**6, description="answers per problem; the score is their mean (avg@k)")
+    temperature: float = Field(1.0, ge=0, le=1e3, description="sampling temperature; 0: greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
-    max_tokens: int | None = Field(None, ge=1, description="token limit; unset: the task's own")
-    every: int = Field(10, ge=1, description="steps between evaluations; the start and the end are always evaluated")
+    max_tokens: int | None = Field(None, ge=1, le=MANY, description="token limit; unset: the task's own")
+    every: int = Field(
+        10, ge=1, le=MANY, description="steps between evaluations; the start and the end are always evaluated"
+    )
 
 
 class VerdictTable(Table):
     """The rule, fixed before the first step, by which the study is decided."""
 
     primary: str | None = Field(None, description="the benchmark whose score decides; unset: the first one")
-    last: int = Field(3, ge=1, description="the score is averaged over this many last evaluations")
+    last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
     margin: float = Field(
-        0.02, gt=0, description="differences inside plus or minus this count as practically equivalent"
+        0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"
     )
-    alpha: float = Field(0.05, gt=0, lt=1, description="1 - confidence of the intervals")
+    alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
     baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
 
 
@@ -208,7 +231,7 @@ class Settings(Table):
 
     model: str = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
     task: TaskTable
-    steps: int = Field(40, ge=1, le=10**9, description="rollout batches to train on")
+    steps: int = Field(40, ge=1, le=10**6, description="rollout batches to train on")
     engine: str = Field("native", description="who trains: `native`, or `module:attribute`")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one")
     routing_replay: Replay = Field(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,13 @@ def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
         objective = one.objective
         bands[RULES[objective.importance_sampling_level]] = (objective.clip_low, objective.clip_high)
     return bands
+
+
+def first_settled(settings: Mapping[str, Any]) -> int:
+    """The first step whose updates all have the full learning rate: update n (from 0) has (n + 1) / warmup_updates."""
+    update = settings["update"]
+    first = max(int(update["warmup_updates"]) - 1, 0)
+    return -(-first // int(update["minibatches"] * update["epochs"]))
 
 
 LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gspo_lab.study.schema import STUDY_KEYS
 from gspo_lab.study.study import Arm, flat
+
+LARGEST = 1e12
+"""More than any setting may be."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,17 @@ def read_sweep(table: Any, problems: list[str]) -> Sweep | None:
         problems.append("sweep: give one setting and its doses, e.g. update.learning_rate = [2e-4, 5e-4, 1e-3]")
         return None
     ((key, doses),) = settings.items()
+    if key.partition(".")[0] in STUDY_KEYS:
+        known = "seeds pair the arms, every arm runs on all of them: write seeds = [...] at the top of the file"
+        why = known if key == "seeds" else "it belongs to the study and to no single run"
+        problems.append(f"sweep.{key}: cannot be swept; {why}, and sweep a setting such as update.learning_rate")
+        return None
     numbers = isinstance(doses, list) and all(isinstance(d, int | float) and not isinstance(d, bool) for d in doses)
-    if not numbers or len(set(doses)) < max(len(doses), 2) or min(doses) <= 0:
+    if not numbers or not all(0 < dose <= LARGEST for dose in doses) or len({f"{d:g}" for d in doses}) < 2:
         problems.append(f"sweep.{key}: doses are at least two different numbers > 0 in a list; got {doses!r}")
+        return None
+    if len({f"{dose:g}" for dose in doses}) < len(doses):
+        problems.append(f"sweep.{key}: two doses are the same in six digits, by which arms are named; got {doses!r}")
         return None
     return Sweep(key, tuple(sorted(doses)))
 
@@ -49,6 +61,9 @@ def at_every_dose(
 ) -> dict[str, Arm]:
     """The arms that `arms_of(settings, problems)` resolves, dose by dose; a mistake is told once, not once per dose."""
     out: dict[str, Arm] = {}
+    if (part := _through_no_table(base, sweep.key)) is not None:
+        problems.append(f"sweep.{sweep.key}: '{part}' is no table; a sweep sets one key of a table, as update.epochs")
+        return out
     for dose in sweep.doses:
         told: list[str] = []
         for name, arm in arms_of(_with(base, sweep.key, dose), told).items():
@@ -66,6 +81,16 @@ def _with(base: dict[str, Any], key: str, dose: float) -> dict[str, Any]:
         table = table.setdefault(part, {})
     table[last] = dose
     return out
+
+
+def _through_no_table(base: dict[str, Any], key: str) -> str | None:
+    """The first part of a dotted key that the study has as something else than a table; None where all are tables."""
+    table: Any = base
+    for part in key.split(".")[:-1]:
+        table = table.get(part, {})
+        if not isinstance(table, dict):
+            return part
+    return None
 
 
 def _add(problems: list[str], told: Iterable[str]) -> None:

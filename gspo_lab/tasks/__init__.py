@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.registry import look_up
+from gspo_lab.registry import look_up, told
 from gspo_lab.tasks.base import Defaults, Grade, Problem, Task, grade_answer
 from gspo_lab.tasks.options import check_options
 
@@ -69,7 +69,7 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`).
     """
     name, options = _in_name(name, options)
-    found = _found(name, base)
+    found = look_up("task", name, KNOWN, base)
     if name in BENCHMARKS:
         options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
     if ":" in name and _is_grader(found):
@@ -78,8 +78,7 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
         return read_custom(name, found, options, base or Path())
     if not callable(found):
         raise LabError(f"task '{name}': it is {type(found).__name__}, not a class or a function")
-    check_options(name, options, inspect.signature(found).parameters.values())
-    task = found(**options)
+    task = _made(name, found, options)
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
@@ -107,7 +106,7 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) ->
     paths = {text: (base or Path()) / text for text in named if 0 < len(text) < 200}
     key: dict[str, Any] = {"name": name, "options": options}
     if name in KNOWN:
-        parameters = inspect.signature(_found(name, base)).parameters.values()
+        parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
         key["options"] = {one.name: one.default for one in parameters if one.default is not one.empty} | options
         key["edition"] = EDITION
     if name in BENCHMARKS:
@@ -131,17 +130,16 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return "livecodebench", dict(options) | held
 
 
-def _found(name: str, base: Path | None) -> Any:
+def _made(name: str, found: Any, options: Mapping[str, Any]) -> Any:
     try:
-        return look_up("task", name, KNOWN, base)
+        check_options(name, options, inspect.signature(found).parameters.values())
+        return found(**options)
     except LabError:
         raise
     except Exception as error:
         if name in KNOWN:
             raise
-        # A user's file runs when it is imported, and may fail in any way.
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LabError(f"task '{name}': importing it failed with {told}") from error
+        raise LabError(f"task '{name}': making it failed with {told(error)}") from error
 
 
 def _is_grader(found: Any) -> bool:

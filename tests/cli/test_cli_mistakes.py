@@ -19,6 +19,14 @@ def refused(said: Said) -> list[str]:
     return [first.removeprefix("gspo-lab: "), *(line.strip() for line in details)]
 
 
+HALF = """
+class Half:
+    def __init__(self, model, tokenizer, dtype, rows): pass
+    def sample(self, requests, sampling, *, routes=False): pass
+    def refresh(self): pass
+"""
+
+
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",), ("check",)])
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -31,6 +39,13 @@ def refused(said: Said) -> list[str]:
         (["--set", "model=no/such/folder"], "no model folder 'no/such/folder'"),
         (["--set", "model=hollow"], "no weights in the model folder hollow"),
         (["--set", "model=empty"], "no config.json in the model folder empty"),
+        (
+            ["--set", "update.lora_rank=129"],
+            "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of a higher rank has more",
+        ),
+        (["--set", "update.learning_rate=1e300"], "update.learning_rate: input should be less than or equal to 100"),
+        (["--set", "seeds=1000000000000000000000000000000"], "seeds are more than the 10000 that make sense"),
+        (["--set", "model=mute"], "no tokenizer in the model folder mute"),
         (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
         (["--set", "task=aime24"], "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
         (["--set", "task.digts=2"], "unknown option 'digts' (did you mean 'digits'?)"),
@@ -46,6 +61,20 @@ def refused(said: Said) -> list[str]:
             "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU",
             marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
         ),
+        (["--set", "rollout.sampler=os:system"], "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
+        (["--set", "rollout.sampler=os:sep"], "the sampler 'os:sep' is str, not a class or a function"),
+        (
+            ["--set", "rollout.sampler=collections:namedtuple"],
+            "'collections:namedtuple' is no sampler: it is",
+        ),
+        (["--set", "rollout.sampler=own.py:Half"], "'own.py:Half' is no sampler: it has no rest, facts"),
+        (["--set", "rollout.sampler=own.py:Gone"], "'own.py' has no 'Gone'"),
+        (["--set", "rollout.sampler=bad.py:Any"], "importing it failed with ZeroDivisionError: division by zero"),
+        (["--set", "engine=os:system"], "the engine 'os:system' is no engine: it is called as system() (missing a"),
+        (["--set", "engine=own.py:Half"], "the engine 'own.py:Half' is no engine: it is called as Half() (missing"),
+        (["--set", "engine=builtins:dict"], "the engine 'builtins:dict' is no engine: it has no train"),
+        (["--set", "engine=no.such:Engine"], "cannot be imported: no module named 'no'"),
+        (["--set", "task=builtins:dict"], "task 'builtins:dict': making it failed with ValueError: no signature"),
         (["--arms", "grpo,gpso"], "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
         (["--arms", ","], "--arms: names no arm"),
         (["--seeds", "two"], "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
@@ -61,11 +90,22 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     (here / "hollow").mkdir()
     (here / "hollow" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
     (here / "empty").mkdir()
+    (here / "mute").mkdir()
+    (here / "mute" / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    (here / "mute" / "pytorch_model.bin").write_bytes(b"weights")
+    (here / "own.py").write_text(HALF)
+    (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)
     lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
     assert told in lines[-1]
     assert len(lines) <= 2
     assert tree(here) == before
+
+
+@pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf", "1.6", "1e+300"])
+def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str) -> None:
+    (only,) = refused(gspo_lab("plan", write_study(here), f"--sd={sd}"))
+    assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
 
 
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",)])

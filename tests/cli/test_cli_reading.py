@@ -84,6 +84,21 @@ def test_the_warnings_of_a_run_name_the_command_that_explains_them(lab: Path) ->
     assert shown.startswith("seen: What now?\n")
 
 
+def test_a_damaged_record_is_told_by_whoever_reads_and_in_the_report(lab: Path) -> None:
+    path = lab / "runs" / "seen" / "grpo" / "s1" / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:6], b'{"kind":"update","st#p"\n', *lines[7:], b'{"kind":"upd']))
+    told = "gspo-lab: runs/seen/grpo/s1/journal.jsonl, line 7: damaged and left out"
+    for command in (("list",), ("report", "seen"), ("rebuild",), ("show", "seen")):
+        said = gspo_lab(*command)
+        assert said.code == 0
+        assert [line.startswith(told) for line in said.err.splitlines()].count(True) == 1, said.err
+    report = json.loads((lab / "reports" / "seen.json").read_text())
+    assert json.dumps({"seen/grpo/s1/journal.jsonl": [7]})[1:-1] in json.dumps(report)
+    for name in ("seen.html", "seen.md"):
+        assert "line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text().replace("[7]", "7")
+
+
 def test_list_names_the_latest_last(lab: Path) -> None:
     said = gspo_lab("list")
     assert said.code == 0

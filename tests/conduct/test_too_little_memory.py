@@ -52,11 +52,12 @@ def study(folder: Path, model: str, device: str = "cpu") -> Study:
 
 @pytest.fixture
 def huge(tmp_path: Path) -> Path:
-    """A thousand times Qwen3-30B-A3B, as far as its configuration says."""
+    """A thousand times Qwen3-30B-A3B, as far as its configuration says; a .bin does not say what it holds."""
     folder = tmp_path / "huge"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(HUGE))
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "pytorch_model.bin").write_bytes(b"weights")
+    byte_tokenizer().save_pretrained(folder)
     return folder
 
 
@@ -86,7 +87,6 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     """With yes the worker gets as far as the weights, which are none here."""
     wide = {**HUGE, "num_hidden_layers": 2, "hidden_size": 2**17, "moe_intermediate_size": 2**16}
     (huge / "config.json").write_text(json.dumps(wide))
-    byte_tokenizer().save_pretrained(huge)
     console = Console(file=io.StringIO())
     one = load_study(study(tmp_path, str(huge)).path, arms=["grpo"])
     with pytest.raises(LabError, match="too little memory"):

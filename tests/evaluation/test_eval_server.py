@@ -24,7 +24,7 @@ def started() -> Iterator[TinyServer]:
 def server(started: TinyServer) -> TinyServer:
     started.faults.clear()
     started.asked.clear()
-    started.always, started.refuse, started.context = None, None, 4096
+    started.always, started.refuse, started.context, started.answers_as = None, None, 4096, MODEL
     return started
 
 
@@ -64,6 +64,24 @@ def test_a_server_is_asked_and_its_answers_are_kept(server: TinyServer, problems
     assert declared["asked"]["grader"] == answers[0][-1]
     assert gspo_lab(*asking(server)).json == said.json
     assert len(server.asked) == wanted, "what is answered is not asked again"
+
+
+def test_answers_of_another_model_than_was_asked_are_kept_and_told(
+    server: TinyServer, problems: Path, here: Path
+) -> None:
+    for limit, name, others in ((3, MODEL, 0), (4, None, 0), (5, "other-8b", 10)):
+        server.answers_as = name
+        said = gspo_lab(*asking(server, "--limit", limit))
+        assert said.code == 0, said
+        (row,) = said.json["scores"]
+        assert (row["by_others"], row["answered_by"]) == (others, name if others else None)
+        assert said.err.count("as the server says") == bool(others)
+    told = f"10 of 10 answers are, as the server says, by 'other-8b' and not by '{MODEL}', which was asked"
+    assert told in said.err
+    named = rows(here / "runs", "SELECT answered_by, COUNT(*) FROM answers GROUP BY answered_by ORDER BY answered_by")
+    assert named == [(None, 14), ("other-8b", 10)]
+    again = gspo_lab(*(word for word in asking(server, "--limit", 5) if word != "--json"))
+    assert "other-8b" in again.out, "shown with the result, whenever that is asked for"
 
 
 def test_the_key_comes_from_the_environment_and_goes_nowhere(

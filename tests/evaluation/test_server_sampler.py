@@ -55,7 +55,7 @@ def test_an_answer_is_the_models_own(server: TinyServer, chat: bool) -> None:
         rollout = server.rollout(
             "1+1=", {"temperature": 0.8, "top_p": 0.9, "max_tokens": 12, "stop": ["e"], "seed": seed}
         )
-        assert reply == Reply(rollout.text, len(rollout.response_ids), rollout.truncated, 4)
+        assert reply == Reply(rollout.text, len(rollout.response_ids), rollout.truncated, 4, MODEL)
     assert len({reply.text for reply in replies}) > 3
     assert {reply.truncated for reply in replies} == {True, False}
     assert {asked["path"] for asked in server.asked} == {"/v1/chat/completions" if chat else "/v1/completions"}

@@ -36,6 +36,7 @@ class TinyServer(ThreadingHTTPServer):
         self.faults: deque[Any] = deque()
         self.always: Any = None
         self.refuse: str | None = None
+        self.answers_as: str | None = MODEL
         self.asked: list[dict[str, Any]] = []
         self.times: list[float] = []
         self._sampler = TransformersSampler(build("tiny-qwen3", seed=0), TOKENIZER)
@@ -116,7 +117,8 @@ class Answering(BaseHTTPRequestHandler):
         if isinstance(fault, dict):
             usage |= fault
         said = {"message": message} if chat else {"text": rollout.text}
-        return {"choices": [{**said, "finish_reason": ended}], "usage": usage}
+        named = {} if self.server.answers_as is None else {"model": self.server.answers_as}
+        return {**named, "choices": [{**said, "finish_reason": ended}], "usage": usage}
 
     def _without_end(self, piece: bytes) -> None:
         self.close_connection = True

@@ -8,6 +8,7 @@ from typing import Any
 import huggingface_hub.constants
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
@@ -74,9 +75,72 @@ def _remove(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
-def _write(name: str, text: str) -> Callable[[Path], None]:
+def _write(name: str, text: str, instead_of: str = "") -> Callable[[Path], None]:
     def harm(folder: Path) -> None:
         (folder / name).write_text(text)
+        if instead_of:
+            (folder / instead_of).unlink()
+
+    return harm
+
+
+def _cut(name: str, share: float, then: bytes = b"") -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[: int(share * len(whole))] + then)
+
+    return harm
+
+
+def _garble(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b'"data_offsets"', b'"dat@_offsets"', 1))
+
+
+def _bin(folder: Path) -> None:
+    """Weights as torch.save leaves them, and half of that."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    check_model(str(folder))
+    _cut("pytorch_model.bin", 0.5)(folder)
+
+
+def _without(name: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    return harm
+
+
+def _shards(*, lacks: bool = False, cut: bool = False) -> Callable[[Path], None]:
+    """Two shards with their index, as save_pretrained makes them of large models."""
+
+    def harm(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+        places = {name: second if "norm" in name else first for name in tensors}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+        for file in (first, second):
+            save_file({name: tensors[name] for name in tensors if places[name] == file}, folder / file)
+        check_model(str(folder))
+        if lacks:
+            kept = {name: tensor for name, tensor in tensors.items() if places[name] == second}
+            del kept["model.norm.weight"]
+            save_file(kept, folder / second)
+        if cut:
+            _cut(second, 0.9)(folder)
+
+    return harm
+
+
+def _more_tokens(count: int) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        tokenizer = byte_tokenizer()
+        tokenizer.add_tokens([f"<extra{i}>" for i in range(count)])
+        tokenizer.save_pretrained(folder)
 
     return harm
 
@@ -95,17 +159,31 @@ CHEAP = [
     pytest.param(_write("config.json", "{}"), "no model_type", id="empty config"),
     pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
     pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
+    pytest.param(_write("model.safetensors", "x" * 20), "cut off within its header, or no safetensors", id="text"),
+    pytest.param(
+        _write("model.safetensors", "\2\0\0\0\0\0\0\0{}"), "model.safetensors holds no tensor", id="no tensor"
+    ),
+    pytest.param(_write("model.safetensors", ""), "cut off within its header.*0 bytes", id="empty weights"),
+    pytest.param(_cut("model.safetensors", 0.5), "is cut off: .* of which its header announces", id="half a file"),
+    pytest.param(_cut("model.safetensors", 1, b"more"), "is damaged: .* bytes, of which its header", id="too long"),
+    pytest.param(_garble, "the header of .*model.safetensors cannot be read", id="garbled header"),
+    pytest.param(_bin, "pytorch_model.bin is cut off: .* without an end", id="half a .bin"),
+    pytest.param(_shards(lacks=True), "lacks the tensor model.norm.weight, which the index says", id="shard of others"),
+    pytest.param(_shards(cut=True), "model-00002-of-00002.safetensors is cut off", id="half a shard"),
+    pytest.param(_write("model.safetensors.index.json", "{}", "model.safetensors"), "as an index of", id="no index"),
+    pytest.param(lambda f: change_config(f, num_hidden_layers=2), "1 of 2 layers, first layer 1", id="layer gone"),
+    pytest.param(_remove("tokenizer.json"), "no tokenizer in", id="no tokenizer"),
+    pytest.param(_write("tokenizer.json", "{"), "tokenizer.json cannot be read", id="broken tokenizer"),
+    pytest.param(_more_tokens(20), "has token 277, the model embeds 264: they do not belong", id="other tokenizer"),
 ]
 
 COSTLY = [
     pytest.param(lambda f: change_config(f, model_type="qwen99"), "configuration.*qwen99", id="unknown family"),
     pytest.param(lambda f: change_config(f, model_type="vit"), "vit, which is no causal", id="no language model"),
     pytest.param(lambda f: change_config(f, num_hidden_layers="two"), "configuration.*num_hidden", id="bad value"),
-    pytest.param(lambda f: change_config(f, num_hidden_layers=2), "lacks 11 of its weights.*layers.1", id="layer gone"),
     pytest.param(lambda f: change_config(f, hidden_size=32), "weights.*cannot be loaded", id="other width"),
-    pytest.param(_write("model.safetensors", "x" * 20), "weights.*cannot be loaded", id="broken weights"),
-    pytest.param(_remove("tokenizer.json"), "no tokenizer in", id="no tokenizer"),
-    pytest.param(_write("tokenizer.json", "{"), "tokenizer.*cannot be loaded", id="broken tokenizer"),
+    pytest.param(_without("model.norm.weight"), "lacks 1 of its weights, first model.norm.weight", id="tensor gone"),
+    pytest.param(_write("tokenizer.json", "{}"), "tokenizer.*cannot be loaded", id="broken tokenizer"),
     pytest.param(
         lambda f: change_config(f, model_type="own", auto_map={"AutoConfig": "a.B"}), "configuration", id="own code"
     ),
@@ -145,12 +223,20 @@ def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_is_refused(folde
         load_model(str(folder), dtype="float32", device="cpu")
 
 
-def test_a_tokenizer_larger_than_the_embedding_is_refused(folder: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.add_tokens([f"<extra{i}>" for i in range(20)])
-    tokenizer.save_pretrained(folder)
+def test_a_tokenizer_as_large_as_the_embedding_fits(folder: Path) -> None:
+    _more_tokens(6)(folder)  # 258 + 6 = 264 rows
+    check_model(str(folder))
+    load_model(str(folder), dtype="float32", device="cpu")
+
+
+def test_a_vocabulary_larger_than_the_embedding_is_refused(folder: Path) -> None:
+    _more_tokens(20)(folder)
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    added = {token["content"]: token["id"] for token in rules["added_tokens"]}
+    (folder / "vocab.json").write_text(json.dumps(rules["model"]["vocab"] | added))
+    (folder / "tokenizer.json").unlink()
     with pytest.raises(LabError, match="has token 277, the model embeds 264"):
-        load_model(str(folder), dtype="float32", device="cpu")
+        check_model(str(folder))
 
 
 def test_a_model_that_knows_no_end_takes_the_tokenizers(folder: Path) -> None:
@@ -170,6 +256,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     [
         ("tiny-qwen", "did you mean 'tiny-qwen3'"),
         ("./no/such/folder", "no model folder"),
+        ("~nobody-of-that-name/model", "no such home folder"),
         ("a b", "no model folder"),
         ("", "no model folder"),
         (__file__, "is a file"),

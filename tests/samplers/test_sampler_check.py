@@ -15,7 +15,7 @@ absent = pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is insta
 
 
 def test_replay_of_the_samplers_experts_needs_a_sampler_that_tells_them() -> None:
-    for name in ("transformers", "some.where:Thing"):
+    for name in ("transformers", "gspo_lab.samplers.transformers_sampler:TransformersSampler"):
         check_sampler(name, "rollout", on_gpu=False)
     with pytest.raises(LabError, match=r"'vllm' does not tell them on a CPU .*'transformers', or routing_replay = "):
         check_sampler("vllm", "rollout", on_gpu=False)

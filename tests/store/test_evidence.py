@@ -2,8 +2,10 @@
 
 import json
 import math
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -249,6 +251,22 @@ def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
         steps, losses = evidence.series("adding", "updates", "loss")[RUN]
         assert (list(steps), list(losses)) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
         assert [len(part) for part in evidence.series("adding", "updates", "grad_norm")[RUN]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("harm", "query"),
+    [
+        ("DROP TABLE damaged", "SELECT line FROM chosen JOIN damaged USING (run_id)"),
+        ("ALTER TABLE answers DROP COLUMN answered_by", "SELECT answered_by FROM chosen JOIN answers USING (run_id)"),
+    ],
+)
+def test_a_database_without_what_later_versions_added_is_told(recorded: Lab, harm: str, query: str) -> None:
+    """As one is that an older version wrote, in a folder where nothing can be added to it."""
+    with closing(sqlite3.connect(recorded.db)) as connection:
+        connection.execute(harm)
+        connection.commit()
+    with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match=r"is not whole .*: gspo-lab rebuild"):
+        evidence.select("adding", query)
 
 
 def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:

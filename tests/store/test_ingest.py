@@ -131,6 +131,29 @@ def test_a_torn_line_that_a_new_worker_closed_is_left_out(lab: Lab) -> None:
     assert lab.query("SELECT step FROM steps") == [(0,), (1,)]
 
 
+def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
+    lab.declare("adding", ("grpo",), [0])
+    lab.train(RUN)
+    path = lab.runs / RUN / "journal.jsonl"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    assert ingest(lab.runs).damaged == ()
+    place = next(i for i, line in enumerate(lines) if b'"kind":"step","step":2' in line)
+    path.write_bytes(b"".join([*lines[:place], lines[place][:9] + b"\n", *lines[place + 1 :]]))
+    for again in (ingest, ingest, rebuild):
+        (told,) = again(lab.runs).damaged
+        assert told.startswith(f"{path}, line {place + 1}: damaged and left out; ")
+    assert lab.query("SELECT step FROM steps") == [(0,), (1,), (3,)]
+    assert lab.query("SELECT path, line, run_id FROM damaged") == [(f"{RUN}/journal.jsonl", place + 1, RUN)]
+    with path.open("ab") as file:
+        file.write(b"\0\0\0\n")
+    (told,) = ingest(lab.runs).damaged
+    assert told.startswith(f"{path}, line {place + 1}, {len(lines) + 1}: ")
+    path.write_bytes(whole)
+    assert ingest(lab.runs).damaged == ()
+    assert lab.query("SELECT step FROM steps") == [(0,), (1,), (2,), (3,)]
+
+
 @pytest.mark.parametrize("in_one_go", [True, False])
 def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
     """Taken up at step 2: steps and rollouts from 2 on are void, a benchmark's answers from 3 on."""

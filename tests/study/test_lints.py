@@ -131,6 +131,20 @@ def arm(which: str, lines: str) -> tuple[str, str]:
             "mismatch-uncorrected",
             "sampled in bfloat16, trained in float32",
         ),
+        (
+            [arm("gspo", "mismatch_high = 2.0")],
+            LONG,
+            "warn",
+            "mismatch-range-unused",
+            "arm.gspo: mismatch_high without mismatch_correction: nothing reads it",
+        ),
+        (
+            [("[update]", "[objective]\nmismatch_low = 0.5\nmismatch_high = 2.0\n[update]")],
+            LONG,
+            "warn",
+            "mismatch-range-unused",
+            "mismatch_low and mismatch_high without mismatch_correction: nothing reads them",
+        ),
         ([arm("gspo", "dual_clip = 3.0")], LONG, "error", "dual-clip-one-arm", "(grpo: unset, gspo: 3.0)"),
         ([arm("gspo", 'advantage = "group-mean"')], LONG, "error", "std-one-arm", "gspo: group-mean)"),
         (
@@ -218,6 +232,10 @@ def test_a_lint_fires(
         ),
         ([("[update]", '[rollout]\ndtype = "bfloat16"\n[objective]\nmismatch_correction = "icepop"\n[update]')], LONG),
         ([("[update]", '[rollout]\ndtype = "bfloat16"\n[update]\nold_logprobs = "sampler"')], LONG),
+        (
+            [("[update]", '[objective]\nmismatch_correction = "icepop"\nmismatch_high = 2.0\n[update]')],
+            LONG,
+        ),
         # two arms per rule: the setting does not go with the rule
         (
             [

@@ -175,6 +175,7 @@ def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
         ('[arm.a]\npreset = "gspo"\n', "arm.a.preset: unknown key (an arm names its preset with objective = '...')"),
         ("[arm._a]\nkl_coef = 0.1\n", "arm._a: names are made of"),
         ('[arm."a/b"]\nkl_coef = 0.1\n', "arm.a/b: names are made of"),
+        ("[arm.a]\nkl_coef = 0.1\n[arm.A]\nkl_coef = 0.2\n", "arm.A: differs from arm.a in capitals alone"),
         ("arm = 3\n", "arm: a study needs at least one [arm.NAME] table"),
         ("arm.a = 3\n", "arm.a: must be a table, [arm.a]"),
         ("", "arm: a study needs at least one [arm.NAME] table"),
@@ -190,6 +191,37 @@ def test_what_is_of_the_wrong_kind_is_told(tmp_path: Path, text: str, line: str)
     assert found[0].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("key", "most", "too_much"),
+    [
+        ("steps", "1_000_000", "1_000_001"),
+        ("rollout.max_tokens", "1_000_000_000", "1_000_000_001"),
+        ("rollout.group_size", "1_000_000", "1_000_001"),
+        ("rollout.temperature", "1e-3", "1e-300"),
+        ("bench.sums.temperature", "1e-3", "9e-4"),
+        ("update.learning_rate", "100.0", "101.0"),
+        ("update.weight_decay", "100.0", "1e300"),
+        ("update.max_grad_norm", "1e30", "1e300"),
+        ("update.lora_rank", "1_000_000_000", "1_000_000_001"),
+        ("objective.clip_high", "1e9", "1e300"),
+        ("objective.dual_clip", "1e9", "1e300"),
+        ("objective.kl_coef", "1e9", "1e300"),
+        ("objective.mismatch_high", "1e9", "1e300"),
+        ("verdict.margin", "1.0", "1.01"),
+        ("verdict.alpha", "0.5", "0.51"),
+        ("verdict.alpha", "1e-6", "1e-300"),
+    ],
+)
+def test_numbers_have_bounds_on_both_sides(tmp_path: Path, key: str, most: str, too_much: str) -> None:
+    load(tmp_path, overrides=[f"{key}={most}"])
+    (only,) = mistakes(tmp_path, overrides=[f"{key}={too_much}"])
+    assert only.startswith(key)
+
+
+def test_no_temperature_at_all_is_greedy(tmp_path: Path) -> None:
+    load(tmp_path, overrides=["bench.sums.temperature=0.0"])
+
+
 def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, "question = \n")
     assert only.startswith(f"{tmp_path / 'tiny.toml'}: not valid TOML: ")
@@ -197,6 +229,30 @@ def test_broken_toml_is_one_line_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'question = "\xe9?"')
     with pytest.raises(LabError, match=r"latin\.toml: not valid TOML"):
         load_study(tmp_path / "latin.toml")
+    for text, said in (
+        (f"steps = {'9' * 5000}", "not valid TOML: Exceeds the limit"),
+        (f"a = {'[' * 100_000}", "not valid TOML: too deeply nested"),
+        (f"[sweep]\n{'.'.join('a' * 2000)} = [1, 2]", "more than 20 deep"),
+    ):
+        (only,) = mistakes(tmp_path, text)
+        assert said in only
+    (only,) = mistakes(tmp_path, overrides=[f"steps={'9' * 5000}"])
+    assert only.startswith("steps: input should be a valid integer")
+
+
+def test_the_mark_before_utf_8_is_no_part_of_a_study_and_utf_16_is_told(tmp_path: Path) -> None:
+    plain = load(tmp_path)
+    path = tmp_path / "tiny.toml"
+    path.write_bytes((SHARED + ARMS).replace("\n", "\r\n").encode("utf-8-sig"))
+    assert load_study(path) == plain
+    assert load_study(path).comment == plain.comment == "A comment that\nopens the file."
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32"):
+        path.write_bytes((SHARED + ARMS).encode(encoding))
+        with pytest.raises(LabError) as caught:
+            load_study(path)
+        assert str(caught.value) == (
+            f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8"
+        )
 
 
 def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) -> None:

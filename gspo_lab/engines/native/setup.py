@@ -16,9 +16,9 @@ from gspo_lab.models.embedded import param_counts
 from gspo_lab.models.load import load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.objectives import ObjectiveSettings
-from gspo_lab.registry import look_up
+from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
-from gspo_lab.samplers.check import no_routes
+from gspo_lab.samplers.check import METHODS, no_routes
 from gspo_lab.study import Run, digest
 from gspo_lab.tasks import build_task, task_key
 from gspo_lab.tasks.base import Task
@@ -83,6 +83,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update, rollout = settings.update, settings.rollout
     sampler = look_up("sampler", rollout.sampler, SAMPLERS, base)(model, tokenizer, rollout.dtype, rollout.at_a_time)
+    check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
     if settings.routing_replay == "rollout" and not sampler.tells_routes:
         raise LabError(no_routes(rollout.sampler))
     if update.optimizer == "adamw-8bit":

@@ -7,10 +7,11 @@ import numpy as np
 from gspo_lab.claims.learning import SIGNALS
 from gspo_lab.claims.outcomes import stabilities
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import Track, course, first_settled
+from gspo_lab.report.course import Track, course
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned, signal_onset
+from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gspo_lab.report.chart import Series
-from gspo_lab.report.course import Track, course, first_settled
+from gspo_lab.report.course import Track, course
 from gspo_lab.report.frames import arms, curve
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
+from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     import pandas as pd

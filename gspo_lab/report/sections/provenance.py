@@ -26,6 +26,16 @@ def provenance(evidence: "Evidence", study: str) -> Section | None:
     body += [
         h("p", f"Changed after it was declared: {_edit(edit)}", class_="warn") for edit in content.get("edits") or []
     ]
+    damaged = _damaged(evidence, study)
+    body += [
+        h(
+            "p",
+            f"Damaged and left out: line {', '.join(map(str, lines))} of {path}. What was recorded there is missing "
+            "from every number above.",
+            class_="warn",
+        )
+        for path, lines in damaged.items()
+    ]
     known, varying = _facts(evidence, study)
     if known:
         rows = [[key, shown(entry, NOT_MEASURED)] for key, entry in known.items()]
@@ -44,9 +54,11 @@ def provenance(evidence: "Evidence", study: str) -> Section | None:
         "facts_by_run": varying,
         "commands": commands,
         "digest": content.get("digest"),
+        "damaged": damaged,
     }
     code = "\n".join(plain(command) for command in commands)
-    return Section("provenance", "Provenance", tuple(body), data, f"```\n{code}\n```")
+    gist = "".join(f"Damaged and left out: line {lines} of {path}\n\n" for path, lines in damaged.items())
+    return Section("provenance", "Provenance", tuple(body), data, f"{gist}```\n{code}\n```")
 
 
 def downloads(evidence: "Evidence", study: str) -> Section | None:
@@ -69,6 +81,15 @@ def reproduce(study: str, content: dict[str, Any]) -> list[str]:
     """
     starts = [["run", *command] for command in content.get("commands") or []]
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, ["certify", study], ["report", study])]
+
+
+def _damaged(evidence: "Evidence", study: str) -> dict[str, list[int]]:
+    """By journal the lines that could not be read."""
+    found: dict[str, list[int]] = {}
+    query = "SELECT path, line FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
+    for row in records(evidence.select(study, query)):
+        found.setdefault(row["path"], []).append(int(row["line"]))
+    return found
 
 
 def _facts(evidence: "Evidence", study: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
