@@ -7,8 +7,9 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.claims.outcomes import Outcome, outcomes, primary
+from gspo_lab.claims.outcomes import Outcome, outcomes
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
+from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.matching import Certificate
@@ -84,10 +85,10 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     content = evidence.study(study)
     if "sweep" not in content:
         return None
-    bench = primary(content)
+    bench = primary_of(content)
     ended = [one for one in outcomes(evidence, study, bench or "") if one.state == "finished"]
     names = list(dict.fromkeys(entry["of"] for entry in content["arms"].values()))
-    baseline = content["verdict"]["baseline"] or names[0]
+    baseline = baseline_of(content, names)
     runs: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in names}
     for one in ended:
         entry = content["arms"][one.arm]

@@ -1,7 +1,7 @@
 """What became of each run: its score at the end, by the rule that the study declared, and whether it collapsed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,13 +44,6 @@ class Outcome:
     def judged(self) -> bool:
         """Whether the run is long enough to be told to have stood; a collapse is seen in any."""
         return self.stability is not None and (self.stability.judged or self.collapsed)
-
-
-def primary(study: dict[str, Any]) -> str | None:
-    """The benchmark whose score decides: the declared one, else the first; None where there is none."""
-    arm: dict[str, Any] = next(iter(study["arms"].values()), {})
-    benches = [bench["name"] for bench in arm.get("settings", {}).get("bench", [])]
-    return study["verdict"]["primary"] or (benches[0] if benches else None)
 
 
 _ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[Outcome]]]" = WeakKeyDictionary()

@@ -68,12 +68,13 @@ def conduct(
         crew = Crew(study, runs, console, live, launcher, slots, interrupts)
         _through_the_stages(study, runs, home, crew)
         crew.ingest()
-    found = outcome(study, runs / DATABASE, crew.endings, interrupted=interrupts.count > 0)
-    if interrupts.count:
+    interrupted = interrupts.count > 0
+    written = None
+    if interrupted:
         console.print("stopped; the same command goes on where this ended", markup=False)
-    elif report is not None and any(result.finished for result in found.arms):
-        found = replace(found, report=report(study.name))
-    return found
+    elif report is not None and any(standing(run.folder(runs)).finished for run in study.runs()):
+        written = report(study.name)  # before the outcome: who writes it may accept mismatches
+    return outcome(study, runs / DATABASE, crew.endings, interrupted=interrupted, report=written)
 
 
 @dataclass

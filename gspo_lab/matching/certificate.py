@@ -16,7 +16,7 @@ from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
 from gspo_lab.matching.settings import flat, shown
 from gspo_lab.matching.trace import Trace, resolved, traces
-from gspo_lab.study import lock_digest
+from gspo_lab.study import baseline_of, lock_digest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -173,7 +173,7 @@ def certificate(evidence: "Evidence", study: str, *, accept: str | None = None) 
             if names[0] in runs and names[1] in runs:
                 pair = sides(runs[names[0]], runs[names[1]], content)
                 pairs.append(Pair(names, seed, all_checks(pair, arms, bands, first_item)))
-    baseline = content.get("verdict", {}).get("baseline") or next(iter(arms))
+    baseline = baseline_of(content)
     found = Certificate(study, baseline, _lock(content), tuple(pairs), read_accepted(evidence.runs_folder / study))
     if accept is None:
         return found

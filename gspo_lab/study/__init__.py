@@ -2,7 +2,7 @@
 
 from gspo_lab.study.load import load_study
 from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
-from gspo_lab.study.study import Arm, Run, Study, against_itself, digest, flat, lock_digest
+from gspo_lab.study.study import Arm, Run, Study, against_itself, baseline_of, digest, flat, lock_digest, primary_of
 
 __all__ = [
     "Arm",
@@ -13,8 +13,10 @@ __all__ = [
     "Study",
     "VerdictTable",
     "against_itself",
+    "baseline_of",
     "digest",
     "flat",
     "load_study",
     "lock_digest",
+    "primary_of",
 ]

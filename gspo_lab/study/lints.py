@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
-from gspo_lab.study.study import Arm, Study, flat
+from gspo_lab.study.study import Arm, Study, flat, primary_of
 
 Level = Literal["warn", "error"]
 
@@ -234,7 +234,7 @@ def _seeds(study: Study, known: Known) -> Iterator[Finding]:
 
 def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = study.verdict.primary or (settings.bench[0].name if settings.bench else None)
+    primary = primary_of(study.resolved())
     if primary is None:
         message = "no benchmark, so no primary score and no verdict"
         yield Finding("warn", "no-primary", message, "one declared scalar decides")
@@ -273,7 +273,7 @@ def _warmup(study: Study, known: Known) -> Iterator[Finding]:
 
 def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = next((one for one in settings.bench if one.name == (study.verdict.primary or one.name)), None)
+    primary = next((one for one in settings.bench if one.name == primary_of(study.resolved())), None)
     if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
         return
     count = math.ceil(settings.steps / primary.every)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,20 @@ def against_itself(study: Study, arm: str) -> Study:
         sweep=None,
         command=(*study.command, "--aa", arm),
     )
+
+
+def baseline_of(study: Mapping[str, Any], arms: Iterable[str] = ()) -> str:
+    """The arm of a study.json that others are held against: the declared one, else its first.
+
+    `arms` are the names to take the first of where they are not the study's: a sweep's arms before their doses.
+    """
+    return str(study["verdict"]["baseline"] or next(iter(arms or study["arms"])))
+
+
+def primary_of(study: Mapping[str, Any]) -> str | None:
+    """The benchmark of a study.json whose score decides: the declared one, else the first; None where there is none."""
+    benches = next(iter(study["arms"].values()))["settings"]["bench"]
+    return study["verdict"]["primary"] or (benches[0]["name"] if benches else None)
 
 
 def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:

@@ -14,6 +14,7 @@ from gspo_lab.report.sections.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, U
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.store.answers import grades
+from gspo_lab.study import baseline_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -43,7 +44,7 @@ def scores(evidence: "Evidence", study: str) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     content = evidence.study(study)
     order = arms(evidence, study)
-    baseline = content["verdict"]["baseline"] or order[0]
+    baseline = baseline_of(content)
     alpha = content["verdict"]["alpha"]
     benches = sorted(set(evidence.scores(study)["bench"]))
     every = asked(evidence, study)
