@@ -11,16 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gspo_lab.layout import JOURNAL
 from gspo_lab.records import Record, to_dict
-
-NAME = "journal.jsonl"
 
 
 class Journal:
     """Appends records to `folder/journal.jsonl`; every `write` is on the disk when it returns."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
+        self.path = folder / JOURNAL
         self._file: Any = None
 
     def __enter__(self) -> "Journal":

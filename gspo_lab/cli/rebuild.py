@@ -7,7 +7,8 @@ EXAMPLES = "Example:  gspo-lab rebuild"
 
 def rebuild(runs: Runs = RUNS) -> None:
     """Make the database again from the runs' journals, which are never changed."""
+    from gspo_lab.store import DATABASE
     from gspo_lab.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
-    typer.echo(f"{runs / 'lab.db'}: {report.records:,} records of {report.runs} runs")
+    typer.echo(f"{runs / DATABASE}: {report.records:,} records of {report.runs} runs")

@@ -10,9 +10,10 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from gspo_lab.conduct.watch import Watch
+from gspo_lab.files import holder
 from gspo_lab.launch.base import Launcher, Process, Slot
-from gspo_lab.launch.folder import LOCK, LOG, standing
-from gspo_lab.launch.lock import holder
+from gspo_lab.launch.folder import standing
+from gspo_lab.layout import LOCK, LOG
 
 TICK_SECONDS = 0.2
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab import __version__, journal
+from gspo_lab import __version__
 from gspo_lab.errors import LabError
-from gspo_lab.launch.folder import read_whole, write_whole
+from gspo_lab.files import read_json, write_json
+from gspo_lab.layout import ARCHIVE, JOURNAL, STUDY
 from gspo_lab.study import Settings, Study, flat, lock_digest
 from gspo_lab.study.study import reference_bands
 
-STUDY = "study.json"
-ARCHIVE = "_archive"
 BAND_KEYS = ("objective.clip_low", "objective.clip_high")
 """With clip = 'calibrated' these come from the pilot, not from the file."""
 
@@ -28,7 +27,7 @@ SHOWN = 4
 
 def declare(study: Study, home: Path) -> dict[str, Any]:
     """Write `home`/study.json, or hold `study` against what it says. Raises LabError where runs would change."""
-    before = read_whole(home / STUDY)
+    before = read_json(home / STUDY)
     if before is not None and not (isinstance(before, dict) and before.keys() >= {"arms", "verdict", "seeds"}):
         raise LabError(f"{home / STUDY} is no study of this lab: restore it from a copy, or move {home} away")
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -48,20 +47,20 @@ def declare(study: Study, home: Path) -> dict[str, Any]:
         content = _grown(study, before, begun, now)
     content["digest"] = lock_digest(content)
     if content != before:
-        write_whole(home / STUDY, content)
+        write_json(home / STUDY, content)
     return dict(content)
 
 
 def set_band(home: Path, arm: str, band: tuple[float, float]) -> dict[str, Any]:
     """Put a calibrated range into study.json, and count everybody's counterfactuals with it; the new content."""
-    content: dict[str, Any] = read_whole(home / STUDY)
+    content: dict[str, Any] = read_json(home / STUDY)
     objective = content["arms"][arm]["settings"]["objective"]
     objective["clip_low"], objective["clip_high"] = band
     if not begun_arms(home):  # with runs on the disk the yardstick stays the one they were measured with
         settings = [Settings.model_validate(entry["settings"]) for entry in content["arms"].values()]
         content["reference_bands"] = {rule: list(found) for rule, found in reference_bands(settings).items()}
     content["digest"] = lock_digest(content)
-    write_whole(home / STUDY, content)
+    write_json(home / STUDY, content)
     return content
 
 
@@ -69,7 +68,7 @@ def begun_arms(home: Path) -> set[str]:
     """The arms that have recorded anything."""
     return {
         path.parent.parent.name
-        for path in home.glob(f"*/s*/{journal.NAME}")
+        for path in home.glob(f"*/s*/{JOURNAL}")
         if not path.parent.parent.name.startswith("_") and _begun(path)
     }
 

@@ -25,14 +25,14 @@ from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
 from gspo_lab.conduct.summary import Outcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.errors import LabError
+from gspo_lab.files import held, holder
 from gspo_lab.launch.base import Launcher, Slot
-from gspo_lab.launch.folder import LOCK, standing
+from gspo_lab.launch.folder import standing
 from gspo_lab.launch.local import LocalPool
-from gspo_lab.launch.lock import held, holder
+from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
 from gspo_lab.store import DATABASE, ingest
 from gspo_lab.study import Run, Study
 
-CONDUCTOR_LOCK = ".conductor"
 INGEST_SECONDS = 0.5
 
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
@@ -226,7 +227,7 @@ def _lock(content: dict[str, Any]) -> Check:
     now = lock_digest(content)
     if now != kept:
         said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
-        return Check(name, UNDECLARED, said, ("study.json",))
+        return Check(name, UNDECLARED, said, (STUDY,))
     edits = [f"{edit.get('at', '')} {edit.get('what', '')}".strip() for edit in content.get("edits") or []]
     if edits:
         return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))

@@ -1,11 +1,11 @@
 """One moment of the database, through as many read-only connections as there are processors to use."""
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gspo_lab.machine import cores
 from gspo_lab.store.database import explained, reading_together
 
 CONNECTIONS = 2
@@ -27,7 +27,7 @@ class Snapshot:
     @classmethod
     def open(cls, path: Path) -> "Snapshot":
         """LabError if there is no database, it is damaged, foreign, or of another version."""
-        return cls(reading_together(path, min(CONNECTIONS, os.cpu_count() or 1)), path)
+        return cls(reading_together(path, min(CONNECTIONS, cores())), path)
 
     def close(self) -> None:
         for connection in self._connections:

@@ -11,8 +11,9 @@ from unittest.mock import patch
 
 from gspo_lab.cli import main
 from gspo_lab.conduct.declaration import declare
+from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
-from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.layout import RUN
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
@@ -85,7 +86,7 @@ def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = 
     declare(study, runs / study.name)
     for run in study.runs():
         folder = run.folder(runs)
-        write_whole(folder / RUN, run.to_json())
+        write_json(folder / RUN, run.to_json())
         begun = f"{run.arm}/s{run.seed}" == unfinished
         with Journal(folder) as journal:
             journal.write(_records(run, at, 1 if begun else run.settings.steps))
