@@ -5,7 +5,7 @@ from typing import Any
 
 from gspo_lab import journal
 from gspo_lab.conduct.crew import Job
-from gspo_lab.conduct.declaration import BAND_KEYS, archive
+from gspo_lab.conduct.declaration import archive
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
@@ -13,6 +13,7 @@ from gspo_lab.launch.folder import standing
 from gspo_lab.layout import BANDS, JOURNAL, PILOTS, RUN
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
+from gspo_lab.study.dotted import BAND
 from gspo_lab.study.study import reference_bands
 
 STEPS = 6
@@ -103,4 +104,4 @@ def _details(folder: Path) -> list[dict[str, Any]]:
 
 def _settings_digest(arm: Arm) -> str:
     settings = flat(arm.settings.model_dump(mode="json"))
-    return digest({key: value for key, value in settings.items() if key not in BAND_KEYS})
+    return digest({key: value for key, value in settings.items() if key not in BAND})

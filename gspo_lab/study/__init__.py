@@ -1,8 +1,9 @@
 """The study room: from a TOML file to resolved runs. Imports no torch, numpy or pandas."""
 
+from gspo_lab.study.dotted import flat
 from gspo_lab.study.load import load_study
 from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
-from gspo_lab.study.study import Arm, Run, Study, against_itself, baseline_of, digest, flat, lock_digest, primary_of
+from gspo_lab.study.study import Arm, Run, Study, against_itself, baseline_of, digest, lock_digest, primary_of
 
 __all__ = [
     "Arm",

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
-from gspo_lab.study.study import Arm, Study, flat, primary_of
+from gspo_lab.study.dotted import differing, flat, under
+from gspo_lab.study.study import Arm, Study, primary_of
 
 Level = Literal["warn", "error"]
 
@@ -145,9 +146,8 @@ def _undeclared(study: Study, known: Known) -> Iterator[Finding]:
     arms = list(study.arms.values())
     for other in arms[1:]:
         a, b = (flat(arm.settings.model_dump(mode="json")) for arm in (arms[0], other))
-        declared = {*arms[0].declared, *other.declared}
-        for key in a.keys() | b.keys():
-            if a.get(key) != b.get(key) and not any(key == one or key.startswith(f"{one}.") for one in declared):
+        for key in differing(a, b):
+            if not under(key, {*arms[0].declared, *other.declared}):
                 message = f"arm.{other.name} differs from arm.{arms[0].name} in {key}, which neither declares"
                 yield Finding("error", "undeclared-difference", message, "a comparison of matched arms")
 

@@ -176,13 +176,3 @@ def lock_digest(content: dict[str, Any]) -> str:
 def digest(data: Any) -> str:
     """sha256 of canonical JSON."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
-
-
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`; lists stay whole."""
-    if not isinstance(data, dict):
-        return {prefix: data}
-    out: dict[str, Any] = {}
-    for key, value in data.items():
-        out.update(flat(value, f"{prefix}.{key}" if prefix else key))
-    return out

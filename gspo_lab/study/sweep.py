@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gspo_lab.study.study import Arm, flat
+from gspo_lab.study.dotted import flat
+from gspo_lab.study.study import Arm
 
 
 @dataclass(frozen=True)
