@@ -148,12 +148,6 @@ class Evidence:
             self._scores[study, evaluation] = _with_numbers(frame, names)
         return self._scores[study, evaluation].copy()
 
-    def evaluations(self, study: str) -> list[str]:
-        """The names of later evaluations of the study's runs."""
-        self.study(study)
-        query = "SELECT DISTINCT evaluation FROM answers JOIN chosen USING (run_id) WHERE evaluation <> '' ORDER BY 1"
-        return [name for (name,) in self._rows(CHOSEN + query, (study,))]
-
     def subjects(self) -> "DataFrame":
         """run_id, kind, name and content (JSON text) of every model and server that was asked without a run."""
         return self._table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")

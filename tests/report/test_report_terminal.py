@@ -1,5 +1,6 @@
 """What `gspo-lab run` says at its end is what the report says: the same sentence on the same evidence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.conduct.summary import outcome
-from gspo_lab.records import Record, RunStatus, replace
+from gspo_lab.records import Record, RunStatus
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study

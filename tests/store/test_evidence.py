@@ -118,7 +118,6 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
     lab.write(RUN, *answers(4, [1, 1]), evaluation="greedy")
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert evidence.evaluations("adding") == ["greedy"]
         assert list(evidence.scores("adding").score) == [0.5]
         assert list(evidence.scores("adding", "greedy").score) == [1.0]
         assert list(evidence.scores("adding", None).score) == [0.5, 1.0]
