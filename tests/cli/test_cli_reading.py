@@ -7,7 +7,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from command_line import gspo_lab, leave_runs, write_study
+from calling import gspo_lab
+from finished_runs import leave_runs, write_study
 
 
 @pytest.fixture

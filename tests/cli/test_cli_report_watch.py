@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import leave_runs, write_study
+from finished_runs import leave_runs, write_study
 
 from gspo_lab.files import held
 

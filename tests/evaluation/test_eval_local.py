@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from asking import ANSWERS, BENCH, gspo_lab, kept, killed_after, rows, write_task
+from asking import ANSWERS, BENCH, kept, killed_after, rows, write_task
+from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.evaluation.bench import Wish, bench_of

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from asking import gspo_lab, rows
+from asking import rows
+from calling import gspo_lab
 from tiny_server import MODEL, serving
 
 from gspo_lab.conduct.declaration import declare

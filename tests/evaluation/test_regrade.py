@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import BENCH, GRADER, gspo_lab, rows, write_task
+from asking import BENCH, GRADER, rows, write_task
+from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.evaluation.regrade import Stored, regrade
