@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.claims.dose_response import DoseResponse, dose_response
-from gspo_lab.claims.outcomes import Outcome, outcomes
+from gspo_lab.claims.outcomes import RunOutcome, outcomes
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.stats.verdict import Verdict, decide
 from gspo_lab.study import baseline_of, primary_of
@@ -30,7 +30,7 @@ class Decision:
     matched: Certificate
     sentences: tuple[str, ...]
     doses: DoseResponse | None = None
-    ended: tuple[Outcome, ...] = ()
+    ended: tuple[RunOutcome, ...] = ()
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ def decision(evidence: "Evidence", study: str) -> Decision:
 
 
 def _pairs(
-    ended: Sequence[Outcome], seeds: Sequence[int], baseline: str, arm: str
+    ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str
 ) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
     """The final scores (baseline, arm) of every seed whose two runs have one, and in words the runs that lack it."""
     by_run = {(one.arm, one.seed): one for one in ended}

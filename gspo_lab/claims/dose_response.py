@@ -7,7 +7,7 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.claims.outcomes import Outcome, outcomes
+from gspo_lab.claims.outcomes import RunOutcome, outcomes
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 from gspo_lab.study import baseline_of, primary_of
 
@@ -89,7 +89,7 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     ended = [one for one in outcomes(evidence, study, bench or "") if one.state == "finished"]
     names = list(dict.fromkeys(entry["of"] for entry in content["arms"].values()))
     baseline = baseline_of(content, names)
-    runs: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in names}
+    runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     for one in ended:
         entry = content["arms"][one.arm]
         runs[entry["of"]].append((float(entry["dose"]), one))
@@ -103,7 +103,7 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     return DoseResponse(content["sweep"]["key"], baseline, arms, ratios)
 
 
-def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) -> ArmResponse:
+def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
     points = []
     for dose in doses:
         here = [one for at, one in runs if at == dose]
@@ -113,7 +113,7 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) 
     return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
 
 
-def _columns(runs: list[tuple[float, Outcome]]) -> tuple[list[float], list[int]]:
+def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int]]:
     judged = [(dose, one) for dose, one in runs if one.judged]
     return [dose for dose, _ in judged], [int(one.collapsed) for _, one in judged]
 

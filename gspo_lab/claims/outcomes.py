@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
 
     `carried` counts evaluations that could not be graded and were replaced by the one before them; `errors` are single
@@ -46,11 +46,11 @@ class Outcome:
         return self.stability is not None and (self.stability.judged or self.collapsed)
 
 
-_ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[Outcome]]]" = WeakKeyDictionary()
+_ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[RunOutcome]]]" = WeakKeyDictionary()
 """Several sections ask for the same; an Evidence shows one moment for as long as it is open."""
 
 
-def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
+def outcomes(evidence: "Evidence", study: str, bench: str) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
     ended = _ENDED.setdefault(evidence, {})
     if (study, bench) not in ended:
@@ -58,7 +58,7 @@ def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     return ended[study, bench]
 
 
-def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
+def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[RunOutcome]:
     last = evidence.study(study)["verdict"]["last"]
     scores = evidence.scores(study)
     scores = scores[scores["bench"] == bench].sort_values("step")
@@ -76,7 +76,7 @@ def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run["state"] == "finished" else None
         out.append(
-            Outcome(
+            RunOutcome(
                 arm=str(run["arm"]),
                 seed=int(run["seed"]),
                 state=str(run["state"]),

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import journal
-from gspo_lab.conduct.crew import Job
 from gspo_lab.conduct.declaration import archive
 from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.conduct.work import Job
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
 from gspo_lab.launch.folder import standing

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.conduct.crew import Job
 from gspo_lab.conduct.watch import StartWatch
+from gspo_lab.conduct.work import Job
 from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.conduct.crew import Ending
+from gspo_lab.conduct.work import Ending
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
 if TYPE_CHECKING:
     from gspo_lab.claims.decision import Decision
-    from gspo_lab.claims.outcomes import Outcome as RunOutcome
+    from gspo_lab.claims.outcomes import RunOutcome
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ class ArmResult:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     """How a study stands after `conduct`."""
 
     study: str
@@ -87,7 +87,7 @@ class Outcome:
 
 def outcome(
     study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool, report: object | None = None
-) -> Outcome:
+) -> StudyOutcome:
     """The outcome of a study whose journals are in the database."""
     from gspo_lab.claims.decision import decision
 
@@ -103,7 +103,7 @@ def outcome(
         code = REFUSED if failed == {REFUSED} else 1
     else:
         code = 0 if complete else 1
-    return Outcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
+    return StudyOutcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
 
 
 def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[ArmResult, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.claims.decision import decision
-from gspo_lab.claims.outcomes import Outcome
+from gspo_lab.claims.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
@@ -78,14 +78,14 @@ def _progress(states: dict[str, int], planned: int) -> str:
     return said + (" The study is still running; what follows is as of now." if "running" in states else "")
 
 
-def _collapses(ended: Sequence[Outcome]) -> str:
+def _collapses(ended: Sequence[RunOutcome]) -> str:
     """How many of the runs collapsed, of those that are long enough to be judged."""
     judged = [one for one in ended if one.judged]
     collapsed = sum(one.collapsed for one in judged)
     return f" {collapsed or 'None'} of {len(judged)} collapsed." if judged else ""
 
 
-def _flagged(ended: Sequence[Outcome]) -> str:
+def _flagged(ended: Sequence[RunOutcome]) -> str:
     """Runs that a reader should know of: collapsed ones stay in, carried values are said."""
     said = []
     collapsed = [f"{one.arm} seed {one.seed}" for one in ended if one.collapsed]
