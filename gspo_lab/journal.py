@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from gspo_lab.layout import JOURNAL
 from gspo_lab.records import Record, to_dict
 
-NAME = "journal.jsonl"
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
 
@@ -23,7 +23,7 @@ class Journal:
     """Appends records to `folder/journal.jsonl`; every `write` is on the disk when it returns."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
+        self.path = folder / JOURNAL
         self._file: Any = None
         self._torn = False
 

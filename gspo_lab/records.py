@@ -9,7 +9,6 @@ response, r = the ratio an arm really uses (w_t, or s spread over its tokens), A
 binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 never binds.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -341,8 +340,3 @@ def _names(cls: type) -> tuple[str, ...]:
     if cls not in _NAMES:
         _NAMES[cls] = tuple(f.name for f in fields(cls))
     return _NAMES[cls]
-
-
-def replace(record: Any, **changes: Any) -> Any:
-    """A copy of a record with some fields changed."""
-    return dataclasses.replace(record, **changes)

@@ -17,10 +17,11 @@ from gspo_lab.engines import ENGINES
 from gspo_lab.engines.base import drop_resume
 from gspo_lab.engines.check import METHODS
 from gspo_lab.errors import LabError
+from gspo_lab.files import held, read_json, write_json
 from gspo_lab.journal import Journal, read
-from gspo_lab.launch.folder import LOCK, MADE, PROGRESS, RUN, WARM_START, read_whole, standing, write_whole
+from gspo_lab.launch.folder import standing
 from gspo_lab.launch.local import CONDUCTOR
-from gspo_lab.launch.lock import held
+from gspo_lab.layout import LOCK, MADE, PROGRESS, RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.study import Run
@@ -102,7 +103,7 @@ class StepCount:
 
 def train(folder: Path, stop: StopAsked) -> int:
     """Train the run of `folder` from where it stands; its last word goes to the journal."""
-    run = Run.from_json(read_whole(folder / RUN))
+    run = Run.from_json(read_json(folder / RUN))
     stands = standing(folder)
     if stands.finished:
         drop_resume(folder)  # a kill may have come between the last word and this
@@ -135,7 +136,7 @@ def make_start(folder: Path, stop: StopAsked) -> int:
     from gspo_lab.study.schema import WarmStart
     from gspo_lab.tasks import build_task
 
-    wish = read_whole(folder / WARM_START)
+    wish = read_json(folder / WARM_START)
     settings = WarmStart.model_validate(wish["warm_start"])
     task = build_task(wish["task"]["name"], wish["task"]["options"], Path(wish["base"]))
     written = 0.0
@@ -146,13 +147,13 @@ def make_start(folder: Path, stop: StopAsked) -> int:
             raise Stopped
         if time.monotonic() - written > 0.5:
             written = time.monotonic()
-            write_whole(folder / PROGRESS, {"step": step, "steps": settings.steps})
+            write_json(folder / PROGRESS, {"step": step, "steps": settings.steps})
 
     try:
         made = warm_start(wish["model"], task, settings, wish["seed"], Path(wish["cache"]), progress=progress)
     except Stopped:
         return STOPPED
-    write_whole(folder / MADE, {"path": str(made.resolve())})
+    write_json(folder / MADE, {"path": str(made.resolve())})
     return FINISHED
 
 

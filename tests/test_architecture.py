@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    "errors": 0,
-    **dict.fromkeys(("registry", "records", "sandbox"), 1),
+    **dict.fromkeys(("errors", "layout", "machine"), 0),
+    **dict.fromkeys(("files", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     **dict.fromkeys(("study", "store", "launch"), 3),
     **dict.fromkeys(("models", "matching"), 4),
@@ -43,7 +43,10 @@ WALLS: dict[str, set[str]] = {
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 
-LIGHT = ("errors", "sandbox", "registry", "records", "journal", "study", "tasks", "launch", "cli", "worker", "__main__")
+LIGHT = (
+    *("errors", "layout", "machine", "files", "sandbox", "registry", "records", "journal", "study", "tasks", "launch"),
+    *("cli", "worker", "__main__"),
+)
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gspo_lab.journal import NAME, Journal, line_number, read, scan
+from gspo_lab.journal import Journal, line_number, read, scan
+from gspo_lab.layout import JOURNAL
 from gspo_lab.records import RunStatus, StepRecord, from_dict, to_dict
 
 
@@ -20,13 +21,13 @@ def test_what_is_written_comes_back_in_order(tmp_path: Path) -> None:
         sink.write(written[:2])
         sink.write([])
         sink.write(written[2:])
-    items, end = read(tmp_path / NAME)
+    items, end = read(tmp_path / JOURNAL)
     assert [from_dict(item) for item in items] == written
-    assert end == (tmp_path / NAME).stat().st_size
+    assert end == (tmp_path / JOURNAL).stat().st_size
 
 
 def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    path = tmp_path / NAME
+    path = tmp_path / JOURNAL
     assert read(path, 0) == ([], 0)
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 2))
@@ -41,34 +42,34 @@ def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
     """Killed at any byte: the lines before the cut are read, the torn one is not, and the next reader goes on there."""
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 3))
-    whole = (tmp_path / NAME).read_bytes()
+    whole = (tmp_path / JOURNAL).read_bytes()
     for cut in range(len(whole) + 1):
-        (tmp_path / NAME).write_bytes(whole[:cut])
-        items, end = read(tmp_path / NAME)
+        (tmp_path / JOURNAL).write_bytes(whole[:cut])
+        items, end = read(tmp_path / JOURNAL)
         assert len(items) == whole[:cut].count(b"\n")
         assert end == whole[:cut].rfind(b"\n") + 1
-        (tmp_path / NAME).write_bytes(whole)
-        assert len(items) + len(read(tmp_path / NAME, end)[0]) == 3
+        (tmp_path / JOURNAL).write_bytes(whole)
+        assert len(items) + len(read(tmp_path / JOURNAL, end)[0]) == 3
 
 
 def test_a_new_writer_closes_a_torn_line(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 1))
-    with (tmp_path / NAME).open("ab") as file:
+    with (tmp_path / JOURNAL).open("ab") as file:
         file.write(b'{"kind":"step","ste')
     with Journal(tmp_path) as sink:
         sink.write(steps(1, 2))
-    items, end = read(tmp_path / NAME)
+    items, end = read(tmp_path / JOURNAL)
     assert [item["step"] for item in items] == [0, 1]
-    assert end == (tmp_path / NAME).stat().st_size
-    assert (tmp_path / NAME).read_bytes().splitlines()[1] == b'{"kind":"step","ste <torn>'
-    assert scan(tmp_path / NAME).damaged == [], "nothing is missed: it is recorded again"
+    assert end == (tmp_path / JOURNAL).stat().st_size
+    assert (tmp_path / JOURNAL).read_bytes().splitlines()[1] == b'{"kind":"step","ste <torn>'
+    assert scan(tmp_path / JOURNAL).damaged == [], "nothing is missed: it is recorded again"
 
 
 def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 4))
-    path = tmp_path / NAME
+    path = tmp_path / JOURNAL
     lines = path.read_bytes().splitlines(keepends=True)
     lines[1] = lines[1].replace(b'"step":1', b'"step"#1')
     lines[2] = b"[]\n"
@@ -98,7 +99,7 @@ def test_a_write_that_found_no_room_leaves_a_closed_line(tmp_path: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout == "File too large\n"
-    found = scan(tmp_path / NAME)
+    found = scan(tmp_path / JOURNAL)
     assert [item["kind"] for item in found.items] == ["step", "status"]
     assert found.damaged == []
 
@@ -107,13 +108,13 @@ def test_text_of_any_kind_stays_on_one_line(tmp_path: Path) -> None:
     text = 'a\nb\r\u2028\x85\x00\ud800"\\é'
     with Journal(tmp_path) as sink:
         sink.write([RunStatus(state="failed", step=0, message=text)])
-    assert (tmp_path / NAME).read_bytes().count(b"\n") == 1
-    assert read(tmp_path / NAME)[0][0]["message"] == text
+    assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == 1
+    assert read(tmp_path / JOURNAL)[0][0]["message"] == text
 
 
 def test_lines_that_are_no_record_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(b'\n[1,2]\n"text"\n\xff\xfe\n{"kind":"step","step":1}\n')
-    assert [item["step"] for item in read(tmp_path / NAME)[0]] == [1]
+    (tmp_path / JOURNAL).write_bytes(b'\n[1,2]\n"text"\n\xff\xfe\n{"kind":"step","step":1}\n')
+    assert [item["step"] for item in read(tmp_path / JOURNAL)[0]] == [1]
 
 
 def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> Non
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
     last = max(int(line) for line in said if line.endswith("\n"))
-    recorded = [item["step"] for item in read(tmp_path / NAME)[0]]
+    recorded = [item["step"] for item in read(tmp_path / JOURNAL)[0]]
     assert recorded == list(range(len(recorded)))
     assert len(recorded) - 1 >= last
 
@@ -142,4 +143,4 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     record = steps(5, 6)[0]
     with Journal(tmp_path) as sink:
         sink.write([record])
-    assert json.loads((tmp_path / NAME).read_text()) == to_dict(record)
+    assert json.loads((tmp_path / JOURNAL).read_text()) == to_dict(record)

@@ -1,7 +1,7 @@
 """The five records: what crosses the wall, and how."""
 
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
@@ -16,7 +16,6 @@ from gspo_lab.records import (
     UpdateRecord,
     from_dict,
     is_time,
-    replace,
     to_dict,
 )
 

@@ -7,8 +7,9 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.claims.outcomes import Outcome, outcomes, primary
+from gspo_lab.claims.outcomes import RunOutcome, outcomes
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
+from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.matching import Certificate
@@ -84,11 +85,11 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     content = evidence.study(study)
     if "sweep" not in content:
         return None
-    bench = primary(content)
+    bench = primary_of(content)
     ended = [one for one in outcomes(evidence, study, bench or "") if one.state == "finished"]
     names = list(dict.fromkeys(entry["of"] for entry in content["arms"].values()))
-    baseline = content["verdict"]["baseline"] or names[0]
-    runs: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in names}
+    baseline = baseline_of(content, names)
+    runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     for one in ended:
         entry = content["arms"][one.arm]
         runs[entry["of"]].append((float(entry["dose"]), one))
@@ -102,7 +103,7 @@ def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
     return DoseResponse(content["sweep"]["key"], baseline, arms, ratios)
 
 
-def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) -> ArmResponse:
+def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
     points = []
     for dose in doses:
         here = [one for at, one in runs if at == dose]
@@ -112,7 +113,7 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, Outcome]]) 
     return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
 
 
-def _columns(runs: list[tuple[float, Outcome]]) -> tuple[list[float], list[int]]:
+def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int]]:
     judged = [(dose, one) for dose, one in runs if one.judged]
     return [dose for dose, _ in judged], [int(one.collapsed) for _, one in judged]
 

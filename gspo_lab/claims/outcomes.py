@@ -1,7 +1,7 @@
 """What became of each run: its score at the end, by the rule that the study declared, and whether it collapsed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
 
     `carried` counts evaluations that could not be graded and were replaced by the one before them; `errors` are single
@@ -46,18 +46,11 @@ class Outcome:
         return self.stability is not None and (self.stability.judged or self.collapsed)
 
 
-def primary(study: dict[str, Any]) -> str | None:
-    """The benchmark whose score decides: the declared one, else the first; None where there is none."""
-    arm: dict[str, Any] = next(iter(study["arms"].values()), {})
-    benches = [bench["name"] for bench in arm.get("settings", {}).get("bench", [])]
-    return study["verdict"]["primary"] or (benches[0] if benches else None)
-
-
-_ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[Outcome]]]" = WeakKeyDictionary()
+_ENDED: "WeakKeyDictionary[Evidence, dict[tuple[str, str], list[RunOutcome]]]" = WeakKeyDictionary()
 """Several sections ask for the same; an Evidence shows one moment for as long as it is open."""
 
 
-def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
+def outcomes(evidence: "Evidence", study: str, bench: str) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
     ended = _ENDED.setdefault(evidence, {})
     if (study, bench) not in ended:
@@ -65,7 +58,7 @@ def outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
     return ended[study, bench]
 
 
-def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
+def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[RunOutcome]:
     last = evidence.study(study)["verdict"]["last"]
     scores = evidence.scores(study)
     scores = scores[scores["bench"] == bench].sort_values("step")
@@ -83,7 +76,7 @@ def _outcomes(evidence: "Evidence", study: str, bench: str) -> list[Outcome]:
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run["state"] == "finished" else None
         out.append(
-            Outcome(
+            RunOutcome(
                 arm=str(run["arm"]),
                 seed=int(run["seed"]),
                 state=str(run["state"]),

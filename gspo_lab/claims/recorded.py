@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gspo_lab.claims.outcomes import primary, stabilities
+from gspo_lab.claims.outcomes import stabilities
 from gspo_lab.claims.parts import Untestable
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite, normalised_auc, tail_mean
-from gspo_lab.study import first_settled
+from gspo_lab.study import first_settled, primary_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -61,7 +61,7 @@ class Recorded:
     @cached_property
     def primary(self) -> str | None:
         """The benchmark that decides the study, if it has any."""
-        return primary(self.content)
+        return primary_of(self.content)
 
     @cached_property
     def runs(self) -> dict[tuple[str, int], str]:

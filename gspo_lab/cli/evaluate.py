@@ -138,7 +138,8 @@ def _runs_and_benches(
 ) -> "tuple[str, list[tuple[Bench, Subject]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
     from gspo_lab.evaluation.subjects import run_subjects
-    from gspo_lab.launch.folder import RUN, read_whole
+    from gspo_lab.files import read_json
+    from gspo_lab.layout import RUN
     from gspo_lab.registry import nearest
     from gspo_lab.study import Run
 
@@ -149,7 +150,7 @@ def _runs_and_benches(
     if not ids:
         what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
         raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
-    first = Run.from_json(read_whole(runs / ids[0] / RUN))
+    first = Run.from_json(read_json(runs / ids[0] / RUN))
     benches = _benches(names, given, wish, first.settings.task, Path(first.base))
     subjects = [subject for run_id in ids for subject in run_subjects(runs / run_id, device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]

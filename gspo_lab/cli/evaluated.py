@@ -93,6 +93,7 @@ def _rating(graded: "DataFrame", difficulty: Mapping[str, float]) -> dict[str, A
 def comparisons(evidence: "Evidence", study: str, evaluation: str) -> list[dict[str, Any]]:
     """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
     from gspo_lab.stats.two_way import two_way
+    from gspo_lab.study import baseline_of
 
     content = evidence.study(study)
     runs = evidence.runs(study)
@@ -100,7 +101,7 @@ def comparisons(evidence: "Evidence", study: str, evaluation: str) -> list[dict[
     frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
     frame["rate"] = frame["correct"] / frame["graded"]
     by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
-    baseline = content["verdict"]["baseline"] or next(iter(content["arms"]))
+    baseline = baseline_of(content)
     out = []
     for arm in content["arms"]:
         if arm == baseline or arm not in by_arm or baseline not in by_arm:

@@ -49,8 +49,8 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
 
 def _before_its_runs(home: Path) -> str:
     """Where a study stands that is declared and has no run yet."""
-    from gspo_lab.launch.folder import CONDUCTOR_LOCK
-    from gspo_lab.launch.lock import holder
+    from gspo_lab.files import holder
+    from gspo_lab.layout import CONDUCTOR_LOCK
 
     return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gspo_lab.errors import LabError
+from gspo_lab.layout import STUDY, SUBJECT, SUBJECTS
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -67,7 +68,7 @@ def bring_up_to_date(runs: Path) -> Path | None:
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
     database = runs / DATABASE
-    if not database.exists() and not any(runs.glob("*/study.json")) and not any(runs.glob("_subjects/*/subject.json")):
+    if not database.exists() and not any(runs.glob(f"*/{STUDY}")) and not any(runs.glob(f"{SUBJECTS}/*/{SUBJECT}")):
         return None
     try:
         for line in ingest(runs).damaged:

@@ -104,8 +104,8 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
     """Whether a worker or a conductor of any of the studies is alive."""
-    from gspo_lab.launch.folder import CONDUCTOR_LOCK
-    from gspo_lab.launch.lock import holder
+    from gspo_lab.files import holder
+    from gspo_lab.layout import CONDUCTOR_LOCK
 
     with ExitStack() as stack:
         return any(

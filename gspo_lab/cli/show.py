@@ -21,11 +21,12 @@ def show(
     """Show where a study's runs stand, one run whole, or what a model was asked; the latest study if none is named."""
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.errors import LabError
+    from gspo_lab.layout import SUBJECTS
     from gspo_lab.registry import nearest
 
     named, _, rest = (name or "").partition("/")
     with evidence_of(runs) as evidence:
-        if named == "_subjects":
+        if named == SUBJECTS:
             rows = _evaluations(evidence, str(name))
             print_json(rows) if json else print_table(rows, empty="not asked anything yet")
             return

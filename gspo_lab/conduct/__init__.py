@@ -2,6 +2,6 @@
 
 from gspo_lab.conduct.plan import Plan, plan
 from gspo_lab.conduct.run import conduct
-from gspo_lab.conduct.summary import ArmResult, Outcome
+from gspo_lab.conduct.summary import ArmResult, StudyOutcome
 
-__all__ = ["ArmResult", "Outcome", "Plan", "conduct", "plan"]
+__all__ = ["ArmResult", "Plan", "StudyOutcome", "conduct", "plan"]

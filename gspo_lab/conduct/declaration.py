@@ -12,23 +12,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gspo_lab import __version__, journal
+from gspo_lab import __version__
 from gspo_lab.errors import LabError
-from gspo_lab.launch.folder import read_whole, write_whole
-from gspo_lab.study import Settings, Study, flat, lock_digest
+from gspo_lab.files import read_json, write_json
+from gspo_lab.layout import ARCHIVE, JOURNAL, STUDY
+from gspo_lab.matching.settings import shown
+from gspo_lab.study import Settings, Study, digest, flat, lock_digest
+from gspo_lab.study.dotted import BAND, differing
 from gspo_lab.study.study import reference_bands
 
-STUDY = "study.json"
-ARCHIVE = "_archive"
-BAND_KEYS = ("objective.clip_low", "objective.clip_high")
-"""With clip = 'calibrated' these come from the pilot, not from the file."""
-
 SHOWN = 4
+CLAIMS_COUNT = "those declared before the first step are the ones that count"
 
 
 def declare(study: Study, home: Path) -> dict[str, Any]:
     """Write `home`/study.json, or hold `study` against what it says. Raises LabError where runs would change."""
-    before = read_whole(home / STUDY)
+    before = read_json(home / STUDY)
     if before is not None and not (isinstance(before, dict) and before.keys() >= {"arms", "verdict", "seeds"}):
         raise LabError(f"{home / STUDY} is no study of this lab: restore it from a copy, or move {home} away")
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -48,20 +47,20 @@ def declare(study: Study, home: Path) -> dict[str, Any]:
         content = _grown(study, before, begun, now)
     content["digest"] = lock_digest(content)
     if content != before:
-        write_whole(home / STUDY, content)
+        write_json(home / STUDY, content)
     return dict(content)
 
 
 def set_band(home: Path, arm: str, band: tuple[float, float]) -> dict[str, Any]:
     """Put a calibrated range into study.json, and count everybody's counterfactuals with it; the new content."""
-    content: dict[str, Any] = read_whole(home / STUDY)
+    content: dict[str, Any] = read_json(home / STUDY)
     objective = content["arms"][arm]["settings"]["objective"]
     objective["clip_low"], objective["clip_high"] = band
     if not begun_arms(home):  # with runs on the disk the yardstick stays the one they were measured with
         settings = [Settings.model_validate(entry["settings"]) for entry in content["arms"].values()]
         content["reference_bands"] = {rule: list(found) for rule, found in reference_bands(settings).items()}
     content["digest"] = lock_digest(content)
-    write_whole(home / STUDY, content)
+    write_json(home / STUDY, content)
     return content
 
 
@@ -69,7 +68,7 @@ def begun_arms(home: Path) -> set[str]:
     """The arms that have recorded anything."""
     return {
         path.parent.parent.name
-        for path in home.glob(f"*/s*/{journal.NAME}")
+        for path in home.glob(f"*/s*/{JOURNAL}")
         if not path.parent.parent.name.startswith("_") and _begun(path)
     }
 
@@ -93,15 +92,11 @@ def archive(folder: Path, runs: Path, name: str) -> Path:
     return target
 
 
-def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
     """Dotted key -> "old -> new" for two settings; a calibrated range is the pilot's and does not count."""
     a, b = flat(old), flat(new)
-    calibrated = a.get("objective.clip") == b.get("objective.clip") == "calibrated"
-    return {
-        key: f"{_shown(a.get(key))} -> {_shown(b.get(key))}"
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key) and not (calibrated and key in BAND_KEYS)
-    }
+    found = BAND if a.get("objective.clip") == b.get("objective.clip") == "calibrated" else ()
+    return {key: f"{shown(a.get(key))} -> {shown(b.get(key))}" for key in differing(a, b) if key not in found}
 
 
 def _refuse_changes(study: Study, before: Mapping[str, Any], begun: set[str], home: Path) -> None:
@@ -110,11 +105,11 @@ def _refuse_changes(study: Study, before: Mapping[str, Any], begun: set[str], ho
         if name in begun and name in study.arms:
             old = _validated(before["arms"][name]["settings"], home)
             new = study.arms[name].settings.model_dump(mode="json")
-            for key, change in differing(old, new).items():
+            for key, change in _changes(old, new).items():
                 changes.setdefault(f"{key}: {change}", []).append(name)
-    verdict = differing(before["verdict"], study.verdict.model_dump(mode="json"))
+    verdict = _changes(before["verdict"], study.verdict.model_dump(mode="json"))
     changes |= {f"verdict.{key}: {change}": [] for key, change in verdict.items()}
-    swept = differing({"sweep": _swept(before.get("sweep"))}, {"sweep": _swept(study.sweep)})
+    swept = _changes({"sweep": _swept(before.get("sweep"))}, {"sweep": _swept(study.sweep)})
     changes |= {f"{key}: {change}": [] for key, change in swept.items()}
     if not changes:
         return
@@ -142,7 +137,7 @@ def _grown(study: Study, before: Mapping[str, Any], begun: set[str], now: str) -
     for name, arm in new["arms"].items():
         if name in begun:
             continue
-        changes = differing(before["arms"][name]["settings"], arm["settings"]) if name in before["arms"] else {}
+        changes = _changes(before["arms"][name]["settings"], arm["settings"]) if name in before["arms"] else {}
         edits += [f"arm {name}, before its first step: {key}: {change}" for key, change in changes.items()]
         if changes or name not in before["arms"]:
             arms_now[name] = arm
@@ -158,8 +153,11 @@ def _grown(study: Study, before: Mapping[str, Any], begun: set[str], now: str) -
             edits.append(f"waived {lint}: {reason}" + (f"; was: {waived[lint]}" if lint in waived else ""))
     if waived or study.waived:
         grown["waive"] = {**waived, **study.waived}
-    if new.get("claims", []) != before.get("claims", []):
-        edits.append("claims changed; those declared before the first step are the ones that count")
+    claims = new.get("claims", [])
+    told = f"claims now {', '.join(claim['name'] for claim in claims) or 'none'} ({digest(claims)[:8]}); {CLAIMS_COUNT}"
+    latest = [edit["what"] for edit in before["edits"] if edit["what"].endswith(CLAIMS_COUNT)][-1:]
+    if claims != before.get("claims", []) and latest != [told]:
+        edits.append(told)
     if new["question"] != before["question"]:
         edits.append(f"question, was: {before['question']}")
     return {
@@ -197,7 +195,3 @@ def _validated(settings: Mapping[str, Any], home: Path) -> dict[str, Any]:
 def _bands(study: Study) -> dict[str, list[float]]:
     found = reference_bands([arm.settings for arm in study.arms.values()])
     return {rule: list(band) for rule, band in found.items()}
-
-
-def _shown(value: Any) -> str:
-    return "unset" if value is None else str(value)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from gspo_lab.conduct.summary import primary_bench
 from gspo_lab.store import DATABASE, Evidence
-from gspo_lab.study import Study
+from gspo_lab.study import Study, primary_of
 
 LEAST_DEGREES = 2
 """Degrees of freedom below which a spread over seeds is not worth naming."""
@@ -72,7 +71,7 @@ def _differences(evidence: Evidence, name: str, study: Study) -> Iterator[list[f
     """Per pair of arms of an earlier study the final scores' differences over the seeds that both have finished."""
     from gspo_lab.claims.outcomes import outcomes
 
-    content, bench = evidence.study(name), primary_bench(study)
+    content, bench = evidence.study(name), primary_of(study.resolved())
     settings = next(iter(study.arms.values())).settings
     like = {
         arm

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gspo_lab.conduct.crew import Ending, Job, View
+from gspo_lab.conduct.work import Ending, Job, View
 from gspo_lab.launch.base import Slot
 
 REDRAW_SECONDS = 1.0

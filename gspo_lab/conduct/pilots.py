@@ -4,17 +4,18 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab import journal
-from gspo_lab.conduct.crew import Job
-from gspo_lab.conduct.declaration import BAND_KEYS, archive
+from gspo_lab.conduct.declaration import archive
 from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.conduct.work import Job
 from gspo_lab.errors import LabError
-from gspo_lab.launch.folder import RUN, read_whole, standing, write_whole
+from gspo_lab.files import read_json, write_json
+from gspo_lab.launch.folder import standing
+from gspo_lab.layout import BANDS, JOURNAL, PILOTS, RUN
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
+from gspo_lab.study.dotted import BAND
 from gspo_lab.study.study import reference_bands
 
-BANDS = "bands.json"
-PILOTS = "_pilot"
 STEPS = 6
 DROPPED_STEPS = 2
 """Adam's first steps are nearly of unit size whatever the gradient: their moves are no sample of the later ones."""
@@ -28,7 +29,7 @@ def calibrated(study: Study) -> list[Arm]:
 
 def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
     """The ranges found so far for arms whose settings are still those of their pilot."""
-    known = read_whole(home / BANDS) or {}
+    known = read_json(home / BANDS) or {}
     return {
         arm.name: (known[arm.name]["clip_low"], known[arm.name]["clip_high"])
         for arm in calibrated(study)
@@ -54,7 +55,7 @@ def pilot_job(run: Run, runs: Path) -> Job | None:
     What lies in its folder from a pilot with other settings is moved away.
     """
     folder = run.folder(runs)
-    former = read_whole(folder / RUN)
+    former = read_json(folder / RUN)
     if former is not None and former["settings"] != run.to_json()["settings"]:
         archive(folder, runs, run.study.replace("/", "-") + f"-{run.arm}")
     if standing(folder).finished:
@@ -72,10 +73,10 @@ def calibrate(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
         low, high = calibrated_band(_details(folder), objective.importance_sampling_level, objective.clip_target)
     except LabError as error:
         raise LabError(f"arm.{arm.name}: {error} (pilot: {folder})", details=error.details) from error
-    write_whole(
+    write_json(
         home / BANDS,
         {
-            **(read_whole(home / BANDS) or {}),
+            **(read_json(home / BANDS) or {}),
             arm.name: {
                 "clip_low": low,
                 "clip_high": high,
@@ -92,7 +93,7 @@ def calibrate(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
 def _details(folder: Path) -> list[dict[str, Any]]:
     """`response_detail` of the updates that count: settled steps, and mini-batches after the first."""
     kept: list[dict[str, Any]] = []
-    records, _ = journal.read(folder / journal.NAME)
+    records, _ = journal.read(folder / JOURNAL)
     for record in records:
         if record.get("kind") == "status" and record["state"] == "started":
             kept = [update for update in kept if update["step"] < record["step"]]
@@ -103,4 +104,4 @@ def _details(folder: Path) -> list[dict[str, Any]]:
 
 def _settings_digest(arm: Arm) -> str:
     settings = flat(arm.settings.model_dump(mode="json"))
-    return digest({key: value for key, value in settings.items() if key not in BAND_KEYS})
+    return digest({key: value for key, value in settings.items() if key not in BAND})

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.conduct.crew import Job
 from gspo_lab.conduct.watch import StartWatch
+from gspo_lab.conduct.work import Job
 from gspo_lab.engines.check import check_engine
 from gspo_lab.errors import LabError
-from gspo_lab.launch.folder import MADE, RUN, WARM_START, read_whole, write_whole
+from gspo_lab.files import read_json, write_json
 from gspo_lab.launch.local import on_gpu
+from gspo_lab.layout import MADE, RUN, STARTS, WARM_START
 from gspo_lab.models.check import EMBEDDED, check_architecture, check_eight_bit, check_lora, check_model, is_moe
 from gspo_lab.models.shapes import check_rank
 from gspo_lab.samplers.check import check_sampler
@@ -18,12 +19,6 @@ from gspo_lab.study import Run, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
 from gspo_lab.tasks import build_task, task_key
 from gspo_lab.tasks.benchmarks.published import Published
-
-STARTS = "_starts"
-"""The folder under runs/ with the warm starts, made once and shared by all studies; GSPO_LAB_CACHE names another.
-
-It lies beside the runs because every machine that shares those needs it too.
-"""
 
 SHARED_SEED = 0
 """The seed of a warm start that all of a study's seeds share."""
@@ -138,7 +133,7 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Job]:
     jobs = []
     for folder, run in distinct_starts(wanted, runs).items():
         if made_start(folder) is None:
-            write_whole(folder / WARM_START, _wish(run, runs))
+            write_json(folder / WARM_START, _wish(run, runs))
             seed = f" seed {run.seed}" if run.settings.warm_start.per_seed else ""
             jobs.append(Job(f"warm start {run.settings.model}{seed}", folder, StartWatch(folder)))
     return jobs
@@ -146,7 +141,7 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Job]:
 
 def made_start(folder: Path) -> Path | None:
     """The warm start that was made for `folder`, if it is still there."""
-    made = read_whole(folder / MADE)
+    made = read_json(folder / MADE)
     path = Path(made["path"]) if made else None
     return path if path is not None and path.exists() else None
 
@@ -160,8 +155,8 @@ def write_run(run: Run, runs: Path) -> Path:
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
         data["warm_start"] = str(start)
-    if read_whole(folder / RUN) != data:
-        write_whole(folder / RUN, data)
+    if read_json(folder / RUN) != data:
+        write_json(folder / RUN, data)
     return folder
 
 

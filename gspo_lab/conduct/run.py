@@ -8,33 +8,30 @@ Whatever ends it, the same command goes on: finished runs are skipped, the other
 """
 
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from gspo_lab.conduct.crew import Ending, Interrupts, Job, work_off
+from gspo_lab.conduct.crew import Crew
 from gspo_lab.conduct.declaration import archive, begun_arms, declare, set_band
-from gspo_lab.conduct.live import open_view
 from gspo_lab.conduct.memory import refuse_too_little
 from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
 from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
-from gspo_lab.conduct.summary import Outcome, outcome
+from gspo_lab.conduct.summary import StudyOutcome, outcome
 from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.conduct.work import Interrupts, Job
 from gspo_lab.engines.base import drop_resume
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import Launcher, Slot
-from gspo_lab.launch.folder import CONDUCTOR_LOCK, LOCK, standing
+from gspo_lab.files import held, holder
+from gspo_lab.launch.folder import standing
 from gspo_lab.launch.local import LocalPool
-from gspo_lab.launch.lock import held, holder
-from gspo_lab.store import DATABASE, ingest
+from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
+from gspo_lab.store import DATABASE
 from gspo_lab.study import Run, Study
-
-INGEST_SECONDS = 0.5
 
 
 def conduct(
@@ -47,7 +44,7 @@ def conduct(
     live: bool = True,
     yes: bool = False,
     report: Callable[[str], object] | None = None,
-) -> Outcome:
+) -> StudyOutcome:
     """Run what is left of `study` under the folder `runs` and say what was seen.
 
     `fresh` moves the study's former runs to runs/_archive; `yes` goes on where memory is estimated not to do. `report`
@@ -70,59 +67,13 @@ def conduct(
         crew = Crew(study, runs, console, live, launcher, slots, interrupts)
         _through_the_stages(study, runs, home, crew)
         crew.ingest()
-    found = outcome(study, runs / DATABASE, crew.endings, interrupted=interrupts.count > 0)
-    if interrupts.count:
+    interrupted = interrupts.count > 0
+    written = None
+    if interrupted:
         console.print("stopped; the same command goes on where this ended", markup=False)
-    elif report is not None and any(result.finished for result in found.arms):
-        found = replace(found, report=report(study.name))
-    return found
-
-
-@dataclass
-class Crew:
-    """The workers of one study: puts jobs on slots, shows them, and takes their journals into the database."""
-
-    study: Study
-    runs: Path
-    console: Console
-    live: bool
-    launcher: Launcher
-    slots: Sequence[Slot]
-    interrupts: Interrupts
-    endings: list[Ending] = field(default_factory=list)
-    _ingested: float = 0.0
-    _behind: bool = False
-    _trouble: str | None = None
-
-    def work(self, title: str, jobs: Sequence[Job]) -> bool:
-        """Work the jobs off; whether all of them finished."""
-        if self.interrupts.count:
-            return False
-        if not jobs:
-            return True
-        with ExitStack() as stack:
-            view = open_view(stack, self.console, title, jobs, self.slots, self.live)
-            endings = work_off(jobs, self.launcher, self.slots, view, self.interrupts, self._follow)
-        self.endings += endings
-        return len(endings) == len(jobs) and all(ending.state == "finished" for ending in endings)
-
-    def ingest(self) -> None:
-        """Take everything that the journals hold into the database."""
-        ingest(self.runs)
-        self._ingested = time.monotonic()
-        self._behind = False
-
-    def _follow(self, news: bool) -> None:
-        self._behind |= news
-        if self._behind and time.monotonic() - self._ingested >= INGEST_SECONDS:
-            try:
-                self.ingest()
-            except LabError as error:
-                # The journals are the truth: training goes on, and the last ingest tells if the trouble stays.
-                self._ingested = time.monotonic()
-                if self._trouble != str(error):
-                    self._trouble = str(error)
-                    self.console.print(f"the database is behind: {error}", markup=False)
+    elif report is not None and any(standing(run.folder(runs)).finished for run in study.runs()):
+        written = report(study.name)  # before the outcome: who writes it may accept mismatches
+    return outcome(study, runs / DATABASE, crew.endings, interrupted=interrupted, report=written)
 
 
 def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:

@@ -1,27 +1,25 @@
 """What a study's end tells at once: per arm the scores, the reward and the clipping, and one line of what was seen.
 
-The word is that of `stats.decide`; its grounds are in the report.
+That line is `claims.decision`'s; its grounds are in the report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.conduct.crew import Ending
-from gspo_lab.matching import certificate
+from gspo_lab.conduct.work import Ending
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
 if TYPE_CHECKING:
-    from gspo_lab.claims.outcomes import Outcome as RunOutcome
+    from gspo_lab.claims.decision import Decision
+    from gspo_lab.claims.outcomes import RunOutcome
 
 REFUSED = 2
 INTERRUPTED = 130
-FEWEST_SEEDS = 3
-"""With two the interval is so wide that it says nothing."""
 TAIL = 0.1
 """The reward shown is the mean over this last share of the steps."""
 
@@ -48,7 +46,7 @@ class ArmResult:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StudyOutcome:
     """How a study stands after `conduct`."""
 
     study: str
@@ -87,17 +85,16 @@ class Outcome:
         }
 
 
-def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool) -> Outcome:
+def outcome(
+    study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool, report: object | None = None
+) -> StudyOutcome:
     """The outcome of a study whose journals are in the database."""
-    from gspo_lab.claims.dose_response import dose_response
+    from gspo_lab.claims.decision import decision
 
     failures = tuple(ending.line for ending in endings if ending.state != "finished")
     with Evidence.open(database) as evidence:
-        arms = arm_results(evidence, study)
-        known = study.name in evidence.studies()
-        matched = certificate(evidence, study.name) if known else None
-        doses = dose_response(evidence, study.name) if known else None
-    withheld = matched.against(baseline_arm(study)) if matched is not None else {}
+        decided = decision(evidence, study.name)
+        arms = arm_results(evidence, study, decided.primary)
     complete = all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state == "failed"}
     if interrupted:
@@ -106,33 +103,18 @@ def outcome(study: Study, database: Path, endings: Sequence[Ending], *, interrup
         code = REFUSED if failed == {REFUSED} else 1
     else:
         code = 0 if complete else 1
-    seen = summary(arms, study, withheld) if doses is None else "\n".join(doses.told(matched))
-    return Outcome(study.name, primary_bench(study), arms, failures, seen, code)
+    return StudyOutcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
 
 
-def primary_bench(study: Study) -> str | None:
-    """The benchmark whose score decides: the verdict's, or else the first."""
-    benches = next(iter(study.arms.values())).settings.bench
-    return study.verdict.primary or (benches[0].name if benches else None)
-
-
-def baseline_arm(study: Study) -> str:
-    """The arm that others are compared with: the verdict's, or else the first."""
-    return study.verdict.baseline or next(iter(study.arms))
-
-
-def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
-    """Per arm of `study` what its runs have shown so far."""
+def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[ArmResult, ...]:
+    """Per arm of `study` what its runs have shown so far, scored on `bench`."""
     from gspo_lab.claims.outcomes import outcomes
 
-    if study.name not in evidence.studies():
-        seeds = study.seeds
-        return tuple(ArmResult(name, len(seeds), 0, dict.fromkeys(seeds), None, None, None) for name in study.arms)
     runs = evidence.runs(study.name)
     steps = evidence.steps(study.name, ["reward_mean"])
     clipped = evidence.by_minibatch(study.name, {"clip_fraction_tokens": "response_tokens"})
     # One rule for a run's final score and its collapse, the report's too.
-    ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, primary_bench(study) or "")}
+    ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, bench or "")}
     out = []
     for name, arm in study.arms.items():
         mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
@@ -158,41 +140,19 @@ def arm_results(evidence: Evidence, study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def summary(arms: Sequence[ArmResult], study: Study, withheld: Mapping[str, Sequence[str]] | None = None) -> str:
-    """What the study's rule says of each arm against the baseline, with the difference seed by seed: a line for each.
-
-    `withheld` has, per arm, what is known to forbid a verdict (runs that are not matched); runs that are missing are
-    added here.
-    """
-    from gspo_lab.stats.verdict import decide
-
-    primary = primary_bench(study)
-    if primary is None:
-        return "no benchmark, so no score to compare"
-    baseline = baseline_arm(study)
-    base = next((arm for arm in arms if arm.arm == baseline), None)
-    if base is None or len(arms) < 2:
-        return f"{primary}: " + ", ".join(f"{arm.arm} {_shown(arm.score, '.3f')}" for arm in arms)
-    parts = []
-    for arm in arms:
-        if arm.arm == baseline:
-            continue
-        both = ((base.scores[seed], arm.scores[seed]) for seed in study.seeds)
-        pairs = [(a, b) for a, b in both if a is not None and b is not None]
-        if not pairs:
-            parts.append(f"{arm.arm} against {baseline}: no pair of runs with a score yet")
-            continue
-        difference = _mean(b - a for a, b in pairs)
-        seeds = " ".join(f"{b - a:+.3f}" for a, b in pairs)
-        unfinished = arm.runs - arm.finished + base.runs - base.finished
-        reasons = [*(withheld or {}).get(arm.arm, ()), *([f"{unfinished} runs unfinished"] if unfinished else [])]
-        said = f"No verdict on {arm.arm} against {baseline}: {len(pairs)} seeds, {FEWEST_SEEDS} are needed."
-        if len(pairs) >= FEWEST_SEEDS:
-            of_base, of_arm = zip(*pairs, strict=True)
-            rule, labels = study.verdict, (baseline, arm.arm)
-            said = decide(of_base, of_arm, rule.margin, rule.alpha, labels, withheld_because=reasons).sentence
-        parts.append(f"{said} {arm.arm} - {baseline}: {difference:+.3f} ({seeds})")
-    return "\n".join([f"{primary}:", *parts] if len(parts) > 1 else [f"{primary}: {part}" for part in parts])
+def seen(decided: "Decision") -> list[str]:
+    """The decision's sentences, each with the difference that it rests on, in all and pair by pair."""
+    if not decided.verdicts:
+        return list(decided.sentences)
+    lines = []
+    for verdict in decided.verdicts.values():
+        baseline, arm = verdict.labels
+        paired, numbers = verdict.paired, ""
+        if paired.estimate is not None:
+            pairs = " ".join(f"{difference:+.3f}" for difference in paired.differences)
+            numbers = f" {arm} - {baseline}: {paired.estimate:+.3f} ({pairs})"
+        lines.append(f"{verdict.sentence}{numbers}")
+    return [f"{decided.primary}:", *lines] if len(lines) > 1 else [f"{decided.primary}: {lines[0]}"]
 
 
 def _final(ended: "RunOutcome | None") -> float | None:

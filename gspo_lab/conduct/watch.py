@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab import journal
-from gspo_lab.launch.folder import MADE, PROGRESS, WARM_START, read_whole, standing
+from gspo_lab.files import read_json
+from gspo_lab.launch.folder import standing
+from gspo_lab.layout import JOURNAL, MADE, PROGRESS, WARM_START
 
 
 @dataclass
@@ -46,7 +48,7 @@ class RunWatch:
     """Follows a run's journal from its present end."""
 
     def __init__(self, folder: Path, steps: int) -> None:
-        self.path = folder / journal.NAME
+        self.path = folder / JOURNAL
         stands = standing(folder)
         self.progress = Progress(steps, stands.steps, state="finished" if stands.finished else "waiting")
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
@@ -80,10 +82,10 @@ class StartWatch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.progress = Progress(read_whole(folder / WARM_START)["warm_start"]["steps"])
+        self.progress = Progress(read_json(folder / WARM_START)["warm_start"]["steps"])
 
     def look(self, now: float) -> bool:
-        found = read_whole(self.folder / PROGRESS)
+        found = read_json(self.folder / PROGRESS)
         step = self.progress.steps if (self.folder / MADE).is_file() else found["step"] if found else 0
         if step == self.progress.step:
             return False

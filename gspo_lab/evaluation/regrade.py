@@ -13,9 +13,9 @@ from typing import Any
 from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import NOT_ASKED
-from gspo_lab.evaluation.session import DECLARATION, grading_threads
-from gspo_lab.launch.folder import RUN, read_whole
-from gspo_lab.launch.lock import held
+from gspo_lab.evaluation.session import grading_threads
+from gspo_lab.files import held, read_json
+from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, LOCK, RUN
 from gspo_lab.records import GradeRecord
 from gspo_lab.study import Run
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
@@ -73,12 +73,12 @@ def tasks_of(folder: Path, evaluation: str, *, unsafe: bool = False) -> dict[str
         return name, build_task(name, without_sandbox(name, options) if unsafe else options, base)
 
     if evaluation:
-        declared = read_whole(folder / "evaluations" / evaluation / DECLARATION)
+        declared = read_json(folder / EVALUATIONS / evaluation / EVALUATION)
         if declared is None:
             raise LabError(f"{folder}: the evaluation {evaluation} was never declared, so nobody knows its task")
         table = declared["task"]
         return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]))}
-    run = Run.from_json(read_whole(folder / RUN))
+    run = Run.from_json(read_json(folder / RUN))
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
     return {bench: build(one.name, one.options, Path(run.base)) for bench, one in tables.items()}
 
@@ -114,9 +114,9 @@ def _record(stored: Stored, grade: Mapping[str, Any]) -> GradeRecord:
 
 def apply(folder: Path, evaluation: str, regraded: Iterable[Regraded]) -> int:
     """Put the grades that are others into force, by the journal beside the answers; how many."""
-    place = (folder / "evaluations" / evaluation if evaluation else folder) / "grades"
+    place = (folder / EVALUATIONS / evaluation if evaluation else folder) / GRADES
     grades: list[Any] = [one.grade for one in regraded if one.differs]
     if grades:
-        with held(place / "lock", f"another gspo-lab is grading in {place}"), journal.Journal(place) as sink:
+        with held(place / LOCK, f"another gspo-lab is grading in {place}"), journal.Journal(place) as sink:
             sink.write(grades)
     return len(grades)

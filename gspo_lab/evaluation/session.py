@@ -8,7 +8,6 @@ Answers are graded in threads while others are still being asked for. A kill los
 way; the same command asks for those again, and for no other.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +21,11 @@ from gspo_lab import __version__, journal
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import Answer, Question, graded_record, questions
 from gspo_lab.evaluation.bench import DATA, Bench
-from gspo_lab.launch.folder import read_whole, write_whole
-from gspo_lab.launch.lock import held
+from gspo_lab.files import held, read_json, write_json
+from gspo_lab.layout import EVALUATION, EVALUATIONS, JOURNAL, LOCK, SUBJECT
+from gspo_lab.machine import cores
 from gspo_lab.records import AnswerRecord, from_dict
 
-DECLARATION = "evaluation.json"
-SUBJECT = "subject.json"
-"""What a subject without a run is, in its folder."""
 FIXED = ("asked", "subject", "seed", "lab_version")
 """The entries of a declaration that must be what they were for answers to be added."""
 
@@ -84,7 +81,7 @@ def evaluate_subject(
     What a `twin` of the same weights and seed has answered is taken over: it would be said again word for word.
     LabError where an evaluation of that name was declared to be another one, or somebody else is at it.
     """
-    folder = subject.folder / "evaluations" / bench.evaluation
+    folder = subject.folder / EVALUATIONS / bench.evaluation
     every = questions(bench.name, bench.problems, bench.samples, subject.seed)
     declaration = {
         "evaluation": bench.evaluation,
@@ -103,13 +100,13 @@ def evaluate_subject(
     if all(question.key in there for question in every):
         return Asked(0, 0)
     limits = subject.respondent.ready(bench)
-    with held(folder / "lock", f"another gspo-lab is asking in {folder}"):
+    with held(folder / LOCK, f"another gspo-lab is asking in {folder}"):
         if declared is None and _declared(folder, declaration) is None:
             if subject.content["kind"] != "run":
-                write_whole(subject.folder / SUBJECT, dict(subject.content))
-            write_whole(folder / DECLARATION, {**declaration, "limits": dict(limits)})
+                write_json(subject.folder / SUBJECT, dict(subject.content))
+            write_json(folder / EVALUATION, {**declaration, "limits": dict(limits)})
         if twin is not None:
-            _take_over(folder, subject.step, twin.folder / "evaluations" / bench.evaluation, twin.step, progress)
+            _take_over(folder, subject.step, twin.folder / EVALUATIONS / bench.evaluation, twin.step, progress)
         there = _answers(folder, subject.step)
         missing = [question for question in every if question.key not in there]
         with journal.Journal(folder) as sink, Grading(bench, subject.step, sink, progress) as grading:
@@ -129,7 +126,7 @@ def _take_over(folder: Path, step: int, other: Path, other_step: int, progress: 
 
 def _declared(folder: Path, declaration: Mapping[str, Any]) -> Any:
     """The declaration that lies there, or None; LabError where it is of another evaluation."""
-    there = read_whole(folder / DECLARATION)
+    there = read_json(folder / EVALUATION)
     if there is None:
         return None
     if other := [key for key in FIXED if there.get(key) != declaration[key]]:
@@ -147,7 +144,7 @@ def _short(value: Any) -> str:
 
 def _answers(folder: Path, step: int) -> dict[tuple[str, int], dict[str, Any]]:
     """The answers at a step that lie in an evaluation's folder, by (problem, sample)."""
-    lines, _ = journal.read(folder / journal.NAME)
+    lines, _ = journal.read(folder / JOURNAL)
     return {
         (line["problem"], line["sample"]): line
         for line in lines
@@ -157,7 +154,7 @@ def _answers(folder: Path, step: int) -> dict[tuple[str, int], dict[str, Any]]:
 
 def grading_threads(task_name: str) -> int:
     """How many answers may be graded at once: a grader of the user's own need not stand several threads."""
-    return 1 if ":" in task_name else os.cpu_count() or 1
+    return 1 if ":" in task_name else cores()
 
 
 class Grading:

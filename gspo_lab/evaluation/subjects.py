@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.session import Subject
+from gspo_lab.layout import CHECKPOINTS, FINAL, RUN, SUBJECTS
 from gspo_lab.models.check import EMBEDDED, check_model, folder_digest
 from gspo_lab.study import Run, digest
 
@@ -17,17 +18,14 @@ if TYPE_CHECKING:
     from gspo_lab.evaluation.local import Dtype
     from gspo_lab.samplers.server_sampler import Server
 
-SUBJECTS = "_subjects"
-"""The folder under `runs/` of those that are no run."""
-
 
 def run_subjects(run_folder: Path, *, device: str = "auto") -> list[Subject]:
     """The start and the end of a finished run, read from its folder; LabError where it has not finished."""
     from gspo_lab.evaluation.local import LocalModel, device_of
 
-    data = json.loads((run_folder / "run.json").read_text(encoding="utf-8"))
+    data = json.loads((run_folder / RUN).read_text(encoding="utf-8"))
     run = Run.from_json(data)
-    final = run_folder / "checkpoints" / "final"
+    final = run_folder / CHECKPOINTS / FINAL
     if not final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
     start = data.get("warm_start")

@@ -1,26 +1,11 @@
-"""What lies in a worker's folder beside its journal, and where a run stands by the end of its journal."""
+"""Where a run stands, by the end of its journal."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab import journal
-from gspo_lab.errors import LabError
-
-RUN = "run.json"
-"""A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""
-WARM_START = "warm_start.json"
-"""A warm start to make: model, task, settings, seed, base and cache."""
-PROGRESS = "progress.json"
-"""How far a warm start is: {"step": done, "steps": of}."""
-MADE = "made.json"
-"""The warm start's result: {"path": the model's folder}."""
-LOCK = "lock"
-LOG = "log.txt"
-CONDUCTOR_LOCK = ".conductor"
-"""In a study's folder: held by the one who conducts it."""
+from gspo_lab.layout import JOURNAL
 
 FIRST_LOOK_BYTES = 1 << 16
 
@@ -40,7 +25,7 @@ class Standing:
 
 def standing(folder: Path) -> Standing:
     """Where the run in `folder` stands, whatever the journal's length. `started` or `interrupted` may be at work."""
-    path = folder / journal.NAME
+    path = folder / JOURNAL
     size = path.stat().st_size if path.exists() else 0
     look = FIRST_LOOK_BYTES
     while size:
@@ -74,24 +59,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and "kind" in record else None
-
-
-def write_whole(path: Path, data: Any) -> None:
-    """Write JSON so that a reader finds the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def read_whole(path: Path) -> Any:
-    """The JSON of `write_whole`; None where there is no such file."""
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LabError(f"{path} is damaged ({error}): restore it from a copy, or move its folder away") from error

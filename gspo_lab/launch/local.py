@@ -17,7 +17,8 @@ from pathlib import Path
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
-from gspo_lab.launch.folder import LOG
+from gspo_lab.layout import LOG
+from gspo_lab.machine import cores
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
 """Environment variable with the process id whose end means that nobody waits for the worker any more."""
@@ -99,15 +100,6 @@ class LocalProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def cores() -> int:
-    """CPU cores that this process may use: its affinity, and a container's quota where there is one."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        allowed = min(allowed, max(1, int(quota) // int(period)))  # no quota reads "max": a ValueError
-    return allowed
 
 
 def visible_gpus() -> list[str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-
-NAME = "accepted.json"
+from gspo_lab.files import write_json
+from gspo_lab.layout import ACCEPTED
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def acceptance(reason: str, differences: Sequence[str]) -> Acceptance:
 
 def read_accepted(home: Path) -> tuple[Acceptance, ...]:
     """The acceptances in a study's folder, oldest first. LabError where the file is not what was written."""
-    path = home / NAME
+    path = home / ACCEPTED
     try:
         entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         return tuple(
@@ -46,8 +46,6 @@ def read_accepted(home: Path) -> tuple[Acceptance, ...]:
 
 def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> Path:
     """Write all acceptances of a study, whole or not at all."""
-    path = home / NAME
-    beside = home / f".{NAME}.new"
-    beside.write_text(json.dumps([asdict(one) for one in acceptances], indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)
+    path = home / ACCEPTED
+    write_json(path, [asdict(one) for one in acceptances])
     return path

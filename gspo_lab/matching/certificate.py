@@ -11,12 +11,13 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
 from gspo_lab.matching.settings import flat, shown
 from gspo_lab.matching.trace import Trace, resolved, traces
-from gspo_lab.study import lock_digest
+from gspo_lab.study import baseline_of, lock_digest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -173,7 +174,7 @@ def certificate(evidence: "Evidence", study: str, *, accept: str | None = None) 
             if names[0] in runs and names[1] in runs:
                 pair = sides(runs[names[0]], runs[names[1]], content)
                 pairs.append(Pair(names, seed, all_checks(pair, arms, bands, first_item)))
-    baseline = content.get("verdict", {}).get("baseline") or next(iter(arms))
+    baseline = baseline_of(content)
     found = Certificate(study, baseline, _lock(content), tuple(pairs), read_accepted(evidence.runs_folder / study))
     if accept is None:
         return found
@@ -226,7 +227,7 @@ def _lock(content: dict[str, Any]) -> Check:
     now = lock_digest(content)
     if now != kept:
         said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
-        return Check(name, UNDECLARED, said, ("study.json",))
+        return Check(name, UNDECLARED, said, (STUDY,))
     edits = [f"{edit.get('at', '')} {edit.get('what', '')}".strip() for edit in content.get("edits") or []]
     if edits:
         return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))

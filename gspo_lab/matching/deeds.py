@@ -16,8 +16,9 @@ from gspo_lab.matching.pairing import (
     listed,
     same_graders,
 )
-from gspo_lab.matching.settings import shown, under
+from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import IDENTITIES, ROLLOUT, Stream, Trace
+from gspo_lab.study.dotted import under
 
 
 def prompts(pair: Sides) -> Check:

@@ -17,8 +17,9 @@ from gspo_lab.matching.pairing import (
     listed,
     same_graders,
 )
-from gspo_lab.matching.settings import differing, shown, under
+from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import ROLLOUT
+from gspo_lab.study.dotted import differing, under
 
 
 def settings(pair: Sides) -> Check:

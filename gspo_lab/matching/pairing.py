@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
-from gspo_lab.matching.settings import declared, differing, shown, under
+from gspo_lab.matching.settings import declared, shown
 from gspo_lab.matching.trace import Trace
+from gspo_lab.study.dotted import differing, under
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded"]
 

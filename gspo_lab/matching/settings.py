@@ -3,25 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-BAND = ("objective.clip_low", "objective.clip_high")
-"""A calibrated arm finds these two by a pilot, so they are declared with `clip = "calibrated"`."""
+from gspo_lab.study import dotted
+from gspo_lab.study.dotted import BAND, differing, under
 
 
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
+def flat(data: Any) -> dict[str, Any]:
     """Nested tables as dotted keys; a list of tables counts its entries from 0."""
-    if isinstance(data, list) and any(isinstance(entry, dict) for entry in data):
-        data = {str(index): entry for index, entry in enumerate(data)}
-    if not isinstance(data, dict):
-        return {prefix: data}
-    out: dict[str, Any] = {}
-    for key, entry in data.items():
-        out.update(flat(entry, f"{prefix}.{key}" if prefix else str(key)))
-    return out
-
-
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys whose values differ; a key that only one side has differs, None and absent are the same."""
-    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return dotted.flat(data, entries=True)
 
 
 def declared(
@@ -41,11 +29,6 @@ def undeclared(study: Mapping[str, Any], one: str, other: str) -> list[str]:
     keys = differing(a, b)
     stated = declared(keys, [*first["declared"], *second["declared"]], a, b)
     return [key for key in keys if key not in stated]
-
-
-def under(key: str, names: Iterable[str]) -> bool:
-    """Whether one of `names` is the key or a table around it."""
-    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def shown(value: Any) -> str:

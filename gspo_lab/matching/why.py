@@ -11,10 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.matching.settings import declared, differing, shown, under
+from gspo_lab.matching.settings import declared, shown
 from gspo_lab.matching.trace import ROLLOUT, Trace, traces
 from gspo_lab.records import UpdateRecord, is_time
 from gspo_lab.registry import nearest
+from gspo_lab.study.dotted import differing, under
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence

@@ -6,14 +6,10 @@ Everything that decides the weights is in the key, the demonstrations themselves
 one that would be made again.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gspo_lab.errors import LabError
+from gspo_lab.files import waited_for, whole_folder
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.embedded import build, config
 from gspo_lab.models.load import encode_prompt, quiet, weights_digest
@@ -53,11 +50,6 @@ class Settings(Protocol):
     def warmup_steps(self) -> int: ...
 
 
-def cache_folder() -> Path:
-    """`$GSPO_LAB_CACHE`, or `~/.cache/gspo-lab`. It need not exist."""
-    return Path(os.environ.get("GSPO_LAB_CACHE") or "~/.cache/gspo-lab").expanduser()
-
-
 def warm_start(
     model_name: str, task: Task, settings: Settings, seed: int, cache: Path, progress: Progress | None = None
 ) -> Path:
@@ -84,7 +76,7 @@ def warm_start(
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LabError(f"the cache folder {cache} cannot be made ({error}); set GSPO_LAB_CACHE to another") from error
-    with _locked(folder.with_name(f".{folder.name}.lock")):
+    with waited_for(folder.with_name(f".{folder.name}.lock")):
         if not (folder / MANIFEST).is_file():
             model = build(model_name, seed)
             if settings.steps:
@@ -184,19 +176,13 @@ def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: Sett
 
 
 def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
-    """Save under another name, the manifest last, and move the whole there in one step."""
-    making = folder.with_name(f".{folder.name}.making")
-    for left_over in (making, folder):
-        shutil.rmtree(left_over, ignore_errors=True)
-    with quiet():
-        model.save_pretrained(making)
-        byte_tokenizer().save_pretrained(making)
-    manifest = {**facts, "weights": weights_digest(model)}
-    (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    for path in making.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    making.rename(folder)
+    """Save the whole in one step."""
+    with whole_folder(folder) as beside:
+        with quiet():
+            model.save_pretrained(beside)
+            byte_tokenizer().save_pretrained(beside)
+        manifest = {**facts, "weights": weights_digest(model)}
+        (beside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _forever(count: int, seed: int) -> Iterator[int]:
@@ -204,11 +190,3 @@ def _forever(count: int, seed: int) -> Iterator[int]:
     source = random.Random(f"warm start {seed}")
     while True:
         yield from source.sample(range(count), count)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the file's lock, waiting for whoever has it; the system frees it when the holder dies."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

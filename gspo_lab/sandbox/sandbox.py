@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from gspo_lab.errors import LabError
+from gspo_lab.machine import cores
 from gspo_lab.sandbox.house import Ended, House
 from gspo_lab.sandbox.program import GoOn, Job, Limits, Outcome, Program, SandboxFailed, always
 from gspo_lab.sandbox.walls import Kind, Walls, missing, numpy_for, pythons
@@ -178,7 +179,7 @@ class Sandbox:
                 except (SandboxFailed, LabError) as failure:
                     refused.append(f"{kind} with {python}: {failure}")
                     continue
-                count = slots or len(os.sched_getaffinity(0))
+                count = slots or cores()
                 return cls(walls, [first, *(Slot.claim_one() for _ in range(count - 1))])
         first.release()
         raise LabError(

@@ -110,9 +110,9 @@ def signal_onset(steps: ArrayLike, values: ArrayLike, warmup: int = 0, consecuti
     return Onset(None if first is None else int(at[first]), True)
 
 
-def length_pinned(shortest_share: float, truncated_share: float) -> bool:
-    """Flag: more than 90 % of the responses have one token, or are cut at the limit."""
-    return shortest_share > 0.9 or truncated_share > 0.9
+def length_pinned(truncated_share: float) -> bool:
+    """Flag: more than 90 % of the responses are cut at the limit."""
+    return truncated_share > 0.9
 
 
 def entropy_adrift(entropy: ArrayLike) -> Bools:

@@ -21,12 +21,6 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 _SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 
 
-def closed_form_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
-    """(t_{n-1, 1-alpha/2} + t_{n-1, power}) / sqrt(n): the smallest detectable effect, within about 5 %."""
-    _check_seeds(n)
-    return (t_quantile(n - 1, 1 - alpha / 2) + t_quantile(n - 1, power)) / math.sqrt(n)
-
-
 @lru_cache(maxsize=4096)
 def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
     """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the noncentral t.
@@ -70,18 +64,6 @@ def largest_equivalent_sd(n: int, margin: float, alpha: float = 0.05) -> float:
     """
     _check_seeds(n)
     return margin * math.sqrt(n) / t_quantile(n - 1, 1 - alpha / 2)
-
-
-def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """The `level` interval for the true sd behind one observed on `n` seeds: sd sqrt((n-1) / chi2_{n-1}).
-
-    x.52 to x6.3 at n = 3, x.60 to x2.9 at n = 5.
-    """
-    if n < 2:
-        raise LabError(f"{n} seeds: without a second one there is no spread; use 2 or more")
-    tail = (1 - share(level, "level")) / 2
-    high, low = (2 * special.gammaincinv((n - 1) / 2, q) for q in (tail, 1 - tail))
-    return sd * math.sqrt((n - 1) / low), sd * math.sqrt((n - 1) / high)
 
 
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:

@@ -26,7 +26,7 @@ from gspo_lab.stats.paired import (
     sign_count,
     welch,
 )
-from gspo_lab.stats.power import detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
+from gspo_lab.stats.power import detectable_factor, seeds_for_equivalence, seeds_needed
 
 Word = Literal[
     "better beyond margin",
@@ -53,8 +53,8 @@ class Verdict:
     """The word, and everything that a reader needs to doubt it.
 
     Differences are second label minus first. `better` names the arm that "better" is said of, else None.
-    `smallest_detectable` is the true difference that n seeds detect with chance `power` at the observed sd;
-    `smallest_detectable_range` repeats it at the ends of the 95 % range of the true sd. Unknown is None.
+    `smallest_detectable` is the true difference that n seeds detect with chance `power` at the observed sd. Unknown is
+    None.
     """
 
     word: Word
@@ -70,7 +70,6 @@ class Verdict:
     sign: SignCount
     pairing: Pairing
     smallest_detectable: float | None
-    smallest_detectable_range: tuple[float, float] | None
     notes: tuple[str, ...]
 
     @property
@@ -151,11 +150,9 @@ def decide(
         if word.startswith("better"):
             better = labels[1] if (paired.low > 0) == higher_is_better else labels[0]
 
-    detectable = spread = None
+    detectable = None
     if paired.sd and paired.n >= LEAST_SEEDS:
-        factor = detectable_factor(paired.n, alpha, power)
-        low, high = sd_range(paired.sd, paired.n)
-        detectable, spread = factor * paired.sd, (factor * low, factor * high)
+        detectable = detectable_factor(paired.n, alpha, power) * paired.sd
     together = pairing(a, b)
     return Verdict(
         word=word,
@@ -171,7 +168,6 @@ def decide(
         sign=sign_count(b - a),
         pairing=together,
         smallest_detectable=detectable,
-        smallest_detectable_range=spread,
         notes=_notes(word, paired, dropped, together),
     )
 

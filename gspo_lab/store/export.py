@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.files import whole
 from gspo_lab.registry import nearest
 from gspo_lab.store.database import explained, reading
 from gspo_lab.store.schema import EVALUATIONS, METRICS, RECORD_TABLES, RUNS, STUDIES, SUBJECT_ROWS
@@ -54,12 +55,8 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
             where, values = (restriction, (study,)) if study is not None and restriction else ("", ())
             cursor = connection.execute(f"SELECT * FROM {name} {where} ORDER BY {', '.join(order)}", values)
             path = folder / f"{name}.{format}"
-            partial = folder / f".{path.name}.partial"
-            try:
-                write(partial, cursor, _types(connection, name))
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
+            with whole(path) as beside:
+                write(beside, cursor, _types(connection, name))
             out.append(path)
     return out
 

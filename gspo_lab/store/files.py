@@ -1,6 +1,5 @@
 """The files under `runs/` as `ingest` sees them: what they are, how far they were read, whether they have changed."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -9,14 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gspo_lab import journal
 from gspo_lab.errors import LabError
-
-SUBJECTS = "_subjects"
-"""The folder under `runs/` of models and servers that were asked without a run: a folder each, with subject.json."""
-
-EVALUATIONS, GRADES, EVALUATION = "evaluations", "grades", "evaluation.json"
-"""Below a run's or a subject's folder: later evaluations, later grades, and what an evaluation was declared to be."""
+from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN
 
 
 class Seen(NamedTuple):
@@ -40,7 +33,7 @@ def sources(runs: Path, run_id: str, seen: Iterable[str]) -> dict[str, Source]:
     """The journals and declarations of a run or a subject by their paths, those included that were deleted since."""
     folder = runs / run_id
     places = ["", *(f"{EVALUATIONS}/{one.name}/" for one in folders(folder / EVALUATIONS))]
-    names = [f"{run_id}/{place}{file}" for place in places for file in (journal.NAME, f"{GRADES}/{journal.NAME}")]
+    names = [f"{run_id}/{place}{file}" for place in places for file in (JOURNAL, f"{GRADES}/{JOURNAL}")]
     names += [f"{run_id}/{place}{EVALUATION}" for place in places[1:]]
     names += [name for name in seen if name.startswith((f"{run_id}/{EVALUATIONS}/", f"{run_id}/{GRADES}/"))]
     return {name: _source(run_id, name.removeprefix(run_id + "/").split("/")) for name in names}
@@ -65,7 +58,7 @@ def folders(parent: Path) -> list[Path]:
 
 def run_folders(study: Path) -> Iterator[Path]:
     for arm in folders(study):
-        yield from (folder for folder in folders(arm) if (folder / "run.json").is_file())
+        yield from (folder for folder in folders(arm) if (folder / RUN).is_file())
 
 
 def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
@@ -114,18 +107,3 @@ def json_file(path: Path) -> tuple[str, dict[str, Any]]:
     if not isinstance(content, dict):
         raise LabError(f"{path} must hold a JSON object")
     return text, content
-
-
-def held(path: Path) -> bool:
-    """Whether some process holds the lock file. A shared lock for an instant is the only way to ask."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

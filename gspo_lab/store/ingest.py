@@ -13,10 +13,9 @@ Each run is one transaction that holds its new rows *and* how far its files were
 nothing and repeats nothing. Files whose size and time of change are known are not opened.
 """
 
-import fcntl
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,16 +23,16 @@ from typing import Any
 
 from gspo_lab import journal
 from gspo_lab.errors import LabError
+from gspo_lab.files import holder, waited_for
+from gspo_lab.layout import DATABASE, DATABASE_LOCK, LOCK, RUN, STUDY, SUBJECT, SUBJECTS
 from gspo_lab.store import rows
-from gspo_lab.store.database import NAME, transaction, writing
+from gspo_lab.store.database import transaction, writing
 from gspo_lab.store.files import (
-    SUBJECTS,
     Seen,
     Source,
     all_seen,
     first_line,
     folders,
-    held,
     json_file,
     remember,
     run_folders,
@@ -60,13 +59,13 @@ def ingest(runs: Path) -> IngestReport:
 
     Raises LabError if the database cannot be written or, after all that can be read has been, if a file cannot be.
     """
-    with _alone(runs), writing(runs / NAME) as connection:
+    with _alone(runs), writing(runs / DATABASE) as connection:
         return _take_in(connection, runs)
 
 
 def rebuild(runs: Path) -> IngestReport:
     """Make the database again from the run folders, beside the old one, then put it in its place at once."""
-    target, fresh = runs / NAME, runs / f".{NAME}.new"
+    target, fresh = runs / DATABASE, runs / f".{DATABASE}.new"
     with _alone(runs):
         _remove(fresh)
         broken: LabError | None = None
@@ -95,15 +94,14 @@ def _remove(database: Path) -> None:
 
 @contextmanager
 def _alone(runs: Path) -> Iterator[None]:
-    """Hold `runs/.lab.lock`; the system lets go of it when its holder dies."""
+    """Hold `runs/.lab.lock`, waiting for whoever has it."""
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
-    try:
-        file = (runs / ".lab.lock").open("a")
-    except OSError as error:
-        raise LabError(f"{runs} cannot be written to ({error.strerror}): check who owns it") from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(waited_for(runs / DATABASE_LOCK))
+        except OSError as error:
+            raise LabError(f"{runs} cannot be written to ({error.strerror}): check who owns it") from error
         yield
 
 
@@ -119,7 +117,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         except LabError as error:
             broken.append(error)
         present |= {folder.relative_to(runs).as_posix() for folder in run_folders(study)}
-    subjects = {f"{SUBJECTS}/{one.name}" for one in folders(runs / SUBJECTS) if (one / "subject.json").is_file()}
+    subjects = {f"{SUBJECTS}/{one.name}" for one in folders(runs / SUBJECTS) if (one / SUBJECT).is_file()}
     for one in sorted(present | subjects):
         try:
             if one in subjects:
@@ -183,7 +181,7 @@ def _states(connection: sqlite3.Connection) -> dict[str, str]:
 
 
 def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen]) -> None:
-    path = folder / "study.json"
+    path = folder / STUDY
     now = stamp(path)
     name = path.relative_to(runs).as_posix()
     if now is None or unchanged(now, seen.get(name)):
@@ -213,13 +211,13 @@ def _take_run(
 ) -> int | None:
     """Take in what is new of one run: the number of records read, or None if nothing is new."""
     run_id = folder.relative_to(runs).as_posix()
-    specification = f"{run_id}/run.json"
+    specification = f"{run_id}/{RUN}"
     known = sources(runs, run_id, seen)
     news = _news(runs, [specification, *known], seen)
     if not news and state not in ("running", "interrupted", "missing"):
         return None
     # Asked before the journal is read: a worker that leaves in between has then already written its last words.
-    alive = held(folder / "lock")
+    alive = holder(folder / LOCK) is not None
     if not news and state == ("running" if alive else "interrupted"):
         return None
     with transaction(connection):

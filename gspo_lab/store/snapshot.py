@@ -1,6 +1,5 @@
 """One moment of the database, through several read-only connections."""
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gspo_lab.machine import cores
 from gspo_lab.store.database import explained, reading_together
 
 CONNECTIONS = 3
@@ -42,7 +42,7 @@ class Snapshot:
     @classmethod
     def open(cls, path: Path) -> "Snapshot":
         """LabError if there is no database, it is damaged, foreign, or of another version."""
-        return cls(reading_together(path, CONNECTIONS if (os.cpu_count() or 1) > 1 else 1), path)
+        return cls(reading_together(path, CONNECTIONS if cores() > 1 else 1), path)
 
     def close(self) -> None:
         for connection in self._connections:

@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any, Literal
 
 from gspo_lab.objectives.presets import CORRECTION_RANGES
-from gspo_lab.study.study import Arm, Study, flat
+from gspo_lab.study.dotted import differing, flat, under
+from gspo_lab.study.study import Arm, Study, primary_of
 
 Level = Literal["warn", "error"]
 
@@ -146,9 +147,8 @@ def _undeclared(study: Study, known: Known) -> Iterator[Finding]:
     arms = list(study.arms.values())
     for other in arms[1:]:
         a, b = (flat(arm.settings.model_dump(mode="json")) for arm in (arms[0], other))
-        declared = {*arms[0].declared, *other.declared}
-        for key in a.keys() | b.keys():
-            if a.get(key) != b.get(key) and not any(key == one or key.startswith(f"{one}.") for one in declared):
+        for key in differing(a, b):
+            if not under(key, {*arms[0].declared, *other.declared}):
                 message = f"arm.{other.name} differs from arm.{arms[0].name} in {key}, which neither declares"
                 yield Finding("error", "undeclared-difference", message, "a comparison of matched arms")
 
@@ -248,7 +248,7 @@ def _seeds(study: Study, known: Known) -> Iterator[Finding]:
 
 def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = study.verdict.primary or (settings.bench[0].name if settings.bench else None)
+    primary = primary_of(study.resolved())
     if primary is None:
         message = "no benchmark, so no primary score and no verdict"
         yield Finding("warn", "no-primary", message, "one declared scalar decides")
@@ -287,7 +287,7 @@ def _warmup(study: Study, known: Known) -> Iterator[Finding]:
 
 def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = next((one for one in settings.bench if one.name == (study.verdict.primary or one.name)), None)
+    primary = next((one for one in settings.bench if one.name == primary_of(study.resolved())), None)
     if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
         return
     count = math.ceil(settings.steps / primary.every)

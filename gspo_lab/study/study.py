@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,20 @@ def against_itself(study: Study, arm: str) -> Study:
     )
 
 
+def baseline_of(study: Mapping[str, Any], arms: Iterable[str] = ()) -> str:
+    """The arm of a study.json that others are held against: the declared one, else its first.
+
+    `arms` are the names to take the first of where they are not the study's: a sweep's arms before their doses.
+    """
+    return str(study["verdict"]["baseline"] or next(iter(arms or study["arms"])))
+
+
+def primary_of(study: Mapping[str, Any]) -> str | None:
+    """The benchmark of a study.json whose score decides: the declared one, else the first; None where there is none."""
+    benches = next(iter(study["arms"].values()))["settings"]["bench"]
+    return study["verdict"]["primary"] or (benches[0]["name"] if benches else None)
+
+
 def reference_bands(settings: list[Settings]) -> dict[str, tuple[float, float]]:
     """Per rule the range of the first arm that follows it, else the paper's: one yardstick for all arms."""
     bands = {rule: (PRESETS[rule].clip_low, PRESETS[rule].clip_high) for rule in ("grpo", "gspo")}
@@ -169,13 +183,3 @@ def lock_digest(content: dict[str, Any]) -> str:
 def digest(data: Any) -> str:
     """sha256 of canonical JSON."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
-
-
-def flat(data: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`; lists stay whole."""
-    if not isinstance(data, dict):
-        return {prefix: data}
-    out: dict[str, Any] = {}
-    for key, value in data.items():
-        out.update(flat(value, f"{prefix}.{key}" if prefix else key))
-    return out

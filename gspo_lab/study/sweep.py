@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gspo_lab.study.dotted import flat
 from gspo_lab.study.schema import STUDY_KEYS
-from gspo_lab.study.study import Arm, flat
+from gspo_lab.study.study import Arm
 
 LARGEST = 1e12
 """More than any setting may be."""

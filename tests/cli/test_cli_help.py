@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import typer.main
-from command_line import gspo_lab, leave_runs, tree, write_study
+from calling import gspo_lab
+from finished_runs import leave_runs, tree, write_study
 
 from gspo_lab import __version__
 from gspo_lab.cli import app

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from command_line import STUDY, Said, gspo_lab, leave_runs, tree, write_study
+from calling import Said, gspo_lab
+from finished_runs import STUDY, leave_runs, tree, write_study
 
 
 def refused(said: Said) -> list[str]:

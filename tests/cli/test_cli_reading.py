@@ -9,14 +9,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from command_line import gspo_lab, leave_runs, write_study
+from calling import gspo_lab
+from finished_runs import leave_runs, write_study
 
 from gspo_lab.cli.output import print_table
 from gspo_lab.conduct import prepare
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.errors import LabError
-from gspo_lab.launch.folder import CONDUCTOR_LOCK
-from gspo_lab.launch.lock import held
+from gspo_lab.files import held
+from gspo_lab.layout import CONDUCTOR_LOCK
 from gspo_lab.study import load_study
 
 
@@ -245,3 +246,19 @@ def test_the_report_tells_its_answer_beside_the_path(lab: Path) -> None:
     assert said.err.startswith("No verdict on gspo against grpo: ")
     assert "pairs" in said.err.splitlines()[0]
     assert "3 of 4 runs are finished" in said.err
+
+
+def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> None:
+    path = write_study(here, seeds=3)
+    leave_runs(path, here / "runs")
+    journal = here / "runs/seen/gspo/s0/journal.jsonl"
+    journal.write_text(journal.read_text().replace('"device":"cpu"', '"device":"another"', 1))
+    found = {}
+    for accept in ((), ("--accept-mismatch", "another host")):
+        said = gspo_lab("run", path, "--yes", "--json", *accept)
+        assert said.code == 0, said.err
+        report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))
+        sentence = report["studies"]["seen"]["answer"]["comparisons"]["gspo"]["sentence"]
+        assert said.json["seen"].startswith(f"sums: {sentence}")
+        found[bool(accept)] = "undeclared difference" in sentence
+    assert found == {False: True, True: False}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import leave_runs, write_study
+from finished_runs import leave_runs, write_study
 
-from gspo_lab.launch.lock import held
+from gspo_lab.files import held
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from gspo_lab.conduct import Outcome, conduct
+from gspo_lab.conduct import StudyOutcome, conduct
 from gspo_lab.journal import read
 from gspo_lab.study import Study, load_study
 
@@ -91,7 +91,7 @@ class Bench:
         (self.folder / "behaviour.json").write_text(json.dumps({"sleep": self.sleep, "fail": self.fail}))
         return load_study(self.toml, **how)
 
-    def conduct(self, jobs: int = 2, **how: Any) -> tuple[Outcome, str]:
+    def conduct(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
         """The outcome and what the console showed."""
         console = Console(file=io.StringIO(), width=200)
         found = conduct(self.study(), self.runs, jobs=jobs, console=console, **how)

@@ -16,8 +16,8 @@ from counting_engine import reward
 from rich.console import Console
 
 from gspo_lab.conduct import conduct
-from gspo_lab.engines.base import RESUME
 from gspo_lab.errors import LabError
+from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.study import Run
 
 RUNS = ("a/s0", "b/s0", "b/s1", "a/s1")
@@ -53,11 +53,11 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     ]
     assert "b - a: +0.100 (+0.100 +0.100)" in found.seen
     assert "No verdict" in found.seen, "two seeds give no interval"
-    (bench.home / "a/s0" / RESUME).touch()  # its worker was killed behind its last word
+    (bench.home / "a/s0" / CHECKPOINTS / RESUME).touch()  # its worker was killed behind its last word
     again, shown = bench.conduct()
     assert again.arms == found.arms
     assert "started" not in shown
-    assert not list(bench.home.rglob(RESUME.name))
+    assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 4)]] * 4
     assert reports == ["count"]
 

@@ -129,6 +129,20 @@ def test_a_waiver_given_later_is_kept_and_noted(bench: Bench) -> None:
     assert declare(bench.study(), bench.home) == content, "the runs were begun under it"
 
 
+def test_claims_changed_later_are_noted_once_and_do_not_count(bench: Bench) -> None:
+    begin(bench, "a/s0")
+    bench.b = '[[claim]]\nname = "C14-more-efficient"'
+    content = declare(bench.study(), bench.home)
+    assert "claims" not in content
+    (edit,) = content["edits"]
+    assert edit["what"].startswith("claims now C14-more-efficient (")
+    assert declare(bench.study(), bench.home) == content, "the same start again is no edit"
+    bench.b += '\n[[claim]]\nname = "C01-first-minibatch"'
+    content = declare(bench.study(), bench.home)
+    assert len(content["edits"]) == 2
+    assert declare(bench.study(), bench.home) == content
+
+
 def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Bench) -> None:
     home = bench.runs / "other"
     first = declare(bench.study(seeds=[0], steps=7, overrides=["update.epochs=2"], name="other"), home)

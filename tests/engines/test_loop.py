@@ -9,10 +9,11 @@ from lottery import MakeRun, Memory, train
 from safetensors.torch import load_file
 
 from gspo_lab import worker
-from gspo_lab.engines.base import RESUME
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.journal import NAME, read
-from gspo_lab.launch.folder import RUN, standing, write_whole
+from gspo_lab.files import write_json
+from gspo_lab.journal import read
+from gspo_lab.launch.folder import standing
+from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
 from gspo_lab.records import Record, is_time, to_dict
 
 
@@ -103,23 +104,23 @@ def test_a_kill_at_the_very_end_loses_nothing(
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
     calm, harried = tmp_path / "calm", tmp_path / "harried"
     for folder in (calm, harried):
-        write_whole(folder / RUN, run.to_json())
+        write_json(folder / RUN, run.to_json())
     work(calm)
-    assert not (calm / RESUME).exists()
+    assert not (calm / CHECKPOINTS / RESUME).exists()
 
     work(harried, (checkpoint, "save_model"))
-    assert (standing(harried).state, (harried / RESUME).exists()) == ("interrupted", True)
+    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
     work(harried, (worker.StepCount, "say"))
-    assert (standing(harried).state, (harried / RESUME).exists()) == ("interrupted", True)
+    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
     assert (harried / "checkpoints/final").is_dir()
     work(harried, (worker, "drop_resume"))
-    assert (standing(harried).state, (harried / RESUME).exists()) == ("finished", True)
-    before = (harried / NAME).read_bytes()
+    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("finished", True)
+    before = (harried / JOURNAL).read_bytes()
     work(harried)
-    assert not (harried / RESUME).exists()
-    assert (harried / NAME).read_bytes() == before
+    assert not (harried / CHECKPOINTS / RESUME).exists()
+    assert (harried / JOURNAL).read_bytes() == before
 
-    seen = [read(folder / NAME)[0] for folder in (calm, harried)]
+    seen = [read(folder / JOURNAL)[0] for folder in (calm, harried)]
     updates = [
         {(r["step"], r["minibatch"]): (r["loss"], r["grad_norm"]) for r in lines if r["kind"] == "update"}
         for lines in seen

@@ -1,7 +1,5 @@
-"""A task of one's own whose reward any text may win, and `gspo-lab eval` as a shell calls it."""
+"""A task of one's own whose reward any text may win, and `gspo-lab eval` killed on its way."""
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -9,12 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
-
-from gspo_lab.cli import main
 
 GRADER = """\
 def grade(problem, answer):
@@ -29,33 +23,6 @@ def write_task(folder: Path, problems: int = 12) -> Path:
     path = folder / "problems.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"ticket {i}:", "reference": ""}) + "\n" for i in range(problems)))
     return path
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def gspo_lab(*arguments: object) -> Said:
-    """`gspo-lab ARGUMENTS` in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        patch.object(sys, "argv", ["gspo-lab", *map(str, arguments)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-            code = 0
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    return Said(code, out.getvalue(), err.getvalue())
 
 
 def killed_after(lines: int, runs: Path, *arguments: object) -> int:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from asking import ANSWERS, BENCH, gspo_lab, kept, killed_after, rows, write_task
+from asking import ANSWERS, BENCH, kept, killed_after, rows, write_task
+from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.evaluation.bench import Wish, bench_of
 from gspo_lab.evaluation.session import evaluate_subject
 from gspo_lab.evaluation.subjects import model_subject
-from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.files import write_json
+from gspo_lab.layout import RUN
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.study import load_study
@@ -162,7 +164,7 @@ def test_runs_that_start_alike_answer_once(here: Path, problems: Path) -> None:
     declare(study, runs / study.name)
     for run in study.runs():
         folder = run.folder(runs)
-        write_whole(folder / RUN, {**run.to_json(), "warm_start": str(start)})
+        write_json(folder / RUN, {**run.to_json(), "warm_start": str(start)})
         save_model(folder / "checkpoints" / "final", seed=9 if run.seed == 1 else len(run.arm + run.arm[1]) + run.seed)
         if run.arm == "gspo" and run.seed == 0:
             model = build("tiny-qwen3", 3)
@@ -217,7 +219,7 @@ def test_a_start_that_has_gone_is_named(here: Path, problems: Path) -> None:
     study = load_study(here / "lost.toml")
     declare(study, here / "runs" / study.name)
     folder = study.runs()[0].folder(here / "runs")
-    write_whole(folder / RUN, {**study.runs()[0].to_json(), "warm_start": str(here / "starts" / "lost")})
+    write_json(folder / RUN, {**study.runs()[0].to_json(), "warm_start": str(here / "starts" / "lost")})
     save_model(folder / "checkpoints" / "final", seed=1)
     said = gspo_lab("eval", "--bench", BENCH, "--run", study.runs()[0].id)
     assert (said.code, said.out) == (2, "")

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import gspo_lab, rows
+from asking import rows
+from calling import gspo_lab
 
 from gspo_lab.journal import Journal
 from gspo_lab.records import GradeRecord

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from asking import gspo_lab, rows
+from asking import rows
+from calling import gspo_lab
 from tiny_server import MODEL, serving
 
 from gspo_lab.conduct.declaration import declare
-from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.files import write_json
+from gspo_lab.layout import RUN
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.study import load_study
@@ -36,7 +38,7 @@ def finished(here: Path) -> Path:
     for place, seed in ((here / "start", 0), (folder / "checkpoints" / "final", 1)):
         build("tiny-qwen3", seed).save_pretrained(place)
         byte_tokenizer().save_pretrained(place)
-    write_whole(folder / RUN, {**run.to_json(), "warm_start": str(here / "start")})
+    write_json(folder / RUN, {**run.to_json(), "warm_start": str(here / "start")})
     return folder
 
 

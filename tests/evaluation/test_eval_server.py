@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ANSWERS, BENCH, gspo_lab, kept, killed_after, rows, stopped_after, write_task
+from asking import ANSWERS, BENCH, kept, killed_after, rows, stopped_after, write_task
+from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
 

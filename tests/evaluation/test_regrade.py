@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import BENCH, GRADER, gspo_lab, rows, write_task
+from asking import BENCH, GRADER, rows, write_task
+from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.evaluation.regrade import Stored, regrade
+from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
-from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.layout import RUN
 from gspo_lab.records import AnswerRecord, RunStatus
 from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
@@ -156,7 +158,7 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     declare(study, runs / study.name)
     problems = build_task("addition", {}).problems("held-out")[:4]
     for run in study.runs():
-        write_whole(run.folder(runs) / RUN, run.to_json())
+        write_json(run.folder(runs) / RUN, run.to_json())
         said = [
             AnswerRecord(
                 step=4,

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
-from gspo_lab.launch.folder import FIRST_LOOK_BYTES, read_whole, standing, write_whole
-from gspo_lab.launch.lock import held, holder
+from gspo_lab.launch.folder import FIRST_LOOK_BYTES, standing
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord
 
 
@@ -54,22 +52,3 @@ def test_a_torn_last_line_is_no_word(tmp_path: Path) -> None:
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind":"status","state":"fini')
     assert standing(tmp_path) == standing(tmp_path).__class__("interrupted", 1)
-
-
-def test_json_is_written_whole(tmp_path: Path) -> None:
-    assert read_whole(tmp_path / "a.json") is None
-    write_whole(tmp_path / "deep/a.json", {"x": [1]})
-    assert read_whole(tmp_path / "deep/a.json") == {"x": [1]}
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.json"]
-
-
-def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
-    lock = tmp_path / "deep/lock"
-    assert holder(lock) is None
-    with held(lock, "mine"):
-        assert holder(lock) is not None
-        with pytest.raises(LabError, match=r"^yours \(process \d+\)$"), held(lock, "yours", patience_seconds=0.1):
-            raise AssertionError("two hold it")
-    assert holder(lock) is None
-    with held(lock, "yours"):
-        pass

@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gspo_lab.journal import Journal
-from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, replace
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import ingest
 from gspo_lab.study import Run, Study, digest, load_study
 from gspo_lab.study.study import reference_bands

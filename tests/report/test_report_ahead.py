@@ -18,7 +18,7 @@ def read(evidence: Evidence) -> set[object]:
 
 @pytest.fixture(autouse=True)
 def several_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("gspo_lab.store.snapshot.cores", lambda: 2)
 
 
 def test_the_sections_ask_for_exactly_what_was_read_ahead(finished: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_sections_ask_for_exactly_what_was_read_ahead(finished: Path) -> Non
 def test_the_page_is_the_same_without_a_second_processor(
     finished: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setattr("gspo_lab.store.snapshot.cores", lambda: 1)
     with Evidence.open(finished) as evidence:
         with evidence.beside() as other:
             assert other is None

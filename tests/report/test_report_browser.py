@@ -5,6 +5,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from browser import Browser
 from synthetic_lab import FOUR_ARMS, make_lab
 from test_report_sections import HOSTILE
 
-from gspo_lab.records import AnswerRecord, Record, replace
+from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, Source, render_all, write
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run

@@ -1,10 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from synthetic_lab import make_lab
 
 from gspo_lab.claims.outcomes import outcomes
-from gspo_lab.records import AnswerRecord, Record, replace
+from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, declare, make_lab, without
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching import accept_mismatch
-from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, replace
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.document import plotly
 from gspo_lab.store import Evidence, ingest

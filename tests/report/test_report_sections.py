@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.cli.calibrate import SEED
 from gspo_lab.journal import Journal
-from gspo_lab.records import AnswerRecord, GradeRecord, Record, replace
+from gspo_lab.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.report import Report, Source, render, render_all
 from gspo_lab.report.markup import marked
 from gspo_lab.report.sections.calibration import calibration_line, record

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
-from gspo_lab.records import Record, StepRecord, UpdateRecord, replace
+from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.course import course

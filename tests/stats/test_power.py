@@ -4,11 +4,9 @@ from scipy import special, stats
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.power import (
-    closed_form_factor,
     detectable_factor,
     equivalence_factor,
     largest_equivalent_sd,
-    sd_range,
     seeds_for_equivalence,
     seeds_needed,
 )
@@ -19,7 +17,6 @@ FACTORS = {3: 3.26, 4: 2.13, 5: 1.68, 6: 1.44, 8: 1.16, 10: 1.00, 16: 0.75, 20: 
 @pytest.mark.parametrize(("n", "factor"), FACTORS.items())
 def test_detectable_effect(n: int, factor: float) -> None:
     assert detectable_factor(n) == pytest.approx(factor, abs=0.006)
-    assert closed_form_factor(n) == pytest.approx(factor, rel=0.052)
 
 
 def _intervals(rng: np.random.Generator, n: int, effect: float, t: float) -> tuple[np.ndarray, np.ndarray]:
@@ -35,11 +32,6 @@ def test_both_factors_reach_the_power_they_promise() -> None:
     margin = equivalence_factor(5)
     low, high = _intervals(rng, 5, 0.0, 2.776445)
     assert ((low > -margin) & (high < margin)).mean() == pytest.approx(0.8, abs=0.008)
-
-
-def test_observed_sd_is_vague() -> None:
-    assert sd_range(1.0, 3) == pytest.approx((0.52, 6.3), abs=0.02)
-    assert sd_range(2.0, 5) == pytest.approx((1.2, 5.75), abs=0.01)
 
 
 def test_sd_at_which_zero_is_still_equivalent() -> None:
@@ -73,5 +65,3 @@ def test_factors_stay_finite_for_many_declared_looks(n: int, alpha: float) -> No
 def test_too_few_seeds_have_no_power() -> None:
     with pytest.raises(LabError, match="fewer than 3"):
         detectable_factor(2)
-    with pytest.raises(LabError, match="no spread"):
-        sd_range(1.0, 1)

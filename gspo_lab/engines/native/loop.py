@@ -31,6 +31,7 @@ from gspo_lab.engines.native.prompts import PromptStream, rolled
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.evaluation import answer_record, evaluate
+from gspo_lab.layout import CHECKPOINTS, RUN
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.objectives import advantages, mismatch_measures
@@ -57,7 +58,7 @@ class NativeEngine:
     """Trains a transformers model in this process, on a CPU or one GPU."""
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        start = json.loads((folder / "run.json").read_text()).get("warm_start")
+        start = json.loads((folder / RUN).read_text()).get("warm_start")
         parts = set_up(run, None if start is None else Path(start))
         # Models and modules stay to the end: the collector need not walk through them again and again.
         gc.collect()
@@ -75,7 +76,7 @@ class Loop:
         self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
         self.parts = parts
         self.sink = sink
-        self.checkpoints = folder / "checkpoints"
+        self.checkpoints = folder / CHECKPOINTS
         self.totals = Totals()
         rollout = self.settings.rollout
         self.prompts = PromptStream(parts.task.problems("train"), run.seed, rollout.prompts_per_step)

@@ -5,9 +5,9 @@ import importlib.resources
 import json
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.claims.outcomes import primary
 from gspo_lab.report.markup import Html, h, table
 from gspo_lab.report.section import Section
+from gspo_lab.study import primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -44,7 +44,7 @@ def calibration_line(n: int, alpha: float) -> str | None:
 
 def calibration(evidence: "Evidence", study: str) -> Section | None:
     """The table behind the badge, with the popular readings that fail beside it; None where no score decides."""
-    if primary(evidence.study(study)) is None or len(evidence.study(study)["arms"]) < 2:
+    if primary_of(evidence.study(study)) is None or len(evidence.study(study)["arms"]) < 2:
         return None
     rows = record()["rows"]
     kept = [row for row in rows if row["expectation"] != MUST_FAIL]

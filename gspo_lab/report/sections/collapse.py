@@ -122,7 +122,7 @@ def _flags(track: Track) -> list[str]:
         if len(adrift):
             out.append(f"entropy below 10 % or above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
     cut = track.columns["truncated_responses"]
-    pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(0.0, float(share))]
+    pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(float(share))]
     if pinned:
         out.append(f"more than 90 % of responses cut at the limit around step {pinned[0]:g}")
     return out

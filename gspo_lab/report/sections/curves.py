@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.claims.outcomes import primary
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.report.course import AXES
 from gspo_lab.report.frames import (
@@ -22,6 +21,7 @@ from gspo_lab.report.frames import (
 )
 from gspo_lab.report.section import Section
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -59,10 +59,10 @@ def curves(evidence: "Evidence", study: str) -> Section | None:
         )
         for bench, own in groups(scores, "bench")
     ]
-    decisive = scores[scores["bench"] == primary(content)]
+    decisive = scores[scores["bench"] == primary_of(content)]
     differences = [
         _difference(content, "reward", "Training reward", points(evidence, study, "reward_mean")),
-        _difference(content, f"score-{primary(content)}", f"Benchmark {primary(content)}", _by_run(decisive)),
+        _difference(content, f"score-{primary_of(content)}", f"Benchmark {primary_of(content)}", _by_run(decisive)),
     ]
     shown = [chart for chart in differences if chart is not None and chart.series]
     return Section("curves", "Learning curves", (reward, *charts, *shown))
@@ -95,7 +95,7 @@ def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
 def _difference(content: dict[str, Any], name: str, title: str, found: dict[str, dict[int, Points]]) -> Chart | None:
     """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
     order = list(content["arms"])
-    baseline = content["verdict"]["baseline"] or order[0]
+    baseline = baseline_of(content)
     if "sweep" in content or baseline not in found or len(order) < 2:
         return None
     series: list[Series] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_lab.claims.outcomes import outcomes, primary
+from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.course import course
 from gspo_lab.report.frames import arms, mean, value
@@ -15,6 +15,7 @@ from gspo_lab.report.section import Section
 from gspo_lab.stats import holm, paired_t
 from gspo_lab.stats.paired import PairedT
 from gspo_lab.stats.series import normalised_auc
+from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -48,7 +49,7 @@ def pairs(evidence: "Evidence", study: str) -> Section | None:
     """A slope per seed for the primary score, and a forest of all scalars; None without two arms."""
     content = evidence.study(study)
     order = arms(evidence, study)
-    baseline = content["verdict"]["baseline"] or order[0]
+    baseline = baseline_of(content)
     treatments = [arm for arm in order if arm != baseline]
     if not treatments or content.get("sweep"):
         return None
@@ -88,7 +89,7 @@ def pairs(evidence: "Evidence", study: str) -> Section | None:
 def scalars(evidence: "Evidence", study: str) -> list[Scalar]:
     """The primary score, the other benchmarks' scores, and the reward's area and tail, by fixed rules."""
     content = evidence.study(study)
-    first = primary(content)
+    first = primary_of(content)
     benches = sorted(set(evidence.scores(study)["bench"]), key=lambda bench: (bench != first, bench))
     out = [
         Scalar(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_lab.claims.outcomes import Outcome, outcomes
+from gspo_lab.claims.outcomes import RunOutcome, outcomes
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import arms, mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
@@ -14,6 +14,7 @@ from gspo_lab.report.sections.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, U
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.store.answers import grades
+from gspo_lab.study import baseline_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -23,7 +24,7 @@ NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: 9, UNSPLIT: 9}
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedBench:
     """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints."""
 
     evaluation: str
@@ -43,7 +44,7 @@ def scores(evidence: "Evidence", study: str) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     content = evidence.study(study)
     order = arms(evidence, study)
-    baseline = content["verdict"]["baseline"] or order[0]
+    baseline = baseline_of(content)
     alpha = content["verdict"]["alpha"]
     benches = sorted(set(evidence.scores(study)["bench"]))
     every = asked(evidence, study)
@@ -80,7 +81,7 @@ def scores(evidence: "Evidence", study: str) -> Section | None:
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
 
 
-def asked(evidence: "Evidence", study: str) -> list[Asked]:
+def asked(evidence: "Evidence", study: str) -> list[AskedBench]:
     """Every benchmark that finished runs answered, with the evaluations that make their final scores."""
     runs = evidence.runs(study)
     finished = set(runs["run_id"][runs["state"] == "finished"])
@@ -90,7 +91,7 @@ def asked(evidence: "Evidence", study: str) -> list[Asked]:
     out = []
     for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
         steps = sorted(int(step) for step in own["step"].unique())
-        out.append(Asked(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+        out.append(AskedBench(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
     return out
 
 
@@ -103,7 +104,7 @@ class _Problems:
 
 
 def _by_problem(
-    evidence: "Evidence", study: str, one: Asked, order: list[str], baseline: str, alpha: float
+    evidence: "Evidence", study: str, one: AskedBench, order: list[str], baseline: str, alpha: float
 ) -> _Problems:
     found = graded(grades(evidence, study, one.bench, one.steps, one.evaluation), order, len(one.steps))
     if not found:
@@ -201,7 +202,7 @@ def _error(variance: float | None) -> str:
     return number(None if variance is None else float(np.sqrt(variance)), 2)
 
 
-def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
+def _noise_chart(one: AskedBench, parts: list[Any], baseline: str) -> Chart:
     names = [name for name in NOISE_COLOURS if any(name in part.shares for part in parts)]
     rows = tuple(f"{part.arm} − {baseline}" for part in parts if part.shares)
     series = tuple(
@@ -221,7 +222,7 @@ def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
     )
 
 
-def _row(arm: str, runs: list[Outcome], planned: int) -> list[Any]:
+def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
     judged = [one for one in runs if one.judged]
     return [
         arm,
@@ -235,13 +236,13 @@ def _row(arm: str, runs: list[Outcome], planned: int) -> list[Any]:
     ]
 
 
-def _seed(one: Outcome) -> str:
+def _seed(one: RunOutcome) -> str:
     if one.final is not None:
         return number(one.final)
     return f"({one.state}{'' if one.latest is None else f', at {number(one.latest)}'})"
 
 
-def _data(runs: list[Outcome]) -> dict[str, Any]:
+def _data(runs: list[RunOutcome]) -> dict[str, Any]:
     return {
         "final": mean([one.final for one in runs]),
         "start": mean([one.start for one in runs]),
@@ -262,7 +263,7 @@ def _data(runs: list[Outcome]) -> dict[str, Any]:
     }
 
 
-def _chart(bench: str, by_arm: dict[str, list[Outcome]]) -> Chart:
+def _chart(bench: str, by_arm: dict[str, list[RunOutcome]]) -> Chart:
     series: list[Series] = []
     for colour, (arm, runs) in enumerate(by_arm.items()):
         finals = {one.seed: one.final for one in runs if one.final is not None}

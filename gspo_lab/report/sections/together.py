@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gspo_lab.claims.outcomes import outcomes, primary
+from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.answer import answer
+from gspo_lab.study import primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -39,7 +40,7 @@ def together(sources: Sequence[Labelled]) -> Section:
             row = [link, arm, verdict["word"], signed(verdict["estimate"]), interval, str(verdict["pairs"])]
             verdicts.append(row)
         content = one.evidence.study(one.study)
-        bench = primary(content)
+        bench = primary_of(content)
         ended = [] if bench is None else outcomes(one.evidence, one.study, bench)
         for arm in content["arms"]:
             scores.setdefault(arm, {})[one.label] = mean([run.final for run in ended if run.arm == arm])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gspo_lab.report.frames import arms, groups
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.scores import Asked, asked
+from gspo_lab.report.sections.scores import AskedBench, asked
 from gspo_lab.store import answers as store
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _filters() -> Html:
     return h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
 
 
-def _id(one: Asked, problem: str, taken: set[str]) -> str:
+def _id(one: AskedBench, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
     plain = slug(f"item-{one.id}-{visible(problem)}")[:120]
     found, turn = plain, 1

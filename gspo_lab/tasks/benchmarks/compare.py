@@ -10,7 +10,6 @@ function's value is equal as Python sees it, but a bool is no number.
 import json
 import math
 import re
-from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ RULES: tuple[Rule, ...] = ("strict", "lcb", "tolerant")
 TOLERANCE = 1e-6
 
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_OTHER = re.compile(r"\[(strict|lcb|tolerant): (right|wrong)\]")
 
 
 def same_output(rule: Rule, expected: bytes, got: bytes) -> bool:
@@ -47,12 +45,6 @@ def same_value(rule: Rule, expected: bytes, got: bytes | None, exact: bool) -> b
         return _same(rule, json.loads(expected), json.loads(got))
     except (ValueError, RecursionError):
         return False
-
-
-def other_verdicts(reason: str) -> Mapping[Rule, bool]:
-    """The rules that would decide otherwise, from the reason of a grade: `{"tolerant": True}`."""
-    rules = {rule: rule for rule in RULES}
-    return {rules[name]: verdict == "right" for name, verdict in _OTHER.findall(reason)}
 
 
 def _same_line(expected: bytes, got: bytes) -> bool:

@@ -9,15 +9,15 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from gspo_lab.errors import LabError
+from gspo_lab.files import whole
+from gspo_lab.layout import cache_folder
 from gspo_lab.tasks.benchmarks.cases import Case, cases_digest, decode_cases
 from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, lines
 
@@ -94,7 +94,7 @@ def read_entries(files: Sequence[DataFile], window: Window | None, count: int | 
     """
     stated = [[str(file.path), *_stamp(file.path), file.sha256] for file in files]
     wanted = [INDEX_VERSION, stated, [str(window), count]]
-    path = _cache() / f"livecodebench-{digest(wanted)[:16]}.json"
+    path = cache_folder() / "benchmarks" / f"livecodebench-{digest(wanted)[:16]}.json"
     if path.is_file():
         return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     entries = list(_scan(files, window, count))
@@ -193,15 +193,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("GSPO_LAB_CACHE") or "~/.cache/gspo-lab").expanduser() / "benchmarks"
-
-
 def _keep(path: Path, data: object) -> None:
     """Write the index whole or not at all; a cache that cannot be written is no reason to stop."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            whole = Path(scratch) / path.name
-            whole.write_text(json.dumps(data), encoding="utf-8")
-            whole.replace(path)
+    with contextlib.suppress(OSError), whole(path, shared=True) as beside:
+        beside.write_text(json.dumps(data), encoding="utf-8")

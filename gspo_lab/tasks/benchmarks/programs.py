@@ -74,8 +74,8 @@ def grade_program(
 ) -> Grade:
     """Right is a program that passes every test by `rule`; it is run until no rule has it right any more.
 
-    The reason ends in what other rules would have said where they decide otherwise: see `other_verdicts`. What keeps
-    the sandbox from an outcome is the grade's error.
+    The reason ends in what other rules would have said where they decide otherwise: "[tolerant: right]". What keeps the
+    sandbox from an outcome is the grade's error.
     """
     if not cases:
         return Grade(None, None, program.source, error="no tests", isolation=opened.level)

@@ -1,18 +1,11 @@
-"""Calling `gspo-lab` as a shell does, and run folders as a finished study leaves them."""
+"""Run folders as a finished study leaves them."""
 
-import contextlib
-import io
-import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest.mock import patch
 
-from gspo_lab.cli import main
 from gspo_lab.conduct.declaration import declare
+from gspo_lab.files import write_json
 from gspo_lab.journal import Journal
-from gspo_lab.launch.folder import RUN, write_whole
+from gspo_lab.layout import RUN
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.study import Run, load_study
 
@@ -39,35 +32,6 @@ objective = "gspo"
 """
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a call wrote and its exit code."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def gspo_lab(*arguments: object) -> Said:
-    """`gspo-lab ARGUMENTS` in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        patch.object(sys, "argv", ["gspo-lab", *map(str, arguments)]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        try:
-            main()
-            code = 0
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else int(left.code is not None)
-    return Said(code, out.getvalue(), err.getvalue())
-
-
 def tree(folder: Path) -> list[str]:
     """Every path below the folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
@@ -85,7 +49,7 @@ def leave_runs(path: Path, runs: Path, *, at: float = 1000.0, unfinished: str = 
     declare(study, runs / study.name)
     for run in study.runs():
         folder = run.folder(runs)
-        write_whole(folder / RUN, run.to_json())
+        write_json(folder / RUN, run.to_json())
         begun = f"{run.arm}/s{run.seed}" == unfinished
         with Journal(folder) as journal:
             journal.write(_records(run, at, 1 if begun else run.settings.steps))

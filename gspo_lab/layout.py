@@ -1,0 +1,53 @@
+"""The names of what lies under `runs/` (docs/architecture.md shows the tree) and where the lab's cache is."""
+
+import os
+from pathlib import Path
+
+DATABASE = "lab.db"
+DATABASE_LOCK = ".lab.lock"
+"""Held by whoever takes journals into the database."""
+
+SUBJECTS = "_subjects"
+"""The folder under `runs/` of models and servers that were asked without a run: a folder each, with SUBJECT."""
+SUBJECT = "subject.json"
+"""What a subject without a run is, in its folder."""
+STARTS = "_starts"
+"""Warm starts, made once and shared by all studies; GSPO_LAB_CACHE names another place.
+
+It lies beside the runs because every machine that shares those needs it too.
+"""
+ARCHIVE = "_archive"
+
+STUDY = "study.json"
+ACCEPTED = "accepted.json"
+BANDS = "bands.json"
+CONDUCTOR_LOCK = ".conductor"
+PILOTS = "_pilot"
+
+RUN = "run.json"
+"""A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""
+JOURNAL = "journal.jsonl"
+LOG = "log.txt"
+LOCK = "lock"
+"""Held by who writes the journal beside it; holds its process id."""
+CHECKPOINTS = "checkpoints"
+RESUME = "resume.pt"
+FINAL = "final"
+"""Below a run's checkpoints: what it goes on from, and the trained model as a Hugging Face folder."""
+GRADES = "grades"
+"""Below a run, a subject or an evaluation: later grades of its answers."""
+EVALUATIONS = "evaluations"
+"""Below a run or a subject: a folder per later evaluation, with EVALUATION, what it was declared to be."""
+EVALUATION = "evaluation.json"
+
+WARM_START = "warm_start.json"
+"""A warm start to make: model, task, settings, seed, base and cache."""
+PROGRESS = "progress.json"
+"""How far a warm start is: {"step": done, "steps": of}."""
+MADE = "made.json"
+"""The warm start's result: {"path": the model's folder}."""
+
+
+def cache_folder() -> Path:
+    """`$GSPO_LAB_CACHE`, or `~/.cache/gspo-lab`. It need not exist."""
+    return Path(os.environ.get("GSPO_LAB_CACHE") or "~/.cache/gspo-lab").expanduser()

@@ -1,0 +1,32 @@
+"""Settings as dotted keys, and which of them differ."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+BAND = ("objective.clip_low", "objective.clip_high")
+"""With `clip = "calibrated"` a pilot finds these two, so they are declared with it."""
+
+
+def flat(data: Any, prefix: str = "", *, entries: bool = False) -> dict[str, Any]:
+    """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`.
+
+    Lists stay whole; with `entries` a list of tables counts its own from 0.
+    """
+    if entries and isinstance(data, list) and any(isinstance(entry, dict) for entry in data):
+        data = {str(index): entry for index, entry in enumerate(data)}
+    if not isinstance(data, dict):
+        return {prefix: data}
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        out.update(flat(value, f"{prefix}.{key}" if prefix else str(key), entries=entries))
+    return out
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The keys whose values differ; a key that only one side has differs, None and absent are the same."""
+    return sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def under(key: str, names: Iterable[str]) -> bool:
+    """Whether one of `names` is the key or a table around it."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)

@@ -1,0 +1,65 @@
+"""What `gspo-lab run` says at its end is what the report says: the same sentence on the same evidence."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_lab import TWO_ARMS, make_lab
+
+from gspo_lab.conduct.summary import outcome
+from gspo_lab.records import Record, RunStatus
+from gspo_lab.report.sections.answer import answer
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run, load_study
+
+THREE_ARMS = TWO_ARMS + '[arm.other]\nobjective = "gspo-token"\n'
+ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
+A_SWEEP = TWO_ARMS.replace("[[bench]]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[[bench]]")
+NO_BENCH = TWO_ARMS[: TWO_ARMS.index("[[bench]]")] + TWO_ARMS[TWO_ARMS.index("[arm") :] + "# {every}"
+
+
+def other_torch(run: Run, record: Record) -> Record:
+    """The arm gspo ran with another version of torch."""
+    if isinstance(record, RunStatus) and record.state == "started" and run.arm == "gspo":
+        return replace(record, facts={**(record.facts or {}), "packages": {"torch": "2.12.0"}})
+    return record
+
+
+def still_at_it(run: Run) -> str | None:
+    return "finished" if run.seed == 0 else None
+
+
+def one_failed(run: Run) -> str:
+    return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
+
+
+CASES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "far apart": (TWO_ARMS, {"gain": 0.35}, "gspo is better than grpo beyond margin."),
+    "two treatments": (THREE_ARMS, {"gain": 0.35}, "gspo is better than grpo beyond margin. Whether other or grpo is"),
+    "one seed": (TWO_ARMS, {"seeds": 1}, "No verdict on gspo against grpo: 1 pair of runs; an interval needs 3."),
+    "a run failed": (TWO_ARMS, {"end": one_failed}, "runs are missing, 2 of 3 pairs are complete"),
+    "not over": (TWO_ARMS, {"end": still_at_it}, "1 of 3 pairs are complete"),
+    "not matched": (TWO_ARMS, {"change": other_torch}, "undeclared difference in packages: torch (seeds 0, 1, 2)"),
+    "one arm": (ONE_ARM, {}, "No verdict: grpo is the only arm, so there is nothing to compare it with."),
+    "no benchmark": (NO_BENCH, {}, "No verdict: the study declares no benchmark"),
+    "a sweep": (A_SWEEP, {}, "grpo: not resolved (0 of 6 runs collapsed)"),
+}
+"""The study, what became of its runs, and what its verdict says."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
+    toml, how, wanted = CASES[case]
+    database = make_lab(tmp_path, toml, **how)
+    seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database, [], interrupted=False).seen
+    with Evidence.open(database) as evidence:
+        written = answer(evidence, "toy")
+    assert written is not None
+    compared = written.data.get("comparisons")
+    sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]
+    assert wanted in " ".join(sentences)
+    terminal = " ".join(seen.splitlines())
+    for sentence in sentences:
+        assert sentence in terminal
+    assert terminal.startswith(("addition: ", sentences[0]))

@@ -1,0 +1,77 @@
+"""Files that are whole or absent, and locks."""
+
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.files import held, holder, read_json, waited_for, whole, whole_folder, write_json
+
+
+def test_json_is_written_whole(tmp_path: Path) -> None:
+    assert read_json(tmp_path / "a.json") is None
+    write_json(tmp_path / "deep/a.json", {"x": [1]})
+    assert read_json(tmp_path / "deep/a.json") == {"x": [1]}
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.json"]
+
+
+def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
+    lock = tmp_path / "deep/lock"
+    assert holder(lock) is None
+    with held(lock, "mine"):
+        assert holder(lock) is not None
+        with pytest.raises(LabError, match=r"^yours \(process \d+\)$"), held(lock, "yours", patience_seconds=0.1):
+            raise AssertionError("two hold it")
+    assert holder(lock) is None
+    with held(lock, "yours"):
+        pass
+
+
+def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def failing() -> None:
+        with whole(path) as beside:
+            beside.write_text("ne")
+            assert path.read_text() == "old"
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        failing()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_who_share_a_file_write_beside_each_other(tmp_path: Path) -> None:
+    with whole(tmp_path / "a.txt") as one, whole(tmp_path / "a.txt", shared=True) as other:
+        assert one != other
+        one.write_text("one")
+        other.write_text("other")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.txt", "one")]
+
+
+def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "final"
+    for name in ("old", "new"):
+        with whole_folder(folder) as beside:
+            beside.mkdir()  # nothing is left of one that failed
+            (beside / name).write_text(name)
+
+    def failing() -> None:
+        with whole_folder(folder) as beside:
+            beside.mkdir()
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        failing()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    with whole_folder(folder) as beside:
+        beside.mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+def test_a_lock_that_is_waited_for_is_held_all_the_same(tmp_path: Path) -> None:
+    with waited_for(tmp_path / "lock"):
+        assert holder(tmp_path / "lock") is not None
+    assert holder(tmp_path / "lock") is None
