@@ -12,9 +12,7 @@ the three files; the best of three counts. Peers get one number per metric and s
 """
 
 import argparse
-import cProfile
 import json
-import pstats
 import resource
 import subprocess
 import sys
@@ -229,6 +227,9 @@ def main() -> None:
         if not database.exists():
             database = make_lab(size, folder)
         if wanted.profile:
+            import cProfile
+            import pstats
+
             with cProfile.Profile() as profile:
                 render_once(database, folder / "reports")
             pstats.Stats(profile).sort_stats("cumulative").print_stats(60)

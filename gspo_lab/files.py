@@ -17,17 +17,19 @@ from gspo_lab.errors import LabError
 
 
 @contextmanager
-def whole(path: Path, *, shared: bool = False) -> Iterator[Path]:
+def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
     """The path to write the file to: when the block ends it is on the disk and moved to `path`; if it fails, gone.
 
     A reader finds the old file or the new one, never a part. One process at a time, under a lock, except with `shared`,
-    at the price of a left-over file wherever a writer is killed.
+    at the price of a left-over file wherever a writer is killed. What is not `lasting`, for it can be made again, is
+    not waited for until the disk has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{f'{os.getpid()}.' if shared else ''}partial")
     try:
         yield beside
-        _to_disk(beside)
+        if lasting:
+            _to_disk(beside)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -5,15 +5,15 @@ lock, so both go on at once. Nothing here is needed for a report to be right: wh
 asked for, and what is just being read is waited for.
 """
 
+import atexit
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-# All that the thread below needs is imported before it starts: two threads must not import one package at once.
-import gspo_lab.store.aggregates  # noqa: F401
-from gspo_lab.matching.trace import IDENTITIES
+import gspo_lab.store.aggregates  # noqa: F401 - the thread below begins without any import
 from gspo_lab.report.course import MINIBATCH_WEIGHTS, TABLES, settled_since, spans_of
 from gspo_lab.report.document import plotly
 
@@ -37,8 +37,11 @@ class Placed(Protocol):
 @contextmanager
 def reading_ahead(sources: Sequence[Placed]) -> Iterator[None]:
     """Within it a second processor adds up what the sections will ask for, and then packs the library."""
-    before = sys.getswitchinterval()
+    before, collecting = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(min(before, SWITCH_SECONDS))
+    # All that is made here is kept until the page is whole: looking for garbage, now or at the process's end, finds none.
+    gc.disable()
+    atexit.register(gc.freeze)
     try:
         with ExitStack() as stack:
             databases = {one.evidence for one in sources}
@@ -50,14 +53,17 @@ def reading_ahead(sources: Sequence[Placed]) -> Iterator[None]:
             job.result()
     finally:
         sys.setswitchinterval(before)
+        if collecting:
+            gc.enable()
 
 
 def _prepare(studies: "Sequence[tuple[Evidence, str]]") -> None:
-    """In the order in which the sections ask."""
     for evidence, study in studies:
-        evidence.prompt_streams(study)
-        evidence.first_minibatches(study, IDENTITIES)
         for table in TABLES:
             spans_of(evidence, study, table)
+        from gspo_lab.matching.trace import IDENTITIES  # by now, or soon, whoever draws has imported it
+
+        evidence.prompt_streams(study)
+        evidence.first_minibatches(study, IDENTITIES)
         evidence.minibatches(study, MINIBATCH_WEIGHTS, since=settled_since(evidence, study))
     plotly()

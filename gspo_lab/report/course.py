@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from gspo_lab.study import first_settled
-
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
     from gspo_lab.store.aggregates import Rows
@@ -131,6 +129,8 @@ def points_per_line(evidence: "Evidence", study: str) -> int:
 
 def settled_since(evidence: "Evidence", study: str) -> dict[str, int]:
     """Per arm the first step whose updates all have the full learning rate."""
+    from gspo_lab.study import first_settled  # pydantic: the sums of the whole run begin without it
+
     return {arm: first_settled(entry["settings"]) for arm, entry in evidence.study(study)["arms"].items()}
 
 

@@ -12,6 +12,6 @@ def write(report: Report, folder: Path) -> list[Path]:
     paths = []
     for ending, content in endings.items():
         paths.append(folder / f"{report.name}.{ending}")
-        with whole(paths[-1], shared=True) as beside:
+        with whole(paths[-1], shared=True, lasting=False) as beside:
             beside.write_text(content, encoding="utf-8", newline="\n")
     return paths
