@@ -39,7 +39,7 @@ def reading_ahead(sources: Sequence[Placed]) -> Iterator[None]:
     """Within it a second processor adds up what the sections will ask for, and then packs the library."""
     before, collecting = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(min(before, SWITCH_SECONDS))
-    # All that is made here is kept until the page is whole: looking for garbage, now or at the process's end, finds none.
+    # All that is made here is kept until the page is whole: who looks for garbage, now or at the end, finds none.
     gc.disable()
     atexit.register(gc.freeze)
     try:
