@@ -10,7 +10,7 @@ from gspo_lab.claims.claim import Claim, Roles
 from gspo_lab.claims.parts import Reading, Region, Untestable, over_seeds
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.records import UpdateRecord
-from gspo_lab.stats.series import carry_last_finite, normalised_auc
+from gspo_lab.stats.series import carry_last_finite, last_fifth, normalised_auc
 
 OF, AGAINST = "of", "against"
 
@@ -40,8 +40,7 @@ def _largest(recorded: Recorded, arm: str, seed: int, metric: str) -> float:
 
 
 def _last_fifth(recorded: Recorded, arm: str, seed: int, metric: str) -> float:
-    values = _by_step(recorded, arm, seed, metric)[1]
-    return float(values[-max(1, len(values) // 5) :].mean())
+    return last_fifth(_by_step(recorded, arm, seed, metric)[1])
 
 
 def _area(recorded: Recorded, arm: str, seed: int, metric: str) -> float:
@@ -67,12 +66,17 @@ step (an update's metric: its mean over the step), or a benchmark's score at its
 
 
 def _by_step(recorded: Recorded, arm: str, seed: int, metric: str) -> tuple[Any, Any]:
+    """The curve from its first measured value on; gaps carry the value before them."""
     if metric in [bench["name"] for bench in recorded.settings[arm]["bench"]]:
         rows = recorded.scores(arm, seed, metric)
         return rows["step"].to_numpy(dtype=float), rows["score"].to_numpy(dtype=float)
     table = "updates" if metric in UpdateRecord.__dataclass_fields__ else "steps"
     means = recorded.of(arm, seed, table, metric).groupby("step")[metric].mean()
-    return means.index.to_numpy(dtype=float), carry_last_finite(means)[0]
+    known = np.flatnonzero(np.isfinite(means.to_numpy(dtype=float)))
+    if not len(known):
+        raise Untestable(f"{metric} is finite at no step of {arm}, seed {seed}")
+    curve = means.iloc[known[0] :]
+    return curve.index.to_numpy(dtype=float), carry_last_finite(curve)[0]
 
 
 def from_table(table: Mapping[str, Any]) -> Claim:

@@ -59,6 +59,7 @@ def reading_ahead(sources: Sequence[Placed]) -> Iterator[None]:
 
 def _prepare(studies: "Sequence[tuple[Evidence, str]]") -> None:
     for evidence, study in studies:
+        evidence.series(study, "steps", "reward_mean")
         for table in TABLES:
             spans_of(evidence, study, table)
         from gspo_lab.matching.trace import IDENTITIES  # by now, or soon, whoever draws has imported it

@@ -16,7 +16,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.binary import Proportion, binomial_band, clopper_pearson
 from gspo_lab.stats.paired import paired_t, welch
-from gspo_lab.stats.series import normalised_auc, tail_mean
+from gspo_lab.stats.series import last_fifth, normalised_auc
 from gspo_lab.stats.simulate import NOISE, Arms, Benchmark, benchmark_scores, curves, scores
 from gspo_lab.stats.two_way import two_way
 from gspo_lab.stats.verdict import decide
@@ -142,8 +142,7 @@ def _by_area(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcom
 
 
 def _by_tail(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
-    last = a_ST.shape[1] // 5
-    a_S, b_S = (np.array([tail_mean(run_T, last) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
+    a_S, b_S = (np.array([last_fifth(run_T) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
     return _decided(a_S, b_S, alpha, rng)
 
 

@@ -28,6 +28,11 @@ def tail_mean(y: ArrayLike, last: int) -> float:
     return float(values[-last:].mean())
 
 
+def last_fifth(y: ArrayLike) -> float:
+    """Mean of the last n // 5 of n values, at least of one."""
+    return tail_mean(y, max(1, np.size(y) // 5))
+
+
 def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
     """`y` with every missing or infinite value replaced by the last finite one before it, and where that was done.
 

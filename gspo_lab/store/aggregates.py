@@ -118,8 +118,12 @@ def prompt_streams(snapshot: Snapshot, runs: Sequence[Run]) -> dict[str, tuple[i
 
 def series(snapshot: Snapshot, runs: Sequence[Run], table: str, metric: str) -> dict[str, tuple[Floats, Floats]]:
     """Per run id the steps and the values of every measurement of one number."""
-    query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL'
-    return {run.id: pairs(snapshot.rows(query, (run.id,))) for run in runs}
+    query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
+
+    def of_run(ask: Ask, run: Run) -> tuple[Floats, Floats]:
+        return pairs(ask(query, (run.id,)))
+
+    return {run.id: found for run, found in _once(snapshot, ("series", table, metric), runs, of_run).items()}
 
 
 def details(snapshot: Snapshot, runs: Iterable[Run], at: Collection[int]) -> "DataFrame":

@@ -232,6 +232,25 @@ def test_a_claim_written_in_place(
     assert found.word == word
 
 
+def test_a_curve_begins_where_it_was_first_measured(tmp_path: Path) -> None:
+    """Entropy is not measured in a step whose groups all have one reward; one that never is, is no curve."""
+    table = IN_PLACE.format(
+        metric="entropy", statistic="area under the curve", comparison="difference", bound="above = 1.0"
+    )
+
+    def gaps(run: Run, step: int) -> Fields:
+        # gspo 3, 3, 3 (step 1 carried to 2); grpo from step 1 on 1, 1, 2 and 2: area 1.5 over steps 1 to 3
+        value = (3.0, 3.0, None, 3.0)[step] if run.arm == "gspo" else (None, 1.0, None, 2.0)[step]
+        return {"entropy": value}
+
+    found = results(tmp_path, gives(step=gaps), tables=table, library=False, steps=4)["of-mine"]
+    assert found.parts[0].estimate == pytest.approx(3 - (1 + 1.5) / 2)
+    folder = tmp_path / "never"
+    folder.mkdir()
+    never = results(folder, gives(step=lambda run, step: {"entropy": None}), tables=table, library=False)["of-mine"]
+    assert never.word == "not testable here"
+
+
 def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
     table = IN_PLACE.format(
         metric="clipped_tokens", statistic="mean over updates", comparison="ratio", bound="above = 1.0"

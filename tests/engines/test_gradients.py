@@ -43,6 +43,7 @@ def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int 
     updater._max_grad_norm = float("inf")
     minibatch = Minibatch(0, 0, torch.arange(len(experience.mask_NT)), fresh)
     updater.update(experience, minibatch)
+    assert all(p.grad is None for p in model.parameters()), "their memory is sampling's"
     model.load_state_dict(before)
     return caught["grad"]
 

@@ -28,7 +28,7 @@ def test_the_sections_ask_for_exactly_what_was_read_ahead(finished: Path) -> Non
             pass
         assert sys.getswitchinterval() == interval
         ahead = read(evidence)
-        assert len(ahead) == 5, "prompts, first mini-batches, spans of two tables, mini-batches"
+        assert len(ahead) == 6, "rewards, spans of two tables, prompts, first mini-batches, mini-batches"
         render(evidence, ["moe"])
         later = read(evidence) - ahead
         assert [key[0][0] for key in later] == ["by mini-batch"], "the section on experts has one more, for MoE models"

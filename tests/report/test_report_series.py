@@ -22,6 +22,7 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.pairs import _rewards
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -164,6 +165,22 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
     assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
     assert chart.note.endswith("Each point is the mean over 3 steps.")
     assert list(sampled[:3]) == [1, 4, 7]
+
+
+def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record | None:
+        if isinstance(record, UpdateRecord) and record.minibatch > 0:
+            return None
+        if isinstance(record, StepRecord):
+            # gspo is ahead by 1 in its last 50 steps alone: a fifth of 251, which a chart shows two by two
+            ahead = 1.0 if run.arm == "gspo" and record.step >= 201 else 0.0
+            return replace(record, reward_mean=ahead)  # type: ignore[no-any-return]
+        return record
+
+    with Evidence.open(make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)) as evidence:
+        assert course(evidence, "toy").width == 2
+        _, tail = _rewards(evidence, "toy")
+    assert tail.values == {("grpo", 0): 0.0, ("gspo", 0): 1.0}
 
 
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:

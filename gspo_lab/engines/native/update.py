@@ -135,6 +135,7 @@ class Updater:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)  # sampling needs their memory
         self.updates += 1
         return Updated(
             minibatch=minibatch,

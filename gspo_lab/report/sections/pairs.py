@@ -8,20 +8,16 @@ import numpy as np
 
 from gspo_lab.claims.outcomes import outcomes
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import course
 from gspo_lab.report.frames import arms, mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, signed, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats import holm, paired_t
 from gspo_lab.stats.paired import PairedT
-from gspo_lab.stats.series import normalised_auc
+from gspo_lab.stats.series import last_fifth, normalised_auc
 from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
-
-TAIL = 0.2
-"""The tail of the reward is the mean over this last share of the steps."""
 
 HEAD = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
 
@@ -104,21 +100,20 @@ def scalars(evidence: "Evidence", study: str) -> list[Scalar]:
 
 
 def _rewards(evidence: "Evidence", study: str) -> list[Scalar]:
-    """Finished runs alone: what ended early has no end to average."""
+    """From every step. Finished runs alone: what ended early has no end to average."""
     runs = evidence.runs(study)
     finished = set(runs["run_id"][runs["state"] == "finished"])
     area: dict[tuple[str, int], float] = {}
     tail: dict[tuple[str, int], float] = {}
-    for track in course(evidence, study).tracks:
-        known = np.isfinite(track.columns["reward_mean"])
-        if track.run not in finished or known.sum() < 2:
-            continue
-        x, y = track.steps[known], track.columns["reward_mean"][known]
-        area[track.arm, track.seed] = normalised_auc(x, y)
-        tail[track.arm, track.seed] = float(y[x >= x[-1] - TAIL * (x[-1] - x[0])].mean())
+    rewards = evidence.series(study, "steps", "reward_mean")
+    for run in evidence.chosen(study):
+        steps, reward = rewards[run.id]
+        if run.id in finished and len(steps) > 1 and np.isfinite(reward).all():
+            area[run.arm, run.seed] = normalised_auc(steps, reward)
+            tail[run.arm, run.seed] = last_fifth(reward)
     return [
         Scalar("training reward, area under its curve", area, scored=False),
-        Scalar(f"training reward, last {100 * TAIL:g} % of the steps", tail, scored=False),
+        Scalar("training reward, last fifth of the steps", tail, scored=False),
     ]
 
 
