@@ -103,6 +103,15 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     assert tree(here) == before
 
 
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run")])
+def test_a_blank_reason_is_refused_before_any_training(here: Path, command: tuple[str, ...]) -> None:
+    path = write_study(here)
+    before = tree(here)
+    (only,) = refused(gspo_lab(command[0], path, *command[1:], "--accept-mismatch", " "))
+    assert only.startswith("--accept-mismatch: give the reason in words")
+    assert tree(here) == before
+
+
 @pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf", "1.6", "1e+300"])
 def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str) -> None:
     (only,) = refused(gspo_lab("plan", write_study(here), f"--sd={sd}"))
