@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,7 @@ def peers(python: str, size: Size, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", action="store_true", help="100 runs and 40 metrics")
-    parser.add_argument("--folder", type=Path, help="keep the study here, and use it again")
+    parser.add_argument("--folder", type=Path, help="keep the study here, and use it again; each size needs its own")
     parser.add_argument("--peers", metavar="PYTHON", help="measure peers with this interpreter")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     parser.add_argument("--render", nargs=2, type=Path, metavar=("DATABASE", "TO"), help=argparse.SUPPRESS)
@@ -224,8 +224,12 @@ def main() -> None:
         folder = wanted.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         database = folder / "runs" / "lab.db"
+        kept = folder / "size.json"
         if not database.exists():
+            kept.write_text(json.dumps(asdict(size)))
             database = make_lab(size, folder)
+        elif not kept.exists() or json.loads(kept.read_text()) != asdict(size):
+            parser.error(f"--folder {folder} keeps a study of another size than {size.told}: name another folder")
         if wanted.profile:
             import cProfile
             import pstats

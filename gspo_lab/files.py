@@ -31,26 +31,46 @@ def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator
         if lasting:
             _to_disk(beside)
         beside.replace(path)
+        _folder_to_disk(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder of files, which takes the place of a former one; the block makes the folder."""
+    """The path to make a folder at: when the block ends it is on the disk and moved to `path`; if it fails, gone.
+
+    A reader finds a whole folder or none: a former one is deleted just before the move, so that for a moment, and after
+    a kill in that moment, there is neither. What a killed writer leaves beside it, the next one deletes.
+    """
     beside = path.with_name(f".{path.name}.partial")
     shutil.rmtree(beside, ignore_errors=True)
-    yield beside
-    for file in beside.rglob("*"):
-        if file.is_file():
-            _to_disk(file)
-    shutil.rmtree(path, ignore_errors=True)
-    beside.rename(path)
+    try:
+        yield beside
+        for place in (*beside.rglob("*"), beside):
+            if place.is_dir():
+                _folder_to_disk(place)
+            else:
+                _to_disk(place)
+        shutil.rmtree(path, ignore_errors=True)
+        beside.rename(path)
+        _folder_to_disk(path.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _to_disk(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _folder_to_disk(path: Path) -> None:
+    """The names in a folder, so that a move into it outlasts a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, data: Any) -> None:

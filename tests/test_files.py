@@ -1,5 +1,6 @@
 """Files that are whole or absent, and locks."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) ->
     folder = tmp_path / "final"
     for name in ("old", "new"):
         with whole_folder(folder) as beside:
-            beside.mkdir()  # nothing is left of one that failed
+            beside.mkdir()
             (beside / name).write_text(name)
 
     def failing() -> None:
@@ -66,9 +67,44 @@ def test_a_folder_takes_the_place_of_another_when_it_is_whole(tmp_path: Path) ->
     with pytest.raises(OSError, match="full"):
         failing()
     assert [path.name for path in folder.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+    (tmp_path / ".final.partial").mkdir()  # a writer that was killed
     with whole_folder(folder) as beside:
         beside.mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+@pytest.fixture
+def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """What was brought to the disk, in order, by the name it had then, and whether `new` was at its place by then."""
+    seen: list[tuple[str, bool]] = []
+    fsync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        seen.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "new").exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    return seen
+
+
+def test_a_file_is_on_the_disk_before_it_is_moved_and_the_move_after(
+    tmp_path: Path, synced: list[tuple[str, bool]]
+) -> None:
+    with whole(tmp_path / "new") as beside:
+        beside.write_text("x")
+    assert synced == [(".new.partial", False), (tmp_path.name, True)]
+
+
+def test_a_folder_is_on_the_disk_before_it_is_moved_and_the_move_after(
+    tmp_path: Path, synced: list[tuple[str, bool]]
+) -> None:
+    with whole_folder(tmp_path / "new") as beside:
+        (beside / "deep").mkdir(parents=True)
+        (beside / "deep/a").write_text("x")
+    *before, last = synced
+    assert sorted(before) == [(".new.partial", False), ("a", False), ("deep", False)]
+    assert last == (tmp_path.name, True)
 
 
 def test_a_lock_that_is_waited_for_is_held_all_the_same(tmp_path: Path) -> None:

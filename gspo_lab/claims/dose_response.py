@@ -54,11 +54,9 @@ class DoseResponse:
         lines = [f"{one.arm}: {_half(one.half, self.key)}" for one in self.arms]
         return lines + [f"{arm} / {self.baseline}: {_ratio(ratio)}" for arm, ratio in self.ratios.items()]
 
-    def told(self, matched: "Certificate | None") -> list[str]:
+    def told(self, matched: "Certificate") -> list[str]:
         """The sentences; where runs of the sweep are not matched, that instead."""
-        if matched is None or matched.ok:
-            return self.sentences
-        return [f"No verdict: {matched.headline}"]
+        return self.sentences if matched.ok else [f"No verdict: {matched.headline}"]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -137,11 +137,8 @@ def _runs_and_benches(
     runs: Path, study: str | None, run: str | None, names: Sequence[str], given: Given, wish: Any, device: str
 ) -> "tuple[str, list[tuple[Bench, Subject]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
-    from gspo_lab.evaluation.subjects import run_subjects
-    from gspo_lab.files import read_json
-    from gspo_lab.layout import RUN
+    from gspo_lab.evaluation.subjects import read_run, run_subjects
     from gspo_lab.registry import nearest
-    from gspo_lab.study import Run
 
     with evidence_of(runs) as evidence:
         wanted = study_named(evidence, run.partition("/")[0] if run else study, runs)
@@ -150,7 +147,7 @@ def _runs_and_benches(
     if not ids:
         what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
         raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
-    first = Run.from_json(read_json(runs / ids[0] / RUN))
+    first, _ = read_run(runs / ids[0])
     benches = _benches(names, given, wish, first.settings.task, Path(first.base))
     subjects = [subject for run_id in ids for subject in run_subjects(runs / run_id, device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]

@@ -47,7 +47,10 @@ def run(
     from gspo_lab.cli.output import console as console_for
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct import conduct, plan
+    from gspo_lab.matching import reason_in_words
 
+    if accept_mismatch is not None:  # told now, not after the training
+        reason_in_words(accept_mismatch)
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     if dry_run:
         planned = plan(study, runs, jobs=jobs)
@@ -59,12 +62,17 @@ def run(
 
     def write_report(study_name: str) -> Path:
         from gspo_lab.matching import accept_mismatch as accept
+        from gspo_lab.matching import certificate
         from gspo_lab.report import render, write
         from gspo_lab.store import DATABASE, Evidence
 
         with Evidence.open(runs / DATABASE) as evidence:
             if accept_mismatch is not None:
-                accept(evidence, study_name, accept_mismatch)
+                if certificate(evidence, study_name).open:
+                    accept(evidence, study_name, accept_mismatch)
+                else:  # the training is done: no reason to withhold its report
+                    said = f"warning: --accept-mismatch: {study_name} has no undeclared difference; nothing is accepted"
+                    console.print(said, markup=False, highlight=False, soft_wrap=True)
             return write(render(evidence, [study_name]), reports)[0]
 
     if reports.exists() and not reports.is_dir():  # told now, not after the training

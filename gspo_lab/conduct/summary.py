@@ -32,11 +32,13 @@ class ArmResult:
     runs: int
     finished: int
     scores: dict[int, float | None]
-    """Per seed the primary benchmark's score, mean of the last `verdict.last` evaluations."""
+    """Per seed the primary benchmark's score: of a finished run the mean of its last `verdict.last` evaluations, of any
+    other its latest one."""
     reward: float | None
     """Mean training reward over the last tenth of the steps, mean of the seeds."""
     clipped: float | None
-    """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1), mean of the seeds."""
+    """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1) after the learning
+    rate's warm-up, mean of the seeds: the report's number."""
     collapsed: int | None
     """Runs that collapsed, by the rule of `stats.collapse`; None where no run is long enough to be judged."""
 
@@ -108,22 +110,21 @@ def outcome(
 
 def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[ArmResult, ...]:
     """Per arm of `study` what its runs have shown so far, scored on `bench`."""
+    from gspo_lab.claims.clipped import after_warmup, seed_mean
     from gspo_lab.claims.outcomes import outcomes
 
     runs = evidence.runs(study.name)
     steps = evidence.steps(study.name, ["reward_mean"])
-    clipped = evidence.by_minibatch(study.name, {"clip_fraction_tokens": "response_tokens"})
-    # One rule for a run's final score and its collapse, the report's too.
+    # One rule for the clipped share, a run's final score and its collapse, the report's too.
+    clipped = after_warmup(evidence, study.name, {"clip_fraction_tokens": "response_tokens"})
+    later = clipped[(clipped["minibatch"] >= 1) & clipped["seed"].isin(study.seeds)]
     ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, bench or "")}
     out = []
     for name, arm in study.arms.items():
         mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
         tail = arm.settings.steps - max(1, round(arm.settings.steps * TAIL))
-        rewards, clips = [], []
-        for run_id in mine["run_id"]:
-            own_steps, own_clipped = (table[table["run_id"] == run_id] for table in (steps, clipped))
-            rewards.append(_known(own_steps[own_steps["step"] >= tail]["reward_mean"].mean()))
-            clips.append(_weighted(own_clipped[own_clipped["minibatch"] >= 1], "clip_fraction_tokens"))
+        late = steps[steps["step"] >= tail]
+        rewards = [_known(late[late["run_id"] == run_id]["reward_mean"].mean()) for run_id in mine["run_id"]]
         mine_ended = [ended[name, seed] for seed in study.seeds if (name, seed) in ended]
         judged = [one.collapsed for one in mine_ended if one.judged]
         out.append(
@@ -133,7 +134,7 @@ def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[Ar
                 finished=int((mine["state"] == "finished").sum()),
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
-                clipped=_mean(clips),
+                clipped=seed_mean(later[later["arm"] == name], "clip_fraction_tokens"),
                 collapsed=sum(judged) if judged else None,
             )
         )
@@ -158,13 +159,6 @@ def seen(decided: "Decision") -> list[str]:
 def _final(ended: "RunOutcome | None") -> float | None:
     """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
-
-
-def _weighted(frame: Any, metric: str) -> float | None:
-    """Of `Evidence.by_minibatch`: shares of batches of unequal size are put together by their tokens."""
-    known = frame[frame[metric].notna()]
-    weights = known[f"{metric}.weight"]
-    return _known((known[metric] * weights).sum() / weights.sum()) if len(known) else None
 
 
 def _mean(values: Any) -> float | None:

@@ -14,10 +14,10 @@ from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import NOT_ASKED
 from gspo_lab.evaluation.session import grading_threads
+from gspo_lab.evaluation.subjects import read_run
 from gspo_lab.files import held, read_json
-from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, LOCK, RUN
+from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, LOCK
 from gspo_lab.records import GradeRecord
-from gspo_lab.study import Run
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
 from gspo_lab.tasks.base import Task
 
@@ -78,7 +78,7 @@ def tasks_of(folder: Path, evaluation: str, *, unsafe: bool = False) -> dict[str
             raise LabError(f"{folder}: the evaluation {evaluation} was never declared, so nobody knows its task")
         table = declared["task"]
         return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]))}
-    run = Run.from_json(read_json(folder / RUN))
+    run, _ = read_run(folder)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
     return {bench: build(one.name, one.options, Path(run.base)) for bench, one in tables.items()}
 

@@ -3,13 +3,13 @@
 What loads a model and what talks to a server is imported where it is needed: each has an extra of its own.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.session import Subject
+from gspo_lab.files import read_json
 from gspo_lab.layout import CHECKPOINTS, FINAL, RUN, SUBJECTS
 from gspo_lab.models.check import EMBEDDED, check_model, folder_digest
 from gspo_lab.study import Run, digest
@@ -19,17 +19,30 @@ if TYPE_CHECKING:
     from gspo_lab.samplers.server_sampler import Server
 
 
+def read_run(run_folder: Path) -> tuple[Run, Path | None]:
+    """A run and its warm start, if it has one, from its run.json. LabError where that is missing or damaged."""
+    path = run_folder / RUN
+    data = read_json(path)
+    remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
+    if data is None:
+        raise LabError(f"{path} is missing: {remedy}")
+    try:
+        start = data.get("warm_start")
+        return Run.from_json(data), None if start is None else Path(start)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        told = str(error).partition("\n")[0]
+        raise LabError(f"{path} is damaged ({type(error).__name__}: {told}): {remedy}") from error
+
+
 def run_subjects(run_folder: Path, *, device: str = "auto") -> list[Subject]:
     """The start and the end of a finished run, read from its folder; LabError where it has not finished."""
     from gspo_lab.evaluation.local import LocalModel, device_of
 
-    data = json.loads((run_folder / RUN).read_text(encoding="utf-8"))
-    run = Run.from_json(data)
+    run, start = read_run(run_folder)
     final = run_folder / CHECKPOINTS / FINAL
     if not final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    start = data.get("warm_start")
-    places = {0: None if start is None else Path(start), run.settings.steps: final}
+    places = {0: start, run.settings.steps: final}
     dtype = run.settings.rollout.dtype
     model, on = run.settings.model, device_of(device)
     weights = {step: _weights(model, place) for step, place in places.items()}

@@ -21,13 +21,18 @@ class Acceptance:
     differences: tuple[str, ...]
 
 
-def acceptance(reason: str, differences: Sequence[str]) -> Acceptance:
-    """An acceptance of now. LabError where no reason is given: it is printed in the report."""
+def reason_in_words(reason: str) -> str:
+    """The reason, stripped. LabError where none is given: it is printed in the report."""
     if not reason.strip():
         raise LabError(
             '--accept-mismatch: give the reason in words, e.g. --accept-mismatch "other host, same CPU type"'
         )
-    return Acceptance(reason.strip(), datetime.now(UTC).isoformat(timespec="seconds"), tuple(differences))
+    return reason.strip()
+
+
+def acceptance(reason: str, differences: Sequence[str]) -> Acceptance:
+    """An acceptance of now. LabError where no reason is given."""
+    return Acceptance(reason_in_words(reason), datetime.now(UTC).isoformat(timespec="seconds"), tuple(differences))
 
 
 def read_accepted(home: Path) -> tuple[Acceptance, ...]:

@@ -14,8 +14,6 @@ from pathlib import Path
 from gspo_lab.errors import LabError
 from gspo_lab.store.schema import INDEXES, METRICS, SUPERSEDED_INDEXES, TABLES, VIEWS, metric_rows
 
-"""The database's name inside the `runs` folder."""
-
 APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 """Says to `file` and to us that an SQLite file is ours."""
 

@@ -134,3 +134,19 @@ def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path)
     assert [one.half for one in found.arms] == [None, None]
     assert found.ratios == {}
     assert found.sentences[0] == "grpo: no finished run that is long enough to be judged yet"
+
+
+def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:
+    """A study.json that was edited after its first step is a mismatch of all its runs."""
+    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    path = database.parent / "margin" / "study.json"
+    path.write_text(path.read_text().replace("How much does it stand?", "How little does it stand?"))
+    ingest(database.parent)
+    with Evidence.open(database) as evidence:
+        found = dose_response(evidence, "margin")
+        assert found is not None
+        assert len(found.sentences) == 3
+        report = render(evidence, ["margin"])
+    for text in (report.html, report.markdown):
+        assert not any(sentence in text for sentence in found.sentences)
+        assert text.count("No verdict: ") == 2  # the answer and the section below it

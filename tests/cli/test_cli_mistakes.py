@@ -8,6 +8,9 @@ import pytest
 from calling import Said, gspo_lab
 from finished_runs import STUDY, leave_runs, tree, write_study
 
+from gspo_lab.errors import LabError
+from gspo_lab.evaluation.subjects import run_subjects
+
 
 def refused(said: Said) -> list[str]:
     """The lines of a refusal, without the program's name: what is wrong, then perhaps details."""
@@ -100,6 +103,15 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     lines = refused(gspo_lab(command[0], path, *command[1:], *arguments))
     assert told in lines[-1]
     assert len(lines) <= 2
+    assert tree(here) == before
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run")])
+def test_a_blank_reason_is_refused_before_any_training(here: Path, command: tuple[str, ...]) -> None:
+    path = write_study(here)
+    before = tree(here)
+    (only,) = refused(gspo_lab(command[0], path, *command[1:], "--accept-mismatch", " "))
+    assert only.startswith("--accept-mismatch: give the reason in words")
     assert tree(here) == before
 
 
@@ -199,3 +211,32 @@ def test_words_that_are_no_command_are_told() -> None:
         said = gspo_lab(*arguments)
         assert said.code == 2, arguments
         assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (None, "is missing: restore it"),
+        ("{", "is damaged (Expecting property name"),
+        ("[]", "is damaged (AttributeError: "),
+        ("{}", "is damaged (KeyError: 'reference_bands'): restore it"),
+    ],
+)
+def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | None, told: str) -> None:
+    """Of any run, the last one too."""
+    leave_runs(write_study(here), here / "runs")
+    assert gspo_lab("list").code == 0
+    path = here / "runs/seen/gspo/s1/run.json"
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_text(damage)
+    with pytest.raises(LabError) as refusal:
+        run_subjects(path.parent)
+    assert told in str(refusal.value)
+    said = gspo_lab("eval", "--bench", "addition", "--run", "seen/gspo/s1")
+    assert (said.code, said.out) == (2, "")
+    *_, last = said.err.splitlines()  # before it, that the database cannot be brought up to date
+    wanted = "no run 'seen/gspo/s1'" if damage is None else "runs/seen/gspo/s1/run.json is damaged"
+    assert last.startswith(f"gspo-lab: {wanted}")
+    assert "Traceback" not in said.err

@@ -262,3 +262,15 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
         assert said.json["seen"].startswith(f"sums: {sentence}")
         found[bool(accept)] = "undeclared difference" in sentence
     assert found == {False: True, True: False}
+
+
+def test_a_run_with_nothing_to_accept_warns_and_writes_its_report(here: Path) -> None:
+    path = write_study(here, seeds=3)
+    leave_runs(path, here / "runs")
+    said = gspo_lab("run", path, "--yes", "--json", "--accept-mismatch", "just in case")
+    assert said.code == 0, said.err
+    (warning,) = [line for line in said.err.splitlines() if "--accept-mismatch" in line]
+    assert warning == "warning: --accept-mismatch: seen has no undeclared difference; nothing is accepted"
+    assert said.json["report"] == "reports/seen.html"
+    assert (here / "reports/seen.html").is_file()
+    assert not (here / "runs/seen/accepted.json").exists()

@@ -18,6 +18,8 @@ from rich.console import Console
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.layout import CHECKPOINTS, RESUME
+from gspo_lab.report import render
+from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
 RUNS = ("a/s0", "b/s0", "b/s1", "a/s1")
@@ -60,6 +62,16 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 4)]] * 4
     assert reports == ["count"]
+
+
+def test_the_terminal_shows_the_reports_clipped_share(bench: Bench) -> None:
+    """Eight updates of warm-up, two a step: of five steps the last alone counts, and clips 0.1 on mini-batch 1."""
+    bench.steps, bench.seeds = 5, [0]
+    found, _ = bench.conduct()
+    with Evidence.open(bench.runs / "lab.db") as evidence:
+        reported = json.loads(render(evidence, ["count"]).json)["studies"]["count"]["clipping"]["arms"]
+    assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {"a": 0.1, "b": 0.1}
+    assert {arm.arm: arm.clipped for arm in found.arms} == {"a": pytest.approx(0.1), "b": pytest.approx(0.1)}
 
 
 def test_runs_start_in_the_study_s_order_and_no_more_at_once_than_jobs(bench: Bench) -> None:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
+from gspo_lab.claims.clipped import after_warmup, seed_mean, weighted
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import MINIBATCH_WEIGHTS, settled_since
+from gspo_lab.report.course import MINIBATCH_WEIGHTS
 from gspo_lab.report.frames import arms, curve, groups, mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
@@ -46,7 +46,7 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
     settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
     sampled = any(one["update"]["old_logprobs"] == "sampler" for one in settings.values())
     by_construction = NOT_AT_ZERO if sampled else AT_ZERO
-    frame = _after_warmup(evidence, study)
+    frame = after_warmup(evidence, study, MINIBATCH_WEIGHTS)
     later = frame[frame["minibatch"] > 0]
     steps = curve(
         evidence,
@@ -131,24 +131,6 @@ def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str) -> tuple[S
             ]
         out.append(Series(arm, colour, x, tuple(mean([run.get(i) for run in runs.values()]) for i in indices)))
     return tuple(out)
-
-
-def weighted(frame: pd.DataFrame, metric: str) -> float | None:
-    """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
-    heights, weights = (frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight"))
-    known = np.isfinite(heights)
-    return value((heights[known] * weights[known]).sum() / weights[known].sum()) if known.any() else None
-
-
-def seed_mean(frame: pd.DataFrame, metric: str) -> float | None:
-    """The mean over seeds of each run's weighted mean."""
-    return mean([weighted(own, metric) for _, own in groups(frame, "seed")])
-
-
-def _after_warmup(evidence: "Evidence", study: str) -> pd.DataFrame:
-    """By mini-batch, without the steps in which the learning rate still rose, where any others are left."""
-    settled = evidence.by_minibatch(study, MINIBATCH_WEIGHTS, since=settled_since(evidence, study))
-    return settled if len(settled) else evidence.by_minibatch(study, MINIBATCH_WEIGHTS)
 
 
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:

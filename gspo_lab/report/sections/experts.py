@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from gspo_lab.claims.clipped import weighted
 from gspo_lab.matching.settings import flat
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.course import Track, course
 from gspo_lab.report.frames import arms, curve, groups, json_column, mean, value
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.clipping import per_minibatch, weighted
+from gspo_lab.report.sections.clipping import per_minibatch
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.study.dotted import BAND
 

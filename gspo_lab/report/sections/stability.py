@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gspo_lab.claims.dose_response import DoseResponse, Point, dose_response
+from gspo_lab.claims.decision import decision
+from gspo_lab.claims.dose_response import DoseResponse, Point
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
 from gspo_lab.report.section import Section
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def stability(evidence: "Evidence", study: str) -> Section | None:
-    """None for a study that sweeps nothing."""
-    found = dose_response(evidence, study)
+    """None for a study that sweeps nothing. What it says is the answer: no half collapse where runs are not matched."""
+    decided = decision(evidence, study)
+    found, lines = decided.doses, decided.sentences
     if found is None:
         return None
-    lines = found.sentences
     rows = [
         [
             one.arm,
