@@ -4,8 +4,6 @@ import io
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,16 +121,6 @@ class Bench:
 
     def worker_of(self, run: str) -> int:
         return int((self.home / run / "lock").read_text())
-
-
-def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait for something to become true; fail if it does not."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")
 
 
 def alive(process: int) -> bool:

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from counting import Bench, alive, until
+from counting import Bench, alive
 from counting_engine import reward
 from rich.console import Console
+from waiting import until
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
