@@ -35,7 +35,7 @@ def told(connection, run_id, alive):
 rows.settle = told
 ingest(Path(sys.argv[1]))
 """
-"""Says when all rows of a run are written but not committed, waits for a line, and says when it is about to commit."""
+"""Says that a run's rows are written, all but where it stands; waits for a line; and says that it commits now."""
 INGEST = "import sys; from pathlib import Path; from gspo_lab.store import ingest; ingest(Path(sys.argv[1]))"
 
 
@@ -110,7 +110,8 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
                 assert amid
                 print(file=process.stdin, flush=True)
                 assert process.stdout.readline().strip() == amid
-            if place % 2:  # at some moment around the commit, else before it for certain
+            certain = bool(place % 2)  # before the commit; else at some moment around it
+            if not certain:
                 print(file=process.stdin, flush=True)
                 process.stdout.readline()
                 time.sleep(pause.uniform(0, 0.02))
@@ -121,8 +122,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
         counts = dict(lab.query("SELECT run_id, COUNT(*) FROM updates GROUP BY run_id"))
         assert set(counts.values()) <= {2000}
         assert lab.query(query) == [(len(counts),)]
-        assert len(counts) >= place
-        assert place % 2 or len(counts) == place, "what was not committed is not there"
+        assert len(counts) == place or (not certain and len(counts) == place + 1)
     ingest(lab.runs)
     grown = lab.dump()
     assert lab.query("SELECT COUNT(*) FROM updates") == [(6 * 2000,)]
@@ -198,16 +198,16 @@ def test_idle_and_bulk_speed_printed(lab: Lab, capsys: pytest.CaptureFixture[str
     begun = time.perf_counter()
     ingest(lab.runs)
     again = time.perf_counter() - begun
-    begun = time.perf_counter()
+    begun = time.process_time()  # a bound on it must not depend on who else is at work
     for _ in range(50):
         assert ingest(lab.runs).changed == ()
-    idle = (time.perf_counter() - begun) / 50
+    idle = (time.process_time() - begun) / 50
     assert lab.query("SELECT COUNT(*) FROM updates") == [(12 * 40 * 4,)]
     assert idle < 0.25  # far above what is measured; catches a re-reading of the journals
     with capsys.disabled():
         print(
             f"\n  ingest of {values:,} values: {bulk:.2f} s ({values / bulk:,.0f}/s), again {again:.2f} s "
-            f"({values / again:,.0f}/s); nothing new: {idle * 1000:.2f} ms"
+            f"({values / again:,.0f}/s); nothing new: {idle * 1000:.2f} ms of CPU time"
         )
     assert lab.db.stat().st_size > 100_000
 
