@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.report import Report, Source, render, render_all
+from gspo_lab.report import Source, render, render_all
 from gspo_lab.report.ahead import reading_ahead
 from gspo_lab.store import Evidence
 from gspo_lab.store.snapshot import Snapshot, _Read
@@ -34,9 +34,7 @@ def test_the_sections_ask_for_exactly_what_was_read_ahead(finished: Path) -> Non
         assert [key[0][0] for key in later] == ["by mini-batch"], "the section on experts has one more, for MoE models"
 
 
-def test_the_page_is_the_same_without_a_second_processor(
-    finished: Path, report: Report, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_is_the_same_without_a_second_processor(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Evidence.open(finished) as evidence:
         with evidence.beside() as other:
             assert other is not None
