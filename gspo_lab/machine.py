@@ -4,11 +4,17 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
-def cores() -> int:
-    """CPU cores that this process may use: its affinity, and a container's quota where there is one."""
+
+def cores(quota_file: Path = QUOTA) -> int:
+    """CPU cores that this process may use: its affinity, and a container's quota where there is one.
+
+    The quota is cgroup v2's, "MICROSECONDS PERIOD" in `quota_file`; of a part of a core nothing counts, but one is all
+    the same the least.
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = quota_file.read_text().split()
         allowed = min(allowed, max(1, int(quota) // int(period)))  # no quota reads "max": a ValueError
     return allowed

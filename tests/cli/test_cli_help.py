@@ -65,7 +65,7 @@ def _modules(*arguments: object) -> set[str]:
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=240
     )
     return set(json.loads(done.stderr.splitlines()[-1]))
 

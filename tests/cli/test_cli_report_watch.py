@@ -12,7 +12,7 @@ from finished_runs import leave_runs, write_study
 from gspo_lab.files import held
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "nothing happened"
@@ -38,7 +38,7 @@ def test_the_page_follows_the_study_and_stands_still_at_its_end(here: Path) -> N
         journal.write_bytes(other.read_bytes())
         wait_until(lambda: said('data-watch="5"') and said("All 4 runs are finished"))
         assert watching.poll() is None
-    out, err = watching.communicate(timeout=60)
+    out, err = watching.communicate(timeout=600)
     assert watching.returncode == 0, err
     assert out == b"reports/seen.html\n"
     assert b"follows the study" in err

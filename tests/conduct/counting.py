@@ -4,13 +4,13 @@ import io
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from counting_engine import held_mark
 from rich.console import Console
+from waiting import until
 
 from gspo_lab.conduct import StudyOutcome, conduct
 from gspo_lab.journal import read
@@ -69,7 +69,8 @@ class Bench:
     seeds: list[int] = field(default_factory=lambda: [0, 1])
     a: str = ""
     b: str = ""
-    sleep: float = 0.02
+    hold: dict[str, int] = field(default_factory=dict)
+    deaf: bool = False
     fail: dict[str, str] = field(default_factory=dict)
     conductors: list["subprocess.Popen[str]"] = field(default_factory=list)
 
@@ -88,7 +89,9 @@ class Bench:
     def study(self, **how: Any) -> Study:
         self.folder.mkdir(exist_ok=True)
         self.toml.write_text(TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b))
-        (self.folder / "behaviour.json").write_text(json.dumps({"sleep": self.sleep, "fail": self.fail}))
+        (self.folder / "behaviour.json").write_text(
+            json.dumps({"hold": self.hold, "deaf": self.deaf, "fail": self.fail})
+        )
         return load_study(self.toml, **how)
 
     def conduct(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
@@ -104,6 +107,10 @@ class Bench:
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)
         return conductor
+
+    def until_held(self) -> None:
+        """Wait until every run that is to be held is amid its step."""
+        until(lambda: all(held_mark(self.folder, run).exists() for run in self.hold))
 
     def end(self) -> None:
         """End what a failed test left running; workers follow their conductor."""
@@ -123,16 +130,6 @@ class Bench:
 
     def worker_of(self, run: str) -> int:
         return int((self.home / run / "lock").read_text())
-
-
-def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait for something to become true; fail if it does not."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")
 
 
 def alive(process: int) -> bool:

@@ -1,9 +1,11 @@
 """A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that a test knows them.
 
-How it behaves stands in behaviour.json beside the study: {"sleep": seconds a step, "fail": {"arm/s0": how}}.
+How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold": {"arm/s0": step}, "deaf":
+false}. A run that is held stays amid that step until it is asked to stop, or with "deaf" until its conductor is gone.
 """
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -20,7 +22,8 @@ def reward(run: Run, step: int) -> float:
 class CountingEngine:
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         behaviour = json.loads((Path(run.base) / "behaviour.json").read_text())
-        failure = behaviour["fail"].get(f"{run.arm}/s{run.seed}")
+        name = f"{run.arm}/s{run.seed}"
+        failure = behaviour["fail"].get(name)
         if failure == "lab":
             raise LabError("the counting engine has run out of fingers; buy gloves")
         saved = folder / "checkpoints" / "count.json"
@@ -33,7 +36,8 @@ class CountingEngine:
             if stop():
                 save(saved, step)
                 return False
-            time.sleep(behaviour["sleep"])
+            if behaviour["hold"].get(name) == step:
+                stay(held_mark(Path(run.base), name), (lambda: False) if behaviour["deaf"] else stop)
             if failure == "crash" and step == 2:
                 raise ZeroDivisionError("the counting engine divided by its conscience")
             sink.write([*updates(run, step), record(run, step)])
@@ -42,6 +46,18 @@ class CountingEngine:
         sink.write(answers(run, run.settings.steps))
         save(saved, run.settings.steps)
         return True
+
+
+def held_mark(base: Path, name: str) -> Path:
+    """The file that is there as soon as the run `name`, "arm/s0", is held."""
+    return base / f"held-{name.replace('/', '-')}"
+
+
+def stay(mark: Path, stop: Stop) -> None:
+    parent = os.getppid()
+    mark.touch()
+    while not stop() and os.getppid() == parent:
+        time.sleep(0.02)
 
 
 def record(run: Run, step: int) -> StepRecord:

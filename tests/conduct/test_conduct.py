@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from counting import Bench, alive, until
+from counting import Bench, alive
 from counting_engine import reward
 from rich.console import Console
+from waiting import until
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
@@ -78,79 +79,77 @@ def test_runs_start_in_the_study_s_order_and_no_more_at_once_than_jobs(bench: Be
     _, shown = bench.conduct(jobs=1)
     events = re.findall(r"(\w/s\d): (started|finished)", shown)
     assert events == [(run, event) for run in RUNS for event in ("started", "finished")]
-    _, shown = Bench(bench.folder / "other", sleep=0.5).conduct(jobs=3)
+    _, shown = Bench(bench.folder / "other").conduct(jobs=3)
     events = [event for _, event in re.findall(r"(\w/s\d): (started|finished)", shown)]
     assert events[:3] == ["started"] * 3
     assert events[3] == "finished"
 
 
 def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(bench: Bench) -> None:
-    bench.steps, bench.sleep = 60, 0.1
+    bench.steps, bench.hold = 12, {"a/s0": 3, "b/s0": 1}
     conductor = bench.start()
-    until(lambda: len(bench.steps_of("a/s0")) >= 3 and len(bench.steps_of("b/s0")) >= 1)
+    bench.until_held()
     conductor.send_signal(signal.SIGINT)
-    shown, _ = conductor.communicate(timeout=60)
+    shown, _ = conductor.communicate(timeout=240)
     assert conductor.returncode == 130, shown
     assert "the same command goes on" in shown
-    done = len(bench.steps_of("a/s0"))
-    assert bench.states_of("a/s0") == [("started", 0), ("stopped", done)]
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3], "the step that it was amid is finished"
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4)]
+    assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
     assert not (bench.home / "b/s1/journal.jsonl").exists()
-    bench.sleep = 0.0
+    bench.hold = {}
     found, _ = bench.conduct()
     assert found.exit_code == 0
     # A clean stop loses no step and repeats none.
-    assert bench.steps_of("a/s0") == list(range(60))
-    assert bench.states_of("a/s0")[2:] == [("started", done), ("finished", 60)]
+    assert bench.steps_of("a/s0") == list(range(12))
+    assert bench.states_of("a/s0")[2:] == [("started", 4), ("finished", 12)]
     assert rewards(bench) == wanted(bench)
 
 
 def test_a_killed_worker_is_reported_and_goes_on_from_its_checkpoint(bench: Bench) -> None:
-    bench.steps, bench.sleep, bench.seeds = 12, 0.15, [0]
+    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 3}, [0]
     conductor = bench.start()
-    until(lambda: len(bench.steps_of("a/s0")) >= 3)
+    bench.until_held()
     os.kill(bench.worker_of("a/s0"), signal.SIGKILL)
-    shown, _ = conductor.communicate(timeout=60)
+    shown, _ = conductor.communicate(timeout=240)
     assert conductor.returncode == 1, shown
     assert "a/s0: failed" in shown
     assert "SIGKILL" in shown
     assert str(bench.home / "a/s0/log.txt") in shown
     assert bench.states_of("b/s0")[-1] == ("finished", 12)
-    bench.sleep = 0.0
+    bench.hold = {}
     assert bench.conduct()[0].exit_code == 0
-    state, step = bench.states_of("a/s0")[1]
-    assert state == "started"
-    assert step >= 2
-    assert step % 2 == 0, "a checkpoint is made every second step"
+    assert bench.states_of("a/s0")[1] == ("started", 2), "a checkpoint is made every second step"
     assert rewards(bench) == wanted(bench)
 
 
 def test_workers_leave_when_their_conductor_is_killed(bench: Bench) -> None:
-    bench.steps, bench.sleep, bench.seeds = 60, 0.1, [0]
+    bench.steps, bench.hold, bench.seeds = 12, {"a/s0": 1, "b/s0": 1}, [0]
     conductor = bench.start()
-    until(lambda: bench.steps_of("a/s0") and bench.steps_of("b/s0"))
+    bench.until_held()
     workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
     conductor.kill()
     conductor.communicate()
     # The next one may come at once: it waits for workers that still finish their step.
-    bench.sleep = 0.0
+    bench.hold = {}
     found, _ = bench.conduct()
     assert found.exit_code == 0
-    assert not any(alive(worker) for worker in workers)
+    until(lambda: not any(alive(worker) for worker in workers))  # the lock is let go just before the end
     assert [state for state, _ in bench.states_of("a/s0")] == ["started", "stopped", "started", "finished"]
-    assert bench.steps_of("a/s0") == list(range(60))
+    assert bench.steps_of("a/s0") == list(range(12))
     assert rewards(bench) == wanted(bench)
 
 
 def test_a_second_ctrl_c_kills(bench: Bench) -> None:
-    bench.sleep, bench.seeds = 60.0, [0]
+    bench.hold, bench.deaf, bench.seeds = {"a/s0": 0, "b/s0": 0}, True, [0]
     conductor = bench.start()
-    until(lambda: bench.states_of("a/s0") and bench.states_of("b/s0"))
+    bench.until_held()
     workers = [bench.worker_of("a/s0"), bench.worker_of("b/s0")]
     conductor.send_signal(signal.SIGINT)
     assert conductor.stdout is not None
     assert any("stopping" in line for line in conductor.stdout)  # reads on until it says so
     conductor.send_signal(signal.SIGINT)
-    conductor.communicate(timeout=60)
+    conductor.communicate(timeout=240)
     assert conductor.returncode == 130
     assert not any(alive(worker) for worker in workers)
 
@@ -173,9 +172,9 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench, how: str, c
 
 
 def test_one_conductor_at_a_time(bench: Bench) -> None:
-    bench.sleep, bench.steps = 0.2, 50
+    bench.hold = {"a/s0": 1, "b/s0": 1}
     conductor = bench.start()
-    until(lambda: bench.steps_of("a/s0"))
+    bench.until_held()
     with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*--name"):
         bench.conduct()
     with pytest.raises(LabError, match="another gspo-lab run"):
@@ -186,7 +185,7 @@ def test_one_conductor_at_a_time(bench: Bench) -> None:
     assert worker.returncode == 2
     assert worker.stderr.startswith("another worker is at work in ")
     conductor.send_signal(signal.SIGINT)
-    conductor.communicate(timeout=60)
+    conductor.communicate(timeout=240)
 
 
 def test_the_live_view_shows_a_row_per_run(bench: Bench) -> None:

@@ -35,14 +35,14 @@ def stopped_after(lines: int, runs: Path, by: signal.Signals, *arguments: object
     command = [sys.executable, "-m", "gspo_lab", *map(str, arguments)]
     path = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 120
+    end = time.monotonic() + 240
     try:
         while kept(runs) < lines:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end
             time.sleep(0.01)
         process.send_signal(by)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     finally:
         process.kill()
         process.wait()

@@ -208,7 +208,7 @@ def test_asking_a_server_needs_no_torch(server: TinyServer, here: Path) -> None:
     options = ("--bench", "addition", "--limit", "2", "--max-tokens", "3", "--json")
     command = [sys.executable, "-c", code, "eval", "--server", server.url, "--model", MODEL, *options]
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scores"][0]["answers"] == 2
     assert "loaded: set()" in done.stderr

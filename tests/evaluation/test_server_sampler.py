@@ -128,14 +128,14 @@ def test_a_count_that_is_none_is_not_measured(server: TinyServer, count: object)
     assert (reply.tokens, reply.prompt_tokens) == (None, None)
 
 
-@pytest.mark.parametrize("fault", [30.0, "drip"])
+@pytest.mark.parametrize("fault", [600.0, "drip"])
 def test_a_slow_server_is_not_waited_for_for_ever(server: TinyServer, fault: object) -> None:
     server.faults.append(fault)
     place = Server(server.url, MODEL, tries=1, seconds=0.3)
     began = time.monotonic()
     with pytest.raises(NoReply):
         with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
-    assert time.monotonic() - began < 20, "long before the server's own end"
+    assert time.monotonic() - began < 240, "long before the server's own end"
 
 
 def test_no_more_are_in_flight_than_allowed(server: TinyServer) -> None:

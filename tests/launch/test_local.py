@@ -45,6 +45,18 @@ def test_the_affinity_counts_not_the_machine() -> None:
     assert done.stdout.strip() == "1"
 
 
+@pytest.mark.parametrize(
+    ("quota", "lent"),
+    [("max 100000", 8), ("150000 100000", 1), ("50000 100000", 1), ("300000 100000", 3), ("1600000 100000", 8)],
+)
+def test_a_container_s_quota_counts(quota: str, lent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    file = tmp_path / "cpu.max"
+    assert cores(file) == 8, "no such file: no quota"
+    file.write_text(quota + "\n")
+    assert cores(file) == lent
+
+
 def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(slots("cpu", 7)) == 7
     monkeypatch.setenv("GSPO_LAB_JOBS", "3")
@@ -99,7 +111,7 @@ def test_a_started_worker_writes_its_log_behind_what_is_there(tmp_path: Path) ->
     places = pool.slots("cpu")
     assert len(places) == 2
     process = pool.start(tmp_path, places[0])
-    assert process.process.wait(timeout=30) == 2
+    assert process.process.wait(timeout=240) == 2
     assert process.poll() == 2
     assert (tmp_path / "log.txt").read_text().startswith("earlier\nno run.json in ")
     process.stop()  # of one that has ended: nothing to do

@@ -61,7 +61,7 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(120)
         os.close(self._in)
         os.close(self._out)
         self._profile.cleanup()
@@ -73,7 +73,7 @@ class Browser:
         if self._session is not None:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while True:
             answer = self._read(deadline)
             if answer.get("id") == number:
@@ -99,7 +99,7 @@ class Browser:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def wait_for(self, expression: str, seconds: float = 40) -> None:
+    def wait_for(self, expression: str, seconds: float = 240) -> None:
         """Until a JavaScript expression is true; a page that is just being replaced has no answer yet."""
         deadline = time.monotonic() + seconds
         while not self._true(expression):

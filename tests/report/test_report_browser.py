@@ -203,7 +203,7 @@ def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Pat
 
 
 def saved(folder: Path, name: str) -> str:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 240
     while not (folder / name).exists():
         assert time.monotonic() < deadline, [path.name for path in folder.iterdir()]
         time.sleep(0.05)

@@ -8,9 +8,12 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 from walled import TIGHT, opened
 
 from gspo_lab.errors import LabError
@@ -67,45 +70,46 @@ def test_a_killed_lab_leaves_no_process(kind: Kind) -> None:
     assert lab.stdin is not None
     lab.stdin.write(hostile.encode())
     lab.stdin.close()
-    deadline = time.monotonic() + 20
-    while len(alive(marker)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(alive(marker)) >= 3
+    until(lambda: len(alive(marker)) >= 3)
     lab.send_signal(signal.SIGKILL)
     lab.wait()
-    deadline = time.monotonic() + 5
-    while alive(marker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(marker)
+    until(lambda: not alive(marker), seconds=30)  # they would be stopped after 60 s of CPU time in any case
 
 
 def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbox: Sandbox) -> None:
     """Its first process dies twice in the middle of a test, as if the machine had run out of memory."""
 
+    killed: set[int] = set()
+
     def kill_the_first_processes() -> None:
         for _ in range(2):
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline:
-                firsts = [
-                    pid
-                    for pid in alive("gspo_lab.sandbox.inside")
-                    if b"bwrap" not in Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
-                ]
-                heads = [pid for pid in firsts if parent_of(pid) not in firsts and descends(pid, os.getpid())]
-                if len(firsts) > len(heads) and heads:
-                    time.sleep(0.1)
-                    os.kill(heads[0], signal.SIGKILL)
-                    break
-                time.sleep(0.02)
-            time.sleep(0.3)
+            pid = until(lambda: at_a_test() - killed).pop()
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
 
-    thread = threading.Thread(target=kill_the_first_processes)
-    thread.start()
-    (outcome,) = sandbox.run(Program("import time\ntime.sleep(0.9)"), [b""], TIGHT)
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill_the_first_processes)
+        endless = Program("import time\ntime.sleep(300)")
+        (outcome,) = sandbox.run(endless, [b""], replace(TIGHT, seconds=300.0))
+        killing.result()
+    assert len(killed) == 2
     assert outcome.ending == "killed"
     (after,) = sandbox.run(Program("print('well')"), [b""], TIGHT)
     assert after.stdout == b"well\n"
+
+
+def at_a_test() -> set[int]:
+    """The first processes of this process's houses that have forked a test's process."""
+    inside = {pid for pid in alive("gspo_lab.sandbox.inside") if b"bwrap" not in command_of(pid)[:200]}
+    parents = {parent_of(pid) for pid in inside}
+    return {pid for pid in inside & parents if parent_of(pid) not in inside and descends(pid, os.getpid())}
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
 
 
 def parent_of(pid: int) -> int:
@@ -192,30 +196,42 @@ def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
     slot.release()
 
 
+class Counted(threading.Condition):
+    """Knows how often somebody has looked and found that there is something to wait for."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1  # whoever waits holds the lock
+        return super().wait(timeout)
+
+
 def test_who_wants_to_be_alone_is_alone() -> None:
     crowd, log = Crowd(), []
-    inside = threading.Event()
+    crowd.changed = counted = Counted()
+    inside, leave = threading.Event(), threading.Event()
 
     def among() -> None:
         with crowd.among():
             inside.set()
-            time.sleep(0.05)
+            assert leave.wait(120)
             log.append("among")
 
     def alone() -> None:
-        inside.wait()
         with crowd.alone():
             log.append("alone begins")
-            time.sleep(0.05)
+            until(lambda: counted.waits == 3)  # the later one was woken, looked, and waits on
             log.append("alone ends")
 
-    threads = [threading.Thread(target=work) for work in (among, alone)]
-    for thread in threads:
-        thread.start()
-    inside.wait()
-    time.sleep(0.02)
-    later = threading.Thread(target=among)
-    later.start()
-    for thread in (*threads, later):
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        works = [pool.submit(among)]
+        assert inside.wait(120)
+        works.append(pool.submit(alone))
+        until(lambda: counted.waits == 1)
+        works.append(pool.submit(among))
+        until(lambda: counted.waits == 2)
+        assert (crowd.waiting, crowd.running, log) == (1, 1, [])
+        leave.set()
+        for work in works:
+            work.result()
     assert log == ["among", "alone begins", "alone ends", "among"]

@@ -209,12 +209,12 @@ import os, time
 print("early", flush=True)
 if not os.fork():
     os.setsid()
-    time.sleep(0.2)
+    time.sleep(5)
     os.write(1, b"late")
 """
     (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
     assert (outcome.ending, outcome.stdout) == ("finished", b"early\n")
-    assert outcome.seconds_wall < 0.2
+    assert outcome.seconds_wall < 5, "nobody waits for it"
 
 
 def test_a_right_output_with_a_wrong_end_is_seen(sandbox: Sandbox) -> None:
@@ -264,7 +264,7 @@ while True: pass
 """
     (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=0.4))
     assert outcome.ending == "time"
-    assert 0.3 <= outcome.seconds_cpu < 0.8
+    assert 0.3 <= outcome.seconds_cpu < 1.5  # at 2 s the kernel alone would have ended it
 
 
 SPIN = """

@@ -144,17 +144,21 @@ def test_what_is_no_number_up_to_999(text: str) -> None:
 
 
 def test_grading_is_quick_whatever_the_length() -> None:
-    """At most 0.1 ms an answer; long ones, ones full of braces and unterminated ones too."""
+    """No longer than Python counts to 10,000, about 0.1 ms; long ones, full of braces, and unterminated ones too."""
     long = "Let x be {a} and so on, $\\frac{1}{2}$. " * 1_000
     answers = [r"\boxed{025}", long + r"\boxed{25}", long + r"\boxed{m+n=\text{25 cm}}", r"\boxed{24}" * 5_000, long]
     task = Aime24()
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
+    grading, counting = [], []
+    for _ in range(10):
+        start = time.process_time()
         for answer in answers * 20:
             task.grade(GOLD, answer)
-        seconds.append((time.perf_counter() - start) / (20 * len(answers)))
-    assert min(seconds) < 1e-4, f"{min(seconds) * 1e3:.3f} ms an answer"
+        between = time.process_time()
+        for _ in range(20 * len(answers) * 10_000):
+            pass
+        grading.append(between - start)
+        counting.append(time.process_time() - between)
+    assert min(grading) < min(counting)
 
 
 HOSTILE = {
@@ -170,6 +174,6 @@ HOSTILE = {
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_answers_end_soon(answer: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert Aime24().grade(GOLD, answer).correct is False
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

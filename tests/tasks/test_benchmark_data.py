@@ -244,7 +244,7 @@ def fetched(endpoint: str, home: Path, digest: str, offline: str = "0") -> str:
     environment |= {"HF_HUB_OFFLINE": offline}
     environment.pop("GSPO_LAB_DATA", None)
     done = subprocess.run(
-        [sys.executable, "-c", FETCH, digest], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", FETCH, digest], env=environment, capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout.strip()
 
@@ -265,8 +265,10 @@ def test_fetching_from_the_hub_and_from_its_cache(hub: tuple[str, list[str]], tm
 def test_without_network_and_cache_one_line_names_both_ways_out(tmp_path: Path, offline: str) -> None:
     pytest.importorskip("huggingface_hub")
     began = time.monotonic()
+    fetched("http://127.0.0.1:9", tmp_path, "0" * 64, "1")  # tries nothing: what this machine needs to start and import
+    between = time.monotonic()
     said = fetched("http://127.0.0.1:9", tmp_path, "0" * 64, offline)
-    assert time.monotonic() - began < 20, "the client alone tries again for half a minute"
+    assert time.monotonic() - between < 20 + (between - began), "the client alone tries again for half a minute"
     assert "\n" not in said
     assert "connect to the network once, or name a copy of your own with data = 'FILE'" in said
     assert "GSPO_LAB_DATA" in said

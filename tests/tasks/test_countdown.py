@@ -107,9 +107,9 @@ def test_wrong(answer: str, reason: str) -> None:
 
 @pytest.mark.parametrize("answer", ADVERSARIAL, ids=lambda answer: answer[:24].encode("ascii", "replace").decode())
 def test_adversarial(answer: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     grade = TASK.grade(GOAL, answer)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert (grade.reward, grade.correct, grade.error) == (0.0, False, None)
     assert len(grade.reason) < 120
 

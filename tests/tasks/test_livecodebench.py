@@ -407,7 +407,7 @@ print(len(found), len(set(map(id, found))))
 
 
 def test_threads_share_one_sandbox_from_the_first_answer_on() -> None:
-    said = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=120, check=True)
+    said = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, timeout=240, check=True)
     assert said.stdout.split() == ["4", "1"]
 
 
