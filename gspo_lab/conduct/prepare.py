@@ -27,7 +27,7 @@ SHARED_SEED = 0
 def check(study: Study, *, data: bool = True) -> None:
     """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError.
 
-    `data`: published training problems are read, too; a plan does without what is not here yet.
+    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
     """
     base = study.path.parent.resolve()
     tables = [table for arm in study.arms.values() for table in _tasks(arm.settings)]
@@ -38,7 +38,7 @@ def check(study: Study, *, data: bool = True) -> None:
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
     for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
-        check_model(model)
+        check_model(model, here=data)
         check_architecture(model)
     for arm in study.arms.values():
         check_rank(arm.settings.model, arm.settings.update.lora_rank)

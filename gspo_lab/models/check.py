@@ -41,11 +41,11 @@ EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_nu
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 
 
-def check_model(name: str) -> None:
+def check_model(name: str, *, here: bool = True) -> None:
     """LabError where `name` cannot be loaded and that can be seen without loading it or asking the network.
 
     An embedded name is good; a folder needs config.json, whole weights and a tokenizer that fits them; anything else
-    must look like a Hub id and, where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
+    must look like a Hub id and, with `here` and where the Hub is switched off (HF_HUB_OFFLINE), lie in its cache.
     """
     if name in EMBEDDED:
         return
@@ -65,7 +65,7 @@ def check_model(name: str) -> None:
     if "/" not in name and near:
         raise LabError(f"no model '{name}' (did you mean '{near[0]}'?); embedded models: {embedded}")
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if offline and not hub_folder(name).is_dir():
+    if here and offline and not hub_folder(name).is_dir():
         raise LabError(
             f"the model '{name}' is neither embedded ({embedded}) nor a folder here nor in the Hub's cache"
             f" {_hub_cache()}, and HF_HUB_OFFLINE keeps it from being downloaded"

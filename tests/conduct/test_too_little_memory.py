@@ -123,13 +123,16 @@ def test_a_worker_has_its_share_of_main_memory() -> None:
     assert one >= two > 1e8
 
 
-def test_a_plan_for_a_gpu_that_is_not_here_says_so(tmp_path: Path) -> None:
+def test_a_plan_for_a_gpu_that_is_not_here_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "nothing"))
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
     found = plan(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), tmp_path / "runs")
     assert found.basis.startswith("for one GPU, of which there is none here")
     lines = [line for line in found.lines() if line.startswith("memory: ")]
     assert len(lines) == 2
+    assert "HF_HUB_OFFLINE keeps it from being downloaded" in (found.obstacle or "")
     assert "grpo: about" in lines[0]
     assert lines[0].endswith("on a GPU of unknown size")
     (whole, adapters) = found.to_json()["memory"]

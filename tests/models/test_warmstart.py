@@ -173,7 +173,11 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path)
     assert not list(tmp_path.rglob("manifest.json"))
-    assert list(tmp_path.rglob("model.safetensors"))
+    assert not list(tmp_path.rglob("model.safetensors"))
+    whole = warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path / "elsewhere")
+    left = tmp_path / whole.relative_to(tmp_path / "elsewhere").parent / f".{whole.name}.partial"
+    left.mkdir()  # what a kill leaves, which can tidy nothing
+    (left / "model.safetensors").write_bytes(b"half")
     path = warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path)
     load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert [p.name for p in path.parent.iterdir() if p.is_dir()] == [path.name]
