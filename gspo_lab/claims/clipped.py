@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gspo_lab.study import first_settled
+import numpy as np
+
+from gspo_lab.study import settled_since
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -14,16 +16,16 @@ if TYPE_CHECKING:
 
 def after_warmup(evidence: "Evidence", study: str, weights: Mapping[str, str]) -> "DataFrame":
     """`Evidence.by_minibatch` without the steps in which the learning rate still rose, where any others are left."""
-    since = {arm: first_settled(entry["settings"]) for arm, entry in evidence.study(study)["arms"].items()}
-    settled = evidence.by_minibatch(study, weights, since=since)
+    settled = evidence.by_minibatch(study, weights, since=settled_since(evidence.study(study)))
     return settled if len(settled) else evidence.by_minibatch(study, weights)
 
 
 def weighted(frame: "DataFrame", metric: str) -> float | None:
     """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
-    known = frame[frame[metric].notna()]
-    weights = known[f"{metric}.weight"]
-    found = float((known[metric] * weights).sum() / weights.sum()) if weights.sum() else math.nan
+    heights, weights = (frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight"))
+    known = ~np.isnan(heights)
+    total = weights[known].sum()
+    found = float((heights[known] * weights[known]).sum() / total) if total else math.nan
     return found if math.isfinite(found) else None
 
 

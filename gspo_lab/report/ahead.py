@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import gspo_lab.store.aggregates  # noqa: F401 - the thread below begins without any import
-from gspo_lab.report.course import MINIBATCH_WEIGHTS, TABLES, settled_since, spans_of
+from gspo_lab.report.course import MINIBATCH_WEIGHTS, TABLES, spans_of
 from gspo_lab.report.document import plotly
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ def _prepare(studies: "Sequence[tuple[Evidence, str]]") -> None:
         evidence.series(study, "steps", "reward_mean")
         for table in TABLES:
             spans_of(evidence, study, table)
-        from gspo_lab.matching.trace import IDENTITIES  # by now, or soon, whoever draws has imported it
+        # By now, or soon, whoever draws has imported these: pydantic and more.
+        from gspo_lab.matching.trace import IDENTITIES
+        from gspo_lab.study import settled_since
 
         evidence.prompt_streams(study)
         evidence.first_minibatches(study, IDENTITIES)
-        evidence.minibatches(study, MINIBATCH_WEIGHTS, since=settled_since(evidence, study))
+        evidence.minibatches(study, MINIBATCH_WEIGHTS, since=settled_since(evidence.study(study)))
     plotly()

@@ -127,13 +127,6 @@ def points_per_line(evidence: "Evidence", study: str) -> int:
     return FINE if len(evidence.chosen(study)) <= FEW_RUNS else COARSE
 
 
-def settled_since(evidence: "Evidence", study: str) -> dict[str, int]:
-    """Per arm the first step whose updates all have the full learning rate."""
-    from gspo_lab.study import first_settled  # pydantic: the sums of the whole run begin without it
-
-    return {arm: first_settled(entry["settings"]) for arm, entry in evidence.study(study)["arms"].items()}
-
-
 def _dense(rows: Sequence[tuple[Any, ...]], names: Sequence[str], spans: int) -> dict[str, Floats]:
     """One run's columns as arrays with a place for every span, NaN where there is no row or no measurement."""
     block = np.full((spans, len(names)), np.nan)

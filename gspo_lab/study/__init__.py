@@ -13,6 +13,7 @@ from gspo_lab.study.study import (
     first_settled,
     lock_digest,
     primary_of,
+    settled_since,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "load_study",
     "lock_digest",
     "primary_of",
+    "settled_since",
 ]

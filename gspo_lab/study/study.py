@@ -171,6 +171,11 @@ def first_settled(settings: Mapping[str, Any]) -> int:
     return -(-first // int(update["minibatches"] * update["epochs"]))
 
 
+def settled_since(content: Mapping[str, Any]) -> dict[str, int]:
+    """Per arm of a study.json its `first_settled`."""
+    return {arm: first_settled(entry["settings"]) for arm, entry in content["arms"].items()}
+
+
 LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
 """The part of study.json that is locked before the first step: what `Study.resolved` gives."""
 
