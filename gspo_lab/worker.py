@@ -14,12 +14,11 @@ from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines import ENGINES
-from gspo_lab.engines.base import drop_resume
 from gspo_lab.engines.check import METHODS
 from gspo_lab.errors import LabError
 from gspo_lab.files import held, read_json, write_json
 from gspo_lab.journal import Journal, read
-from gspo_lab.launch.folder import standing
+from gspo_lab.launch.folder import drop_resume, standing
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.layout import LOCK, MADE, PROGRESS, RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord

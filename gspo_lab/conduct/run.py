@@ -24,10 +24,9 @@ from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
 from gspo_lab.conduct.summary import StudyOutcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Interrupts, Job
-from gspo_lab.engines.base import drop_resume
 from gspo_lab.errors import LabError
 from gspo_lab.files import held, holder
-from gspo_lab.launch.folder import standing
+from gspo_lab.launch.folder import drop_resume, standing
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
 from gspo_lab.store import DATABASE

@@ -4,15 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.records import Record
 from gspo_lab.study import Run
-
-
-def drop_resume(folder: Path) -> None:
-    """Delete what a finished run would have gone on from: as large as the optimizer's state, and never read again."""
-    for name in (RESUME, f".{RESUME}.partial"):
-        (folder / CHECKPOINTS / name).unlink(missing_ok=True)
 
 
 class Sink(Protocol):

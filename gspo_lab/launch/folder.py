@@ -1,11 +1,11 @@
-"""Where a run stands, by the end of its journal."""
+"""Where a run stands, by the end of its journal; what a finished one no longer needs."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.layout import JOURNAL
+from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME
 
 FIRST_LOOK_BYTES = 1 << 16
 
@@ -59,3 +59,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) and "kind" in record else None
+
+
+def drop_resume(folder: Path) -> None:
+    """Delete what a finished run would have gone on from: as large as the optimizer's state, and never read again."""
+    for name in (RESUME, f".{RESUME}.partial"):
+        (folder / CHECKPOINTS / name).unlink(missing_ok=True)
