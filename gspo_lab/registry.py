@@ -11,11 +11,13 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.sources import FromSource, from_source
 
 EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "pyarrow": "parquet", "httpx2": "server"}
 
@@ -34,7 +36,8 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     known(kind, name, table)
     where, _, attribute = table.get(name, name).rpartition(":")
     try:
-        module = _from_file(base or Path(), where) if where.endswith(".py") else _module(where)
+        with nullcontext() if name in table else from_source():
+            module = _from_file(base or Path(), where) if where.endswith(".py") else _module(where)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in EXTRA_OF:
@@ -104,7 +107,7 @@ def _from_file(base: Path, where: str) -> ModuleType:
     name = "gspo_lab_user_" + hashlib.sha256(str(path).encode()).hexdigest()[:12]
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

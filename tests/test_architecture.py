@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("errors", "layout", "machine"), 0),
+    **dict.fromkeys(("errors", "layout", "machine", "sources"), 0),
     **dict.fromkeys(("files", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     **dict.fromkeys(("study", "store", "launch"), 3),
@@ -44,7 +44,20 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "layout", "machine", "files", "sandbox", "registry", "records", "journal", "study", "tasks", "launch"),
+    *(
+        "errors",
+        "layout",
+        "machine",
+        "sources",
+        "files",
+        "sandbox",
+        "registry",
+        "records",
+        "journal",
+        "study",
+        "tasks",
+        "launch",
+    ),
     *("cli", "worker", "__main__"),
 )
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}

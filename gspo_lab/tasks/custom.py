@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.sources import source_digest
 from gspo_lab.tasks.base import Grade, Problem, Task
 from gspo_lab.tasks.options import known_names, whole
 from gspo_lab.tasks.pools import known_split, place
@@ -35,7 +36,7 @@ Grader = Callable[[Problem, str], object]
 
 @dataclass(slots=True)
 class Custom(Task):
-    """Problems from files, graded by a function. `grader` holds the start of the sha256 of the function's file."""
+    """Problems from files, graded by a function. `grader` holds the start of its source's sha256."""
 
     name: str
     grader: str
@@ -87,12 +88,12 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         if not problems:
             raise LabError(f"{path}: no {split} problems with held_out = {held_out!r}; add problems or change held_out")
     source = inspect.getsourcefile(inspect.unwrap(function))
-    if source is None or not Path(source).is_file():
+    digest = source_digest(function)
+    if source is None or digest is None:
         raise LabError(f"task '{name}': the source of the grader cannot be read, so its version cannot be recorded")
-    digest = hashlib.sha256(Path(source).read_bytes()).hexdigest()[:8]
     return Custom(
         name=name,
-        grader=f"{name.rpartition(':')[2]}@{digest}",
+        grader=f"{name.rpartition(':')[2]}@{digest[:8]}",
         stop=_stop(name, options.get("stop", ())),
         max_tokens=whole(name, "max_tokens", options.get("max_tokens", _longest(read.values())), 1, 1_000_000),
         function=function,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,21 @@ def started() -> Iterator[TinyServer]:
 def server(started: TinyServer) -> TinyServer:
     started.faults.clear()
     started.asked.clear()
+    started.go_on.clear()
     started.always, started.refuse, started.context, started.answers_as = None, None, 4096, MODEL
     return started
+
+
+@contextmanager
+def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
+    """Within the block the server gives that many answers and then none: whoever asks is there to be stopped."""
+    server.faults.extend([0.0] * answers)
+    server.always = "wait"
+    try:
+        yield
+    finally:
+        server.always = None
+        server.go_on.set()
 
 
 @pytest.fixture
@@ -172,13 +186,11 @@ def test_killed_in_the_middle_it_is_finished_by_the_same_command(
     calm = gspo_lab(*asking(server, "--runs", "calm"))
     everything = len(server.asked)
     server.asked.clear()
-    server.always = 0.1  # so that it lasts a while
-    had = killed_after(4, here / "runs", *asking(server, "--at-once", 2))
-    assert 4 <= had < everything
-    # In flight: with the server, or answered and on its way to the disk.
-    assert len(server.asked) - had <= 4
+    with answering_only(server, 4):
+        had = killed_after(4, here / "runs", *asking(server, "--at-once", 2))
+    assert had == 4 < everything
+    assert len(server.asked) - had <= 2, "no more than two are in flight"
     server.asked.clear()
-    server.always = None
     said = gspo_lab(*asking(server))
     assert said.code == 0, said
     assert len(server.asked) == everything - had
@@ -188,13 +200,12 @@ def test_killed_in_the_middle_it_is_finished_by_the_same_command(
 
 
 def test_interrupted_it_keeps_what_it_has(server: TinyServer, problems: Path, here: Path) -> None:
-    server.always = 0.1
-    had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--at-once", 2))
-    assert code == 130, said
+    with answering_only(server, 3):
+        had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--at-once", 2))
+    assert (had, code) == (3, 130), said
     assert "interrupted; the same command asks what is missing" in said
     assert "Traceback" not in said
     assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(had,)]
-    server.always = None
     assert gspo_lab(*asking(server)).code == 0
 
 

@@ -23,7 +23,8 @@ class TinyServer(ThreadingHTTPServer):
     """Serves `tiny-qwen3`, drawn from seed 0, one request at a time.
 
     `faults` are taken one per request for an answer: a status (429, 500), "drop" (the connection is closed),
-    "garbage" (no JSON), "think" (the answer's thinking comes apart from it), "abort", or seconds to be slow by.
+    "garbage" (no JSON), "think" (the answer's thinking comes apart from it), "abort", "wait" (no answer before
+    `go_on` is set), or seconds to be slow by.
     A status (429, 2) also says Retry-After: 2. `refuse` is part of a prompt that is refused with 400.
     """
 
@@ -35,6 +36,7 @@ class TinyServer(ThreadingHTTPServer):
         self.key = key
         self.faults: deque[Any] = deque()
         self.always: Any = None
+        self.go_on = threading.Event()
         self.refuse: str | None = None
         self.answers_as: str | None = MODEL
         self.asked: list[dict[str, Any]] = []
@@ -95,6 +97,8 @@ class Answering(BaseHTTPRequestHandler):
         if fault in ("drip", "endless"):
             self._without_end(b" " * (1 << 20) if fault == "endless" else b" ")
             return
+        if fault == "wait":
+            self.server.go_on.wait(240)
         if isinstance(fault, float):
             time.sleep(fault)
         chat = self.path == "/v1/chat/completions"
