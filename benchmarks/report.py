@@ -90,8 +90,7 @@ def make_lab(size: Size, folder: Path) -> Path:
     from gspo_lab.store.database import writing
     from gspo_lab.store.rows import insert, settle
     from gspo_lab.store.schema import STEPS, UPDATES
-    from gspo_lab.study import digest, load_study
-    from gspo_lab.study.study import reference_bands
+    from gspo_lab.study import load_study
 
     arms = "\n".join(f"[arm.{name}]\n{ARMS[name]}" for name in list(ARMS)[: size.arms])
     toml = STUDY.format(
@@ -102,10 +101,7 @@ def make_lab(size: Size, folder: Path) -> Path:
     study = load_study(folder / "long.toml")
     runs = folder / "runs"
     (runs / study.name).mkdir(parents=True)
-    bands = {rule: list(band) for rule, band in reference_bands([arm.settings for arm in study.arms.values()]).items()}
-    content = {**study.resolved(), "comment": "", "overrides": [], "edits": [], "reference_bands": bands}
-    content["digest"] = digest(study.resolved())
-    (runs / study.name / "study.json").write_text(json.dumps(content))
+    (runs / study.name / "study.json").write_text(json.dumps(study.to_json()))
     for run in study.runs():
         home = run.folder(runs)
         home.mkdir(parents=True)
@@ -183,11 +179,12 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """What `gspo-lab report` does, in this process."""
+    from gspo_lab.findings import Findings
     from gspo_lab.report import render, write
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:
-        write(render(evidence, evidence.studies()), to)
+        write(render([Findings(evidence, name) for name in evidence.studies()]), to)
 
 
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:

@@ -18,8 +18,8 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     **dict.fromkeys(("study", "store", "launch"), 3),
     **dict.fromkeys(("models", "matching"), 4),
-    **dict.fromkeys(("samplers", "claims"), 5),
-    "evaluation": 6,
+    **dict.fromkeys(("samplers", "findings"), 5),
+    **dict.fromkeys(("evaluation", "claims"), 6),
     **dict.fromkeys(("engines", "report"), 7),
     **dict.fromkeys(("worker", "conduct"), 8),
     "cli": 9,
@@ -34,7 +34,8 @@ WALLS: dict[str, set[str]] = {
     "matching": {"objectives", "tasks"},
     "models": {"store", "stats", "launch"},
     "samplers": {"store", "stats", "launch", "matching"},
-    "claims": {"models", "launch", "tasks", "journal"},
+    "findings": {"models", "launch", "tasks", "journal"},
+    "claims": {"models", "launch", "tasks", "journal", "samplers"},
     "evaluation": {"store", "stats", "claims", "matching"},
     "engines": {"store", "stats", "launch", "claims", "matching"},
     "report": {"models", "samplers", "evaluation", "tasks", "launch", "journal"},
@@ -44,21 +45,8 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *(
-        "errors",
-        "layout",
-        "machine",
-        "sources",
-        "files",
-        "sandbox",
-        "registry",
-        "records",
-        "journal",
-        "study",
-        "tasks",
-        "launch",
-    ),
-    *("cli", "worker", "__main__"),
+    *("errors", "layout", "machine", "sources", "files", "sandbox", "registry", "records", "journal"),
+    *("study", "tasks", "launch", "cli", "worker", "__main__"),
 )
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 

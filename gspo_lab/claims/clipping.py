@@ -8,6 +8,7 @@ from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Claim, Counter, Roles
 from gspo_lab.claims.parts import ALPHA, Part, Reading, Region, Side, Untestable, exact, over_seeds
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.findings.clipped import SATURATED
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import paired_t
 
@@ -108,7 +109,7 @@ def equal_weights(recorded: Recorded, roles: Roles) -> Reading:
     partly: dict[str, float] = {}
     within: dict[int, float] = {}
     beyond: dict[int, float] = {}
-    range_high = 1 + recorded.settings[roles["grpo"]]["objective"]["clip_high"]
+    range_high = 1 + recorded.settings[roles["grpo"]].objective.clip_high
     for seed in recorded.seeds(roles.values()):
         gspo, grpo = (recorded.details(roles[role], seed) for role in ("gspo", "grpo"))
         partly[f"{roles['gspo']}/s{seed}"] = float(((gspo.clipped > 0) & (gspo.clipped < gspo.length)).sum())
@@ -145,12 +146,8 @@ def clip_gap(recorded: Recorded, roles: Roles) -> Reading:
     name = "cf GSPO / cf GRPO"
     notes = []
     for role in PAIR:
-        share = needs.active_share(recorded, roles[role])
-        if share > needs.SATURATED:
-            notes.append(
-                f"{roles[role]} is saturated: it clips {share:.3f} of the active tokens on mini-batches >= 1 (above "
-                f"{needs.SATURATED}), so its cf is a ceiling and the ratio measures the other arm's"
-            )
+        if said := needs.saturation(recorded, roles[role]):
+            notes.append(f"{said} (above {SATURATED}), so its cf is a ceiling and the ratio measures the other arm's")
     if floors:
         notes.append(
             f"{roles['grpo']} clipped no token at seed {', '.join(map(str, floors))}: one token is assumed, so the "

@@ -10,7 +10,8 @@ from gspo_lab.claims.claim import Claim, Roles
 from gspo_lab.claims.parts import Reading, Region, Untestable, over_seeds
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.records import UpdateRecord
-from gspo_lab.stats.series import carry_last_finite, last_fifth, normalised_auc
+from gspo_lab.stats.series import held, last_fifth, normalised_auc
+from gspo_lab.study import ClaimTable
 
 OF, AGAINST = "of", "against"
 
@@ -67,21 +68,24 @@ step (an update's metric: its mean over the step), or a benchmark's score at its
 
 def _by_step(recorded: Recorded, arm: str, seed: int, metric: str) -> tuple[Any, Any]:
     """The curve from its first measured value on; gaps carry the value before them."""
-    if metric in [bench["name"] for bench in recorded.settings[arm]["bench"]]:
+    if metric == "reward_mean":
+        return recorded.reward(arm, seed)
+    if metric in recorded.found.declaration.benches:
         rows = recorded.scores(arm, seed, metric)
         return rows["step"].to_numpy(dtype=float), rows["score"].to_numpy(dtype=float)
     table = "updates" if metric in UpdateRecord.__dataclass_fields__ else "steps"
     means = recorded.of(arm, seed, table, metric).groupby("step")[metric].mean()
-    known = np.flatnonzero(np.isfinite(means.to_numpy(dtype=float)))
-    if not len(known):
+    steps, heights = held(means.index, means, int(means.index.max()))
+    if not len(steps):
         raise Untestable(f"{metric} is finite at no step of {arm}, seed {seed}")
-    curve = means.iloc[known[0] :]
-    return curve.index.to_numpy(dtype=float), carry_last_finite(curve)[0]
+    return steps, heights
 
 
-def from_table(table: Mapping[str, Any]) -> Claim:
+def from_table(table: ClaimTable) -> Claim:
     """The claim of a `[[claim]]` table that names a metric; the table has passed the study's own checks."""
-    metric, statistic, ratio = table["metric"], table["statistic"], table["comparison"] == "ratio"
+    metric, statistic, ratio = table.metric, table.statistic, table.comparison == "ratio"
+    assert metric is not None
+    assert statistic is not None
     of_run = STATISTICS[statistic]
     supported, contradicted = _regions(table)
     sign = "/" if ratio else "-"
@@ -102,9 +106,9 @@ def from_table(table: Mapping[str, Any]) -> Claim:
         return Reading((over_seeds(label, found, supported, contradicted, ratio=ratio),))
 
     return Claim(
-        id=table["name"],
+        id=table.name,
         grade="C",
-        statement=f"{name}: the {table['comparison']} of the two arms lies {supported}.",
+        statement=f"{name}: the {table.comparison} of the two arms lies {supported}.",
         source="this study",
         value="its own expectation",
         criterion=f"{supported}; contradicted {' or '.join(str(region) for region in contradicted)}",
@@ -114,10 +118,10 @@ def from_table(table: Mapping[str, Any]) -> Claim:
     )
 
 
-def _regions(table: Mapping[str, Any]) -> tuple[Region, list[Region]]:
-    if table["inside"] is not None:
-        low, high = table["inside"]
+def _regions(table: ClaimTable) -> tuple[Region, list[Region]]:
+    if table.inside is not None:
+        low, high = table.inside
         return Region(low, high), [Region(below=low), Region(above=high)]
-    if table["above"] is not None:
-        return Region(above=table["above"]), [Region(below=table["above"])]
-    return Region(below=table["below"]), [Region(above=table["below"])]
+    if table.above is not None:
+        return Region(above=table.above), [Region(below=table.above)]
+    return Region(below=table.below), [Region(above=table.below)]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
 
 from gspo_lab.claims.claim import Claim, Result, Word
 from gspo_lab.claims.in_place import AGAINST, OF, from_table
@@ -11,28 +10,24 @@ from gspo_lab.claims.library import LIBRARY
 from gspo_lab.claims.parts import ALPHA, Part, Side, Untestable, weigh
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.roles import ROLES, find_roles
+from gspo_lab.findings import Findings
 from gspo_lab.stats import holm
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
-
+from gspo_lab.study import ClaimTable
 
 Mismatches = Callable[[str], Mapping[str, Sequence[str]]]
-"""Arm -> other arm -> what keeps their runs from being pairs: a certificate's `against`."""
+"""`Certificate.against`: arm -> other arm -> what keeps their runs from being pairs."""
 
 
-def judge(
-    evidence: "Evidence", study: str, *, every: bool = False, mismatches: Mismatches | None = None
-) -> list[Result]:
+def judge(found: Findings, *, every: bool = False) -> list[Result]:
     """The study's declared claims; with `every` the rest of the library too, as description.
 
-    Arms that `mismatches` says are no pairs are compared by no claim. The declared claims are a family: Holm's rule
-    over all of them that can be tested statistically, whether or not this study's data then allow it, for that was
-    fixed before the run.
+    Arms that are no pairs by the study's certificate are compared by no claim. The declared claims are a family:
+    Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
+    that was fixed before the run.
     """
-    recorded = Recorded(evidence, study)
-    declared = [_declared(table) for table in recorded.content.get("claims", [])]
-    apart = mismatches or (lambda arm: {})
+    recorded = Recorded(found)
+    declared = [_declared(table) for table in found.declaration.claims]
+    apart = found.certificate.against
     results = [_read(recorded, claim, given, apart, declared=True) for claim, given in declared]
     family = sum(claim.unrecorded is None and not claim.exact for claim, _ in declared)
     tested = [result.p if not result.claim.exact else None for result in results]
@@ -48,9 +43,9 @@ def judge(
     return results
 
 
-def _declared(table: Mapping[str, Any]) -> tuple[Claim, Mapping[str, str]]:
+def _declared(table: ClaimTable) -> tuple[Claim, Mapping[str, str]]:
     """A `[[claim]]` table's claim, and the arms that it names."""
-    return (from_table(table) if table["metric"] is not None else LIBRARY[table["name"]]), table["arms"] or {}
+    return (from_table(table) if table.metric is not None else LIBRARY[table.name]), table.arms or {}
 
 
 def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mismatches, *, declared: bool) -> Result:

@@ -1,22 +1,22 @@
 """C14 and C19 to C23: outcomes of learning. They need seeds, and may come out the other way."""
 
-from typing import Any
-
 import numpy as np
 
 from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Claim, Counter, Roles
 from gspo_lab.claims.clipping import DENSE_EQUAL, TOO_TIGHT
 from gspo_lab.claims.parts import Reading, Region, Untestable, condition, over_seeds
-from gspo_lab.claims.recorded import Floats, Recorded
+from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.routing import BOTH_FALL, NUMERICS
-from gspo_lab.stats.collapse import signal_onset
+from gspo_lab.findings.findings import SIGNALS
+from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import normalised_auc, time_to_threshold
+from gspo_lab.study.dotted import alike_but
 
 RUN_NOISE = 0.02
 """Run-to-run error of a fitted asymptote (ScaleRL, 2510.13786)."""
 BANDS = 5
-SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
+RANGE = tuple(f"objective.{key}" for key in ("clip", "clip_low", "clip_high", "clip_target"))
 FALSE_ALARMS = 0.1
 LEAST_RUNS = 5
 
@@ -117,7 +117,7 @@ def length_bias(recorded: Recorded, roles: Roles) -> Reading:
 
 def precursors(recorded: Recorded, roles: Roles) -> Reading:
     """Which signals leave their range before the reward falls, in every collapsed run; and how often in stable ones."""
-    onset = {run: recorded.stability(*run) for run in recorded.runs}
+    onset = {run: recorded.stability(*run) for run in recorded.found.finished}
     collapsed = {run: one.collapse for run, one in onset.items() if one.collapse is not None}
     stable = [run for run, one in onset.items() if one.judged and one.collapse is None and one.regression is None]
     if len(collapsed) < LEAST_RUNS or len(stable) < LEAST_RUNS:
@@ -126,12 +126,13 @@ def precursors(recorded: Recorded, roles: Roles) -> Reading:
         )
     leading, said = [], []
     for signal in SIGNALS:
-        found = {run: _first_alarm(recorded, run, signal) for run in [*collapsed, *stable]}
-        if any(one is None for one in found.values()):
+        every = {run: recorded.found.onsets(recorded.found.finished[run], run[0]) for run in [*collapsed, *stable]}
+        found = {run: one[signal].step for run, one in every.items() if signal in one and one[signal].judged}
+        if len(found) < len(every):
             said.append(f"{signal}: not judged, too few steps after the warm-up or not recorded")
             continue
-        leads = [at for run, fell in collapsed.items() if (at := found[run]) is not None and 0 <= at < fell]
-        alarms = sum((at := found[run]) is not None and at >= 0 for run in stable)
+        leads = [at for run, fell in collapsed.items() if (at := found[run]) is not None and at < fell]
+        alarms = sum(found[run] is not None for run in stable)
         said.append(f"{signal}: leads in {len(leads)} of {len(collapsed)}, false alarms in {alarms} of {len(stable)}")
         if len(leads) == len(collapsed) and alarms <= FALSE_ALARMS * len(stable):
             leading.append(signal)
@@ -173,28 +174,10 @@ def _area(x: Floats, y: Floats, end: float) -> float:
 
 def _ladder(recorded: Recorded, arm: str) -> list[str]:
     """The arms that differ from `arm` in the clip range alone, narrow to wide, itself included."""
-
-    def others(settings: dict[str, Any]) -> dict[str, Any]:
-        band = ("clip", "clip_low", "clip_high", "clip_target")
-        return {**settings, "objective": {k: v for k, v in settings["objective"].items() if k not in band}}
-
-    wanted = others(recorded.settings[arm])
-    arms = [name for name, one in recorded.settings.items() if others(one) == wanted]
-    width = {name: float(recorded.settings[name]["objective"]["clip_low"]) for name in arms}
+    declared = recorded.found.declaration.arms
+    arms = [name for name, one in declared.items() if alike_but(one.resolved, declared[arm].resolved, RANGE)]
+    width = {name: recorded.settings[name].objective.clip_low for name in arms}
     return sorted({width[name]: name for name in arms}.values(), key=lambda name: width[name])
-
-
-def _first_alarm(recorded: Recorded, run: tuple[str, int], signal: str) -> int | None:
-    """The step at which a run's signal leaves its range, -1 if it never does; None where that cannot be judged."""
-    try:
-        rows = recorded.of(*run, "updates", signal)
-    except Untestable:
-        return None
-    means = rows.groupby("step")[signal].mean().dropna()
-    found = signal_onset(means.index.to_numpy(), means.to_numpy(), recorded.first_settled(run[0]))
-    if not found.judged:
-        return None
-    return -1 if found.step is None else found.step
 
 
 _PAIR = (needs.seeds(), needs.minibatches())

@@ -68,7 +68,7 @@ def needs_correction(recorded: Recorded, roles: Roles) -> Reading:
         until = {}
         for role, arm in roles.items():
             onset = recorded.stability(arm, seed).collapse
-            until[role] = float(recorded.settings[arm]["steps"] if onset is None else onset)
+            until[role] = float(recorded.settings[arm].steps if onset is None else onset)
             if role == "uncorrected" and onset is not None:
                 entropy = recorded.of(arm, seed, "steps", "entropy").dropna()
                 before = entropy[entropy["step"] < onset]

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from gspo_lab.claims.claim import Need, Roles
 from gspo_lab.claims.parts import Untestable
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.findings.clipped import ACTIVE, SATURATED
 from gspo_lab.stats.power import largest_equivalent_sd
-
-SATURATED = 0.45
-"""Above this clipped share of the active tokens on mini-batches >= 1 a narrower range could hardly clip more."""
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
@@ -34,8 +32,7 @@ def seeds(least: int = 3) -> Need:
 def minibatches(least: int = 2) -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         for arm in roles.values():
-            update = recorded.settings[arm]["update"]
-            found = update["minibatches"] * update["epochs"]
+            found = recorded.settings[arm].update.per_rollout_batch
             if found < least:
                 raise Untestable(f"{arm} makes {found} updates per rollout batch; {least} are needed")
 
@@ -46,7 +43,7 @@ def mixture() -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         for arm in roles.values():
             if not recorded.mixtures[arm]:
-                raise Untestable(f"{arm} recorded no expert choices: {recorded.settings[arm]['model']} is dense")
+                raise Untestable(f"{arm} recorded no expert choices: {recorded.settings[arm].model} is dense")
 
     return Need("a mixture of experts", check)
 
@@ -54,7 +51,7 @@ def mixture() -> Need:
 def trainer_old_logprobs() -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         for arm in roles.values():
-            if recorded.settings[arm]["update"]["old_logprobs"] != "trainer":
+            if recorded.settings[arm].update.old_logprobs != "trainer":
                 raise Untestable(f"{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip")
 
     return Need("old log-probs from the trainer's own forward", check)
@@ -65,11 +62,11 @@ def same_reinforce() -> Need:
 
     def check(recorded: Recorded, roles: Roles) -> None:
         for arm in roles.values():
-            objective = recorded.settings[arm]["objective"]
-            if objective["aggregation"] != "seq-mean-token-mean":
-                raise Untestable(f"{arm} aggregates by {objective['aggregation']}, not by seq-mean-token-mean")
-            if objective["dual_clip"] is not None:
-                raise Untestable(f"{arm} has a dual clip at {objective['dual_clip']:g}")
+            objective = recorded.settings[arm].objective
+            if objective.aggregation != "seq-mean-token-mean":
+                raise Untestable(f"{arm} aggregates by {objective.aggregation}, not by seq-mean-token-mean")
+            if objective.dual_clip is not None:
+                raise Untestable(f"{arm} has a dual clip at {objective.dual_clip:g}")
 
     return Need("sequence-mean aggregation, no dual clip", check)
 
@@ -129,23 +126,19 @@ def length_bins(length: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     return bins
 
 
-def active_share(recorded: Recorded, arm: str) -> float:
-    """Clipped share of the tokens with an advantage on mini-batches >= 1, mean over the finished seeds."""
-    shares = [
-        recorded.share(arm, seed, "clip_fraction_active_tokens", "active_tokens", later=True)
-        for seed in recorded.seeds([arm])
-    ]
-    return float(np.mean(shares))
+def saturation(recorded: Recorded, arm: str) -> str | None:
+    """How much a saturated arm clips, in words; None for any other."""
+    clipped = recorded.found.clipped
+    if not clipped.saturated(arm):
+        return None
+    return f"{arm} is saturated: it clips {clipped.share(arm, ACTIVE):.3f} of the active tokens on mini-batches >= 1"
 
 
 def not_saturated(role: str) -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
-        found = active_share(recorded, roles[role])
-        if found > SATURATED:
-            raise Untestable(
-                f"{roles[role]} is saturated: it clips {found:.3f} of the active tokens on mini-batches >= 1, above "
-                f"{SATURATED}"
-            )
+        said = saturation(recorded, roles[role])
+        if said:
+            raise Untestable(f"{said}, above {SATURATED}")
 
     return Need(f"{role} not saturated (<= {SATURATED} of the active tokens on mini-batches >= 1)", check)
 
@@ -157,9 +150,9 @@ def tuned_bands() -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         for role in ("grpo", "gspo"):
             arm = roles[role]
-            objective = recorded.settings[arm]["objective"]
-            own = objective["clip"] == "calibrated" or objective["importance_sampling_level"] == "token"
-            if own or (objective["clip_low"], objective["clip_high"]) != PAPER_BAND:
+            objective = recorded.settings[arm].objective
+            own = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
+            if own or (objective.clip_low, objective.clip_high) != PAPER_BAND:
                 continue
             rows = recorded.frame("steps", "response_tokens_mean")
             length = float(rows[rows["arm"] == arm]["response_tokens_mean"].mean())
@@ -175,7 +168,7 @@ def tuned_bands() -> Need:
 def routing_matters(least: float = 0.05) -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         arm = roles["grpo"]
-        last = recorded.settings[arm]["update"]["minibatches"] * recorded.settings[arm]["update"]["epochs"] - 1
+        last = recorded.settings[arm].update.per_rollout_batch - 1
         found = []
         for seed in recorded.seeds([arm]):
             rows = recorded.settled(arm, seed, "expert_change")
@@ -271,12 +264,12 @@ def dense_control() -> Need:
 def other_numerics() -> Need:
     def check(recorded: Recorded, roles: Roles) -> None:
         for arm in roles.values():
-            rollout, update = recorded.settings[arm]["rollout"], recorded.settings[arm]["update"]
-            if rollout["dtype"] == update["dtype"] and rollout["sampler"] == "transformers":
+            rollout, update = recorded.settings[arm].rollout, recorded.settings[arm].update
+            if rollout.dtype == update.dtype and rollout.sampler == "transformers":
                 frame = recorded.frame("steps", "mismatch_k3")
                 found = float(frame[frame["arm"] == arm]["mismatch_k3"].mean())
                 raise Untestable(
-                    f"{arm} samples with the trainer's own engine and precision ({update['dtype']}); "
+                    f"{arm} samples with the trainer's own engine and precision ({update.dtype}); "
                     f"its mismatch_k3 is {found:.2g}"
                 )
 

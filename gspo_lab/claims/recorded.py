@@ -2,26 +2,23 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gspo_lab.claims.outcomes import stabilities
 from gspo_lab.claims.parts import Untestable
+from gspo_lab.findings import Findings
+from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
-from gspo_lab.stats.series import carry_last_finite, normalised_auc, tail_mean
-from gspo_lab.study import first_settled, primary_of
+from gspo_lab.stats.series import carry_last_finite
+from gspo_lab.study import Settings
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.store import Evidence
-
-Floats = NDArray[np.float64]
 CLIP = "clip_fraction_tokens"
 
 
@@ -40,15 +37,12 @@ class Details:
 
 
 class Recorded:
-    """One study's evidence, read when asked for and kept. Arms are named as in the study."""
+    """One study's findings as claims read them. Arms are named as in the study."""
 
-    def __init__(self, evidence: "Evidence", study: str) -> None:
-        self.evidence = evidence
-        self.study = study
-        self.content: dict[str, Any] = evidence.study(study)
-        self.settings: dict[str, dict[str, Any]] = {
-            arm: entry["settings"] for arm, entry in self.content["arms"].items()
-        }
+    def __init__(self, found: Findings) -> None:
+        self.found = found
+        self.settings: dict[str, Settings] = {name: arm.settings for name, arm in found.declaration.arms.items()}
+        self.seeds = found.seeds
         self._frames: dict[tuple[str, tuple[str, ...]], DataFrame] = {}
         self.details = cache(self._details)
         self.band_counts = cache(self._band_counts)
@@ -56,27 +50,7 @@ class Recorded:
     @property
     def margin(self) -> float:
         """The study's declared margin of equivalence, in units of the score."""
-        return float(self.content["verdict"]["margin"])
-
-    @cached_property
-    def primary(self) -> str | None:
-        """The benchmark that decides the study, if it has any."""
-        return primary_of(self.content)
-
-    @cached_property
-    def runs(self) -> dict[tuple[str, int], str]:
-        """(arm, seed) -> run id of every finished run."""
-        frame = self.evidence.runs(self.study)
-        done = frame[frame["state"] == "finished"]
-        return {
-            (str(arm), int(seed)): str(run)
-            for arm, seed, run in zip(done["arm"], done["seed"], done["run_id"], strict=True)
-        }
-
-    def seeds(self, arms: Iterable[str]) -> list[int]:
-        """The seeds on which all of these arms have finished."""
-        every = [{seed for name, seed in self.runs if name == arm} for arm in arms]
-        return sorted(set.intersection(*every)) if every else []
+        return self.found.declaration.verdict.margin
 
     @cached_property
     def mixtures(self) -> dict[str, bool | None]:
@@ -92,9 +66,9 @@ class Recorded:
         """The metrics of all finished runs, from `steps` or `updates`."""
         key = (table, metrics)
         if key not in self._frames:
-            read = self.evidence.steps if table == "steps" else self.evidence.updates
-            frame = read(self.study, list(metrics))
-            self._frames[key] = frame[frame["run_id"].isin(set(self.runs.values()))]
+            read = self.found.evidence.steps if table == "steps" else self.found.evidence.updates
+            frame = read(self.found.study, list(metrics))
+            self._frames[key] = frame[frame["run_id"].isin(set(self.found.finished.values()))]
         return self._frames[key]
 
     def of(self, arm: str, seed: int, table: str, *metrics: str) -> "DataFrame":
@@ -106,17 +80,13 @@ class Recorded:
                 raise Untestable(f"{metric} was not recorded in {arm}, seed {seed}")
         return own
 
-    def first_settled(self, arm: str) -> int:
-        """The arm's first step whose updates all have the full learning rate."""
-        return first_settled(self.settings[arm])
-
     def settled(self, arm: str, seed: int, *metrics: str, later: bool = False) -> "DataFrame":
         """One run's updates after the warm-up of the learning rate; with `later` those with minibatch >= 1."""
         own = self.of(arm, seed, "updates", *metrics)
-        first = self.first_settled(arm)
+        first = self.settings[arm].update.first_settled
         rows = own[(own["step"] >= first) & (own["minibatch"] >= (1 if later else 0))]
         if rows.empty:
-            steps = self.settings[arm]["steps"]
+            steps = self.settings[arm].steps
             after = " and minibatch >= 1" if later else ""
             raise Untestable(
                 f"{arm} has no update after the learning rate's warm-up{after}: {first} of {steps} steps warm up"
@@ -134,37 +104,38 @@ class Recorded:
         tokens = rows["response_tokens"]
         return round(float((rows[CLIP] * tokens).sum())), int(tokens.sum())
 
-    def reward_auc(self, arm: str, seed: int) -> float:
-        """Normalised area under the run's training reward over its steps: the mean height, in units of reward."""
-        rows = self.of(arm, seed, "steps", "reward_mean")
-        reward, _ = carry_last_finite(rows["reward_mean"].to_numpy(dtype=np.float64))
-        return normalised_auc(rows["step"], reward)
+    def reward(self, arm: str, seed: int) -> tuple[Floats, Floats]:
+        """Steps and mean training reward of a run, by the findings' rule."""
+        if (arm, seed) not in self.found.rewards:
+            raise Untestable(f"reward_mean was not recorded in {arm}, seed {seed}")
+        return self.found.rewards[arm, seed]
 
     def scores(self, arm: str, seed: int, bench: str | None = None) -> "DataFrame":
         """A run's evaluations of a benchmark (the primary one): step and score, ungraded ones carried."""
-        wanted = bench or self.primary
+        wanted = bench or self.found.declaration.primary
         if wanted is None:
             raise Untestable("the study declares no benchmark, so there is no score")
-        frame = self.evidence.scores(self.study)
-        rows = frame[(frame["run_id"] == self.runs[arm, seed]) & (frame["bench"] == wanted)].sort_values("step")
+        frame = self.found.scores
+        rows = frame[(frame["run_id"] == self.found.finished[arm, seed]) & (frame["bench"] == wanted)]
+        rows = rows.sort_values("step")
         if rows.empty or math.isnan(rows["score"].iloc[0]):
             raise Untestable(f"{wanted} was not evaluated at the start of {arm}, seed {seed}")
         return rows.assign(score=carry_last_finite(rows["score"])[0])[["step", "score"]]
 
     def final(self, arm: str, seed: int, bench: str | None = None) -> float:
         """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
-        rows = self.scores(arm, seed, bench)
-        return tail_mean(rows[rows["step"] > 0]["score"], self.content["verdict"]["last"])
+        wanted = bench or self.found.declaration.primary
+        for one in self.found.outcomes(wanted):
+            if (one.arm, one.seed) == (arm, seed) and one.final is not None:
+                return one.final
+        self.scores(arm, seed, bench)  # which says what is missing
+        raise Untestable(f"{wanted} was not evaluated after the start of {arm}, seed {seed}")
 
     def stability(self, arm: str, seed: int) -> Stability:
-        found = self._stabilities.get(self.runs[arm, seed])
+        found = self.found.stabilities.get(self.found.finished[arm, seed])
         if found is None:
             raise Untestable(f"reward_mean was not recorded in {arm}, seed {seed}")
         return found
-
-    @cached_property
-    def _stabilities(self) -> dict[str, Stability]:
-        return stabilities(self.evidence, self.study)
 
     def _details(self, arm: str, seed: int) -> Details:
         rows = self.settled(arm, seed, "response_detail", later=True)["response_detail"].dropna()

@@ -1,12 +1,14 @@
 """Which arm plays which part in a claim, found from the arms' settings where the study does not say."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.study import Settings
+from gspo_lab.study.dotted import alike_but
 
 LUSPO = "seq-mean-token-sum"
-UNCORRECTED = {"mismatch_correction": "none", "mismatch_low": None, "mismatch_high": None}
+REPLAY = "routing_replay"
+CORRECTION = ("objective.mismatch_correction", "objective.mismatch_low", "objective.mismatch_high")
 
 ROLES: dict[str, str] = {
     "grpo": "token-level ratio, no replay",
@@ -33,47 +35,47 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     pool = [arm for arm in settings if not moe or recorded.mixtures[arm] is not False]
     out: dict[str, str] = {}
 
-    def play(role: str, fits: Callable[[dict[str, Any]], bool], arms: list[str] | None = None) -> None:
+    def play(role: str, fits: Callable[[Settings], bool], arms: list[str] | None = None) -> None:
         found = given.get(role) or next((arm for arm in (pool if arms is None else arms) if fits(settings[arm])), None)
         if found is not None and found in settings:
             out[role] = found
 
-    def twin(role: str, of: str, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    def twin(role: str, of: str, keys: tuple[str, ...], fits: Callable[[Settings], bool]) -> None:
         if of in out:
-            original = settings[out[of]]
-            wanted = {**original, **changed(original)}
-            play(role, lambda one: one == wanted)
+            original = recorded.found.declaration.arms[out[of]].resolved
+            play(role, lambda one: fits(one) and alike_but(one.model_dump(mode="json"), original, keys))
 
-    play("grpo", lambda one: _level(one) == "token" and _plain(one))
-    model = settings[out["grpo"]]["model"] if "grpo" in out else None
-    play("gspo", lambda one: _level(one) == "sequence" and _plain(one) and model in (None, one["model"]))
-    play("gspo-token", lambda one: _level(one) == "sequence-token" and _plain(one) and model in (None, one["model"]))
-    twin("luspo", "gspo", lambda one: {"objective": {**one["objective"], "aggregation": LUSPO}})
-    play("corrected", lambda one: _correction(one) != "none")
-    twin("uncorrected", "corrected", lambda one: {"objective": {**one["objective"], **UNCORRECTED}})
+    play("grpo", lambda one: one.objective.importance_sampling_level == "token" and _plain(one))
+    model = settings[out["grpo"]].model if "grpo" in out else None
+    for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
+        play(
+            role,
+            lambda one, level=level: (  # type: ignore[misc]
+                one.objective.importance_sampling_level == level and _plain(one) and model in (None, one.model)
+            ),
+        )
+    twin("luspo", "gspo", ("objective.aggregation",), lambda one: one.objective.aggregation == LUSPO)
+    play("corrected", lambda one: one.objective.mismatch_correction != "none")
+    twin("uncorrected", "corrected", CORRECTION, _uncorrected)
     for role in ("grpo", "gspo"):
-        twin(f"{role}-replay", role, lambda one: {"routing_replay": "rollout"})
-        twin(f"{role}-replay", role, lambda one: {"routing_replay": "old-policy"})
+        for replay in ("rollout", "old-policy"):
+            twin(f"{role}-replay", role, (REPLAY,), lambda one, replay=replay: one.routing_replay == replay)  # type: ignore[misc]
     pool = [arm for arm in settings if recorded.mixtures[arm]]
     play("moe", _plain)
     if "moe" in out:
-        twin("moe-rollout-replay", "moe", lambda one: {"routing_replay": "rollout"})
-        objective = settings[out["moe"]]["objective"]
+        twin("moe-rollout-replay", "moe", (REPLAY,), lambda one: one.routing_replay == "rollout")
+        objective = settings[out["moe"]].objective
         dense = [arm for arm in settings if recorded.mixtures[arm] is False]
-        play("dense", lambda one: one["objective"] == objective and _plain(one), dense)
+        play("dense", lambda one: one.objective == objective and _plain(one), dense)
     return out
 
 
-def _level(settings: dict[str, Any]) -> str:
-    return str(settings["objective"]["importance_sampling_level"])
-
-
-def _plain(settings: dict[str, Any]) -> bool:
+def _plain(one: Settings) -> bool:
     """No replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
-    replay, aggregation = str(settings["routing_replay"]), str(settings["objective"]["aggregation"])
-    return replay == "none" and aggregation != LUSPO and _correction(settings) == "none"
+    objective = one.objective
+    return one.routing_replay == "none" and objective.aggregation != LUSPO and objective.mismatch_correction == "none"
 
 
-def _correction(settings: dict[str, Any]) -> str:
-    """Studies recorded before there were corrections have none."""
-    return str(settings["objective"].get("mismatch_correction", "none"))
+def _uncorrected(one: Settings) -> bool:
+    objective = one.objective
+    return objective.mismatch_correction == "none" and objective.mismatch_low is objective.mismatch_high is None

@@ -9,6 +9,7 @@ from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Claim, Counter, Roles
 from gspo_lab.claims.parts import Part, Reading, Region, condition, over_seeds
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.stats.series import normalised_auc
 
 DEEP = 48
 """Layers of the model whose 10 % the paper reports."""
@@ -126,7 +127,7 @@ def mismatch_on_mixtures(recorded: Recorded, roles: Roles) -> Reading:
 def _gain(recorded: Recorded, roles: Roles, role: str) -> dict[int, float]:
     with_replay, without = roles[f"{role}-replay"], roles[role]
     return {
-        seed: recorded.reward_auc(with_replay, seed) - recorded.reward_auc(without, seed)
+        seed: normalised_auc(*recorded.reward(with_replay, seed)) - normalised_auc(*recorded.reward(without, seed))
         for seed in recorded.seeds(roles.values())
     }
 

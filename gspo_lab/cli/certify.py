@@ -14,10 +14,10 @@ def certify(
 ) -> None:
     """Print the proof that a study's runs are matched, check by check. Exit code 1 where they are not."""
     from gspo_lab.cli.output import print_json
-    from gspo_lab.matching import certificate
+    from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
-        found = certificate(evidence, study_named(evidence, study, runs))
+        found = Findings(evidence, study_named(evidence, study, runs)).certificate
     if json:
         print_json(found.to_json())
     else:

@@ -28,7 +28,7 @@ def check(
     found = findings(study)
     failed = any(finding.level == "error" for finding in found)
     if json:
-        print_json({**study.resolved(), "findings": [vars(finding) for finding in found]})
+        print_json({**study.locked(), "findings": [vars(finding) for finding in found]})
         raise typer.Exit(2 if failed else 0)
     typer.echo(f"{study.name}: {study.question}")
     typer.echo(f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs")

@@ -25,11 +25,11 @@ def claims(
     from gspo_lab.claims import judge
     from gspo_lab.claims.data import as_data
     from gspo_lab.cli.output import print_json
-    from gspo_lab.matching import certificate
+    from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
-        results = judge(evidence, name, every=every, mismatches=certificate(evidence, name).against)
+        results = judge(Findings(evidence, name), every=every)
     if json:
         print_json([as_data(result) for result in results])
         return

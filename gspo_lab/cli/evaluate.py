@@ -198,13 +198,15 @@ def _show(
     """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server."""
     from gspo_lab.cli import evaluated
     from gspo_lab.cli.output import print_json, print_table
+    from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
         rows = {
             name: evaluated.scores(evidence, ids, name, evaluated.difficulties(bench))
             for name, bench in benches.items()
         }
-        compared = {} if study is None else {name: evaluated.comparisons(evidence, study, name) for name in benches}
+        found = None if study is None else Findings(evidence, study)
+        compared = {} if found is None else {name: evaluated.comparisons(found, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
         print_json({"scores": flat, "comparisons": [row for name in compared for row in compared[name]]})

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from gspo_lab.evaluation.bench import Bench
+    from gspo_lab.findings import Findings
     from gspo_lab.store import Evidence
 
 SUSPICIOUS = 0.02
@@ -90,21 +91,21 @@ def _rating(graded: "DataFrame", difficulty: Mapping[str, float]) -> dict[str, A
     return {**vars(found), "note": "estimate, not CodeElo"}
 
 
-def comparisons(evidence: "Evidence", study: str, evaluation: str) -> list[dict[str, Any]]:
+def comparisons(found: "Findings", evaluation: str) -> list[dict[str, Any]]:
     """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
     from gspo_lab.stats.two_way import two_way
-    from gspo_lab.study import baseline_of
 
-    content = evidence.study(study)
-    runs = evidence.runs(study)
-    frame = evidence.by_problem(list(runs["run_id"]), evaluation).merge(runs[["run_id", "arm", "seed"]], on="run_id")
+    runs = found.frame
+    frame = found.evidence.by_problem(list(runs["run_id"]), evaluation).merge(
+        runs[["run_id", "arm", "seed"]], on="run_id"
+    )
     frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
     frame["rate"] = frame["correct"] / frame["graded"]
     by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
-    baseline = baseline_of(content)
+    baseline = found.declaration.baseline
     out = []
-    for arm in content["arms"]:
-        if arm == baseline or arm not in by_arm or baseline not in by_arm:
+    for arm in found.declaration.treatments:
+        if arm not in by_arm or baseline not in by_arm:
             continue
         difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
         seen = two_way(difference.to_numpy())

@@ -10,7 +10,8 @@ from gspo_lab.cli.options import NO_STUDY, RUNS, Accept, Json, bring_up_to_date,
 from gspo_lab.errors import LabError
 
 if TYPE_CHECKING:
-    from gspo_lab.report import Report, Source
+    from gspo_lab.findings import Findings
+    from gspo_lab.report import Report
     from gspo_lab.store import Evidence
 
 EXAMPLES = (
@@ -50,8 +51,8 @@ def report(
         from gspo_lab.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
-            for source in _sources(stack, names, folders):
-                accept(source.evidence, source.study, accept_mismatch)
+            for found in _sources(stack, names, folders):
+                accept(found.evidence, found.declaration, accept_mismatch)
     rendered, page = _made(names, folders, to, going_on=watch and _going_on(names, folders))
     if open_page:
         import webbrowser
@@ -67,11 +68,11 @@ def report(
 
 def _made(names: Sequence[str], folders: Sequence[Path], to: Path, *, going_on: bool) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
-    from gspo_lab.report import render_all, write
+    from gspo_lab.report import render, write
 
     with ExitStack() as stack:
         sources = _sources(stack, names, folders)
-        rendered = render_all(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
+        rendered = render(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
     return rendered, write(rendered, to)[0]
 
 
@@ -109,24 +110,24 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
 
     with ExitStack() as stack:
         return any(
-            "running" in set(source.evidence.runs(source.study)["state"])
-            or holder(source.evidence.runs_folder / source.study / CONDUCTOR_LOCK) is not None
-            for source in _sources(stack, names, folders)
+            any(run.state == "running" for run in found.runs)
+            or holder(found.evidence.runs_folder / found.study / CONDUCTOR_LOCK) is not None
+            for found in _sources(stack, names, folders)
         )
 
 
-def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
+def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Findings]":
     """The named studies wherever they are, or each folder's latest one; a name found twice is told with its folder."""
-    from gspo_lab.report import Source
+    from gspo_lab.findings import Findings
 
     opened = {folder: stack.enter_context(evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
         wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
-        return [Source(evidence, study_named(evidence, name, folder), name) for name in wanted]
+        return [Findings(evidence, study_named(evidence, name, folder)) for name in wanted]
     found = _latest(opened) if not names else _named(names, opened)
     several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
-    return [Source(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
+    return [Findings(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
 
 
 def _latest(opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:

@@ -61,19 +61,20 @@ def run(
         return
 
     def write_report(study_name: str) -> Path:
+        from gspo_lab.findings import Findings
         from gspo_lab.matching import accept_mismatch as accept
-        from gspo_lab.matching import certificate
         from gspo_lab.report import render, write
         from gspo_lab.store import DATABASE, Evidence
 
         with Evidence.open(runs / DATABASE) as evidence:
             if accept_mismatch is not None:
-                if certificate(evidence, study_name).open:
-                    accept(evidence, study_name, accept_mismatch)
+                found = Findings(evidence, study_name)
+                if found.certificate.open:
+                    accept(evidence, found.declaration, accept_mismatch)
                 else:  # the training is done: no reason to withhold its report
                     said = f"warning: --accept-mismatch: {study_name} has no undeclared difference; nothing is accepted"
                     console.print(said, markup=False, highlight=False, soft_wrap=True)
-            return write(render(evidence, [study_name]), reports)[0]
+            return write(render([Findings(evidence, study_name)]), reports)[0]
 
     if reports.exists() and not reports.is_dir():  # told now, not after the training
         raise LabError(f"--reports {reports}: that is a file; name a folder")

@@ -5,9 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gspo_lab.store import DATABASE, Evidence
-from gspo_lab.study import Study, primary_of
+from gspo_lab.study import Study
+
+if TYPE_CHECKING:
+    from gspo_lab.findings import Findings
 
 LEAST_DEGREES = 2
 """Degrees of freedom below which a spread over seeds is not worth naming."""
@@ -54,10 +58,12 @@ def _measured(study: Study, runs: Path) -> tuple[float | None, str]:
     """The pooled sd of pair differences over all earlier pairs of arms that ran on what this study runs on."""
     if not (runs / DATABASE).exists():
         return None, "no study has been run here; give an sd with --sd"
+    from gspo_lab.findings import Findings
+
     squares, degrees, names = 0.0, 0, []
     with Evidence.open(runs / DATABASE) as evidence:
         for name in evidence.studies():
-            for differences in _differences(evidence, name, study):
+            for differences in _differences(Findings(evidence, name), study):
                 mean = sum(differences) / len(differences)
                 squares += sum((d - mean) ** 2 for d in differences)
                 degrees += len(differences) - 1
@@ -67,21 +73,17 @@ def _measured(study: Study, runs: Path) -> tuple[float | None, str]:
     return math.sqrt(squares / degrees), f"measured in {', '.join(dict.fromkeys(names))}"
 
 
-def _differences(evidence: Evidence, name: str, study: Study) -> Iterator[list[float]]:
+def _differences(found: "Findings", study: Study) -> Iterator[list[float]]:
     """Per pair of arms of an earlier study the final scores' differences over the seeds that both have finished."""
-    from gspo_lab.claims.outcomes import outcomes
-
-    content, bench = evidence.study(name), primary_of(study.resolved())
-    settings = next(iter(study.arms.values())).settings
+    declared, settings = found.declaration, next(iter(study.arms.values())).settings
     like = {
-        arm
-        for arm, entry in content["arms"].items()
-        if entry["settings"]["model"] == settings.model
-        and entry["settings"]["task"] == settings.task.model_dump(mode="json")
+        name
+        for name, arm in declared.arms.items()
+        if arm.settings.model == settings.model and arm.settings.task == settings.task
     }
-    ended = {(one.arm, one.seed): one.final for one in outcomes(evidence, name, bench or "") if one.arm in like}
+    ended = {(one.arm, one.seed): one.final for one in found.outcomes(study.primary) if one.arm in like}
     for a, b in combinations(sorted(like), 2):
-        pairs = ((ended.get((a, seed)), ended.get((b, seed))) for seed in content["seeds"])
+        pairs = ((ended.get((a, seed)), ended.get((b, seed))) for seed in declared.seeds)
         differences = [y - x for x, y in pairs if x is not None and y is not None]
         if len(differences) > 1:
             yield differences

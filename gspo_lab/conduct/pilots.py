@@ -13,8 +13,8 @@ from gspo_lab.launch.folder import standing
 from gspo_lab.layout import BANDS, JOURNAL, PILOTS, RUN
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
+from gspo_lab.study.declaration import reference_bands
 from gspo_lab.study.dotted import BAND
-from gspo_lab.study.study import reference_bands
 
 STEPS = 6
 DROPPED_STEPS = 2

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +150,12 @@ def made_start(folder: Path) -> Path | None:
 def write_run(run: Run, runs: Path) -> Path:
     """Write run.json, with the model's folder that the run starts from; the run's folder."""
     folder = run.folder(runs)
-    data = run.to_json()
     if needs_start(run.settings.model):
         start = made_start(start_folder(run, runs))
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
-        data["warm_start"] = str(start)
+        run = replace(run, warm_start=str(start))
+    data = run.to_json()
     if read_json(folder / RUN) != data:
         write_json(folder / RUN, data)
     return folder

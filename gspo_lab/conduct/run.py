@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -30,7 +29,7 @@ from gspo_lab.launch.folder import drop_resume, standing
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
 from gspo_lab.store import DATABASE
-from gspo_lab.study import Run, Study
+from gspo_lab.study import Declaration, Run, Study
 
 
 def conduct(
@@ -112,16 +111,10 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
     crew.work(study.name + (f" ({skipped} finished before)" if skipped else ""), jobs)
 
 
-def declared_runs(study: Study, declaration: dict[str, Any]) -> list[Run]:
+def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
     """The study's runs with the ranges and the yardstick that are declared in study.json."""
-    arms = {}
-    for name, arm in study.arms.items():
-        declared = declaration["arms"][name]["settings"]["objective"]
-        band = {"clip_low": declared["clip_low"], "clip_high": declared["clip_high"]}
-        objective = arm.settings.objective.model_copy(update=band)
-        arms[name] = replace(arm, settings=arm.settings.model_copy(update={"objective": objective}))
-    bands = {rule: (low, high) for rule, (low, high) in declaration["reference_bands"].items()}
-    return [replace(run, reference_bands=bands) for run in replace(study, arms=arms).runs()]
+    arms = {name: declaration.arms[name] for name in study.arms}
+    return replace(study, arms=arms, reference_bands=declaration.reference_bands).runs()
 
 
 def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:

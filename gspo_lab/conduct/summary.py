@@ -1,6 +1,6 @@
 """What a study's end tells at once: per arm the scores, the reward and the clipping, and one line of what was seen.
 
-That line is `claims.decision`'s; its grounds are in the report.
+That line is `Findings.decision`'s; its grounds are in the report.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
 if TYPE_CHECKING:
-    from gspo_lab.claims.decision import Decision
-    from gspo_lab.claims.outcomes import RunOutcome
+    from gspo_lab.findings import Findings
+    from gspo_lab.findings.decision import Decision
+    from gspo_lab.findings.outcomes import RunOutcome
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -91,12 +92,12 @@ def outcome(
     study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
     """The outcome of a study whose journals are in the database."""
-    from gspo_lab.claims.decision import decision
+    from gspo_lab.findings import Findings
 
     failures = tuple(ending.line for ending in endings if ending.state != "finished")
     with Evidence.open(database) as evidence:
-        decided = decision(evidence, study.name)
-        arms = arm_results(evidence, study, decided.primary)
+        found = Findings(evidence, study.name)
+        decided, arms = found.decision, arm_results(found, study)
     complete = all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state == "failed"}
     if interrupted:
@@ -108,17 +109,11 @@ def outcome(
     return StudyOutcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
 
 
-def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[ArmResult, ...]:
-    """Per arm of `study` what its runs have shown so far, scored on `bench`."""
-    from gspo_lab.claims.clipped import after_warmup, seed_mean
-    from gspo_lab.claims.outcomes import outcomes
-
-    runs = evidence.runs(study.name)
-    steps = evidence.steps(study.name, ["reward_mean"])
-    # One rule for the clipped share, a run's final score and its collapse, the report's too.
-    clipped = after_warmup(evidence, study.name, {"clip_fraction_tokens": "response_tokens"})
-    later = clipped[(clipped["minibatch"] >= 1) & clipped["seed"].isin(study.seeds)]
-    ended = {(one.arm, one.seed): one for one in outcomes(evidence, study.name, bench or "")}
+def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
+    """Per arm of `study` what its runs have shown so far, scored on the primary benchmark."""
+    runs = found.frame
+    steps = found.evidence.steps(study.name, ["reward_mean"])
+    ended = {(one.arm, one.seed): one for one in found.outcomes(found.declaration.primary)}
     out = []
     for name, arm in study.arms.items():
         mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
@@ -134,7 +129,7 @@ def arm_results(evidence: Evidence, study: Study, bench: str | None) -> tuple[Ar
                 finished=int((mine["state"] == "finished").sum()),
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
-                clipped=seed_mean(later[later["arm"] == name], "clip_fraction_tokens"),
+                clipped=found.clipped.share(name, seeds=study.seeds),
                 collapsed=sum(judged) if judged else None,
             )
         )

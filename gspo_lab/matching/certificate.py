@@ -6,7 +6,7 @@ the verdict is.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
-from gspo_lab.matching.settings import flat, shown
-from gspo_lab.matching.trace import Trace, resolved, traces
-from gspo_lab.study import baseline_of, lock_digest
+from gspo_lab.matching.settings import shown
+from gspo_lab.matching.trace import Trace, traces
+from gspo_lab.study import Declaration, flat
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -150,47 +150,39 @@ class Certificate:
                     yield f"{pair.name if pair else 'study'}: {check.name}: {part}", pair, check, part
 
 
-def certificate(evidence: "Evidence", study: str, *, accept: str | None = None) -> Certificate:
-    """Hold every two runs of a seed against each other, from what was recorded of them.
-
-    `accept` is a reason with which all present mismatches are taken as they are; without it, what `accepted.json` in
-    the study's folder says holds.
-    """
-    content = evidence.study(study)
-    arms = {name: (flat(resolved(arm["settings"])), arm["declared"]) for name, arm in content["arms"].items()}
-    bands = flat(content.get("reference_bands") or {})
+def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
+    """Hold every two runs of a seed against each other, from what was recorded of them; what `accepted.json` in the
+    study's folder says holds."""
+    bands = flat({rule: list(band) for rule, band in declared.reference_bands.items()})
     seeds: dict[int, dict[str, Trace]] = {}
-    for trace in traces(evidence, study):
-        if trace.arm in arms and trace.seed in content["seeds"]:
+    for trace in traces(evidence, declared.name):
+        if trace.arm in declared.arms and trace.seed in declared.seeds:
             seeds.setdefault(trace.seed, {})[trace.arm] = trace
 
     def first_item(one: Trace, other: Trace, bench: str, step: int) -> str:
         return _first_item(evidence, one, other, bench, step)
 
     pairs = []
-    for names in combinations(arms, 2):
-        for seed in content["seeds"]:
+    for names in combinations(declared.arms, 2):
+        for seed in declared.seeds:
             runs = seeds.get(seed, {})
             if names[0] in runs and names[1] in runs:
-                pair = sides(runs[names[0]], runs[names[1]], content)
-                pairs.append(Pair(names, seed, all_checks(pair, arms, bands, first_item)))
-    baseline = baseline_of(content)
-    found = Certificate(study, baseline, _lock(content), tuple(pairs), read_accepted(evidence.runs_folder / study))
-    if accept is None:
-        return found
-    return Certificate(study, baseline, found.lock, found.pairs, (*found.acceptances, acceptance(accept, found.open)))
+                pair = sides(runs[names[0]], runs[names[1]], declared.arms)
+                pairs.append(Pair(names, seed, all_checks(pair, declared.arms, bands, first_item)))
+    accepted = read_accepted(evidence.runs_folder / declared.name)
+    return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted)
 
 
-def accept_mismatch(evidence: "Evidence", study: str, reason: str) -> Certificate:
+def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) -> Certificate:
     """Accept every mismatch that is there now, with a reason that is kept in runs/<study>/accepted.json.
 
     LabError where there is nothing to accept, so that a reason never covers what nobody has seen.
     """
-    before = certificate(evidence, study)
-    if not before.open:
-        raise LabError(f"--accept-mismatch: {study} has no undeclared difference; run it without that option")
-    found = certificate(evidence, study, accept=reason)
-    write_accepted(evidence.runs_folder / study, found.acceptances)
+    found = certificate(evidence, declared)
+    if not found.open:
+        raise LabError(f"--accept-mismatch: {declared.name} has no undeclared difference; run it without that option")
+    found = replace(found, acceptances=(*found.acceptances, acceptance(reason, found.open)))
+    write_accepted(evidence.runs_folder / declared.name, found.acceptances)
     return found
 
 
@@ -219,16 +211,15 @@ def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str
     return out
 
 
-def _lock(content: dict[str, Any]) -> Check:
+def _lock(declared: Declaration) -> Check:
     """Whether study.json still is what its digest was taken of, and what was added to it by later starts."""
-    name, kept = "lock", content.get("digest")
+    name, kept, now = "lock", declared.digest, declared.content_digest
     if kept is None:
         return Check(name, UNKNOWN, "study.json holds no digest")
-    now = lock_digest(content)
     if now != kept:
         said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
         return Check(name, UNDECLARED, said, (STUDY,))
-    edits = [f"{edit.get('at', '')} {edit.get('what', '')}".strip() for edit in content.get("edits") or []]
+    edits = [str(edit) for edit in declared.edits]
     if edits:
         return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))
     return Check(name, EQUAL, f"the study is as declared before its first step: {shown(kept)}")

@@ -12,11 +12,12 @@ from typing import Any
 from gspo_lab.matching import deeds, origin
 from gspo_lab.matching.pairing import STARTING, Check, Sides
 from gspo_lab.matching.trace import Trace
+from gspo_lab.study import Arm
 
 
 def all_checks(
     pair: Sides,
-    arms: Mapping[str, Any],
+    arms: Mapping[str, Arm],
     bands: Mapping[str, Any],
     first_item: Callable[[Trace, Trace, str, int], str],
 ) -> tuple[Check, ...]:

@@ -19,6 +19,7 @@ from gspo_lab.matching.pairing import (
 )
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import ROLLOUT
+from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted import differing, under
 
 
@@ -32,11 +33,11 @@ def settings(pair: Sides) -> Check:
     return Check("settings", EQUAL, f"{len(pair.one.settings)} settings")
 
 
-def declaration(pair: Sides, arms: Mapping[str, Any], bands: Mapping[str, Any]) -> Check:
-    """Whether both runs were made with what study.json says of their arms; `arms`: its flat settings and declared."""
+def declaration(pair: Sides, arms: Mapping[str, Arm], bands: Mapping[str, Any]) -> Check:
+    """Whether both runs were made with what study.json says of their arms; `bands`: its flat reference bands."""
     parts, said = [], []
     for trace in (pair.one, pair.other):
-        wanted, stated = arms[trace.arm]
+        wanted, stated = flat(arms[trace.arm].resolved), arms[trace.arm].declared
         for key in differing(trace.settings, wanted):
             parts.append(f"{trace.arm}: {key}")
             said.append(

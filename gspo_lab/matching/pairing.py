@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from gspo_lab.matching.settings import declared, shown
 from gspo_lab.matching.trace import Trace
+from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded"]
@@ -58,10 +59,10 @@ SAMPLING = (*STARTING, "rollout")
 """Settings that, declared, let two runs sample different first responses."""
 
 
-def sides(one: Trace, other: Trace, study: Mapping[str, Any]) -> Sides:
+def sides(one: Trace, other: Trace, arms: Mapping[str, Arm]) -> Sides:
     """Two traces with what the study's arms declare of them."""
     keys = differing(one.settings, other.settings)
-    allowed = chain.from_iterable(study["arms"][trace.arm]["declared"] for trace in (one, other))
+    allowed = chain.from_iterable(arms[trace.arm].declared for trace in (one, other))
     stated = declared(keys, allowed, one.settings, other.settings)
     return Sides(one, other, tuple(stated), tuple(key for key in keys if key not in stated))
 

@@ -3,13 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gspo_lab.study import dotted
+from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted import BAND, differing, under
-
-
-def flat(data: Any) -> dict[str, Any]:
-    """Nested tables as dotted keys; a list of tables counts its entries from 0."""
-    return dotted.flat(data, entries=True)
 
 
 def declared(
@@ -22,12 +17,11 @@ def declared(
     return [key for key in keys if under(key, named)]
 
 
-def undeclared(study: Mapping[str, Any], one: str, other: str) -> list[str]:
-    """The settings in which two arms of a study.json differ although neither states them as its own."""
-    first, second = study["arms"][one], study["arms"][other]
-    a, b = flat(first["settings"]), flat(second["settings"])
+def undeclared(one: Arm, other: Arm) -> list[str]:
+    """The settings in which two arms differ although neither states them as its own."""
+    a, b = flat(one.resolved), flat(other.resolved)
     keys = differing(a, b)
-    stated = declared(keys, [*first["declared"], *second["declared"]], a, b)
+    stated = declared(keys, [*one.declared, *other.declared], a, b)
     return [key for key in keys if key not in stated]
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from gspo_lab.matching.settings import flat
+from gspo_lab.study import flat
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -99,19 +98,8 @@ class Trace:
         return any(start.step == 0 and start.facts is not None for start in self.starts)
 
 
-_READ: "WeakKeyDictionary[Evidence, dict[str, list[Trace]]]" = WeakKeyDictionary()
-"""An Evidence shows one moment for as long as it is open, so a study is read from it once."""
-
-
 def traces(evidence: "Evidence", study: str) -> list[Trace]:
     """The runs of a study that have recorded anything, in the order of its arms, then seeds."""
-    read = _READ.setdefault(evidence, {})
-    if study not in read:
-        read[study] = _traces(evidence, study)
-    return read[study]
-
-
-def _traces(evidence: "Evidence", study: str) -> list[Trace]:
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != "planned"]
     starts = _by_run(evidence.starts(study))
     streams = evidence.prompt_streams(study)

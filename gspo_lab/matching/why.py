@@ -5,7 +5,7 @@ setting > code, packages, device, numerics > weights, tokenizer, chat template, 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,9 @@ class Difference:
 
 def why(evidence: "Evidence", run_a: str, run_b: str) -> Difference | None:
     """The first place where two runs part, by their ids (`study/arm/s0`); None where all that both recorded agrees."""
-    one, other = _trace(evidence, run_a), _trace(evidence, run_b)
+    studies = dict.fromkeys(run.partition("/")[0] for run in (run_a, run_b))
+    known = {trace.id: trace for study in studies for trace in traces(evidence, study)}
+    one, other = (_trace(evidence, run, known) for run in (run_a, run_b))
     found = [*_made_with(one, other), *_worked_on(one, other), *_recorded(evidence, one, other)]
     if not found:
         return None
@@ -69,15 +71,14 @@ def why(evidence: "Evidence", run_a: str, run_b: str) -> Difference | None:
     return replace(first, later=tuple(later))
 
 
-def _trace(evidence: "Evidence", run: str) -> Trace:
+def _trace(evidence: "Evidence", run: str, traces: Mapping[str, Trace]) -> Trace:
     study = run.partition("/")[0]
     known = [str(name) for name in evidence.runs(study)["run_id"]]
     if run not in known:
         raise LabError(f"no run '{run}'{nearest(run, known)}; {study} has {', '.join(known)}")
-    found = [trace for trace in traces(evidence, study) if trace.id == run]
-    if not found:
+    if run not in traces:
         raise LabError(f"{run} has not begun: there is nothing to compare yet")
-    return found[0]
+    return traces[run]
 
 
 def _made_with(one: Trace, other: Trace) -> Iterator[Difference]:

@@ -1,6 +1,6 @@
-"""The report room: evidence into one HTML file, its numbers as JSON and its gist as Markdown."""
+"""The report room: findings into one HTML file, its numbers as JSON and its gist as Markdown."""
 
 from gspo_lab.report.files import write
-from gspo_lab.report.page import Report, Source, render, render_all
+from gspo_lab.report.page import Report, render
 
-__all__ = ["Report", "Source", "render", "render_all", "write"]
+__all__ = ["Report", "render", "write"]

@@ -4,16 +4,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from gspo_lab.findings import Findings
+from gspo_lab.findings.course import AXES
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.course import AXES, Floats, course
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.stats.arrays import Floats
 
 MANY_RUNS = 40
 """From so many runs on, seeds are a range instead of lines: nobody tells them apart, and the page stays small."""
@@ -24,11 +23,6 @@ MEAN_AND_RANGE = (
     "Line: the mean over the arm's seeds, drawn where every seed has a value. Shaded: from the lowest to the highest "
     "seed, instead of a line for each, for there are many."
 )
-
-
-def arms(evidence: "Evidence", study: str) -> list[str]:
-    """The study's arms in their declared order, which is also the order of the colours."""
-    return list(evidence.study(study)["arms"])
 
 
 def value(number: Any) -> Value:
@@ -139,11 +133,11 @@ def over_seeds(frame: pd.DataFrame, order: Sequence[str], x: str, y: str) -> tup
 
 
 def points(
-    evidence: "Evidence", study: str, metric: str, *, envelope: bool = False, compute: bool = False
+    found: Findings, metric: str, *, envelope: bool = False, compute: bool = False
 ) -> dict[str, dict[int, Points]]:
     """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
-    out: dict[str, dict[int, Points]] = {arm: {} for arm in arms(evidence, study)}
-    for track in course(evidence, study).tracks:
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
+    for track in found.course.tracks:
         if track.arm in out:
             own = track.columns
             low, high = (own[f"{metric}.low"], own[f"{metric}.high"]) if envelope else (None, None)
@@ -153,8 +147,7 @@ def points(
 
 
 def curve(
-    evidence: "Evidence",
-    study: str,
+    found: Findings,
     metric: str,
     *,
     id: str,
@@ -172,10 +165,10 @@ def curve(
     `envelope` shades from the lowest to the highest single value (the metric must be one of `EXTREMES`); `compute` lets
     the chart be drawn against prompts, tokens, FLOPs and device seconds too.
     """
-    own = course(evidence, study)
+    own = found.course
     thin = len(own.tracks) >= MANY_RUNS
-    found = points(evidence, study, metric, envelope=envelope, compute=compute)
-    series = [one for colour, arm in enumerate(found) for one in lines(arm, colour, found[arm], thin=thin)]
+    drawn = points(found, metric, envelope=envelope, compute=compute)
+    series = [one for colour, arm in enumerate(drawn) for one in lines(arm, colour, drawn[arm], thin=thin)]
     said = [note, MEAN_AND_RANGE if thin and not envelope and not small else "", own.note]
     if envelope and any(one.low for one in series):
         said.append(f"{ENVELOPE}.")

@@ -1,6 +1,7 @@
 """Text into HTML and Markdown. Whatever comes from data is escaped here, and nowhere else is markup made from it."""
 
 import html
+import json
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -124,3 +125,12 @@ def markdown_table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 def _numeric(cell: Any) -> bool:
     return bool(re.fullmatch(r"[+−-]?[\d.,]+(e[+−]?\d+)?( [a-z%]+)?", str(cell))) or cell == NOT_MEASURED
+
+
+def setting(entry: Any, absent: str = "unset") -> str:
+    """A setting or a fact in a table's cell."""
+    if entry is None:
+        return absent
+    if isinstance(entry, bool):
+        return "yes" if entry else "no"
+    return f"{entry:g}" if isinstance(entry, float) else entry if isinstance(entry, str) else json.dumps(entry)

@@ -6,18 +6,14 @@ The same evidence gives the same bytes: ids are fixed, keys are sorted, and noth
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gspo_lab.errors import LabError
-from gspo_lab.registry import nearest
+from gspo_lab.findings import Findings
 from gspo_lab.report.chart import Chart, numbers
 from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
 from gspo_lab.report.section import Section, Writer
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 FORMAT = 1
 """Version of the .json; it rises when a key changes its meaning."""
@@ -35,52 +31,26 @@ class Report:
     """The answer, for a terminal."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A study to report on, in the database that holds it; `label` is its name on the page."""
-
-    evidence: "Evidence"
-    study: str
-    label: str
-
-
-def render(evidence: "Evidence", studies: Sequence[str]) -> Report:
-    """The report of one study, or of several on one page. Raises LabError for a study that the database lacks."""
-    known = evidence.studies()
-    if not known:
-        raise LabError("the database holds no study; run one first: gspo-lab run studies/NAME.toml")
-    if not studies:
-        raise LabError(f"name a study to report on; the database has {', '.join(known)}")
-    for name in studies:
-        if name not in known:
-            raise LabError(f"no study '{name}' in the database{nearest(name, known)}; it has {', '.join(known)}")
-    return render_all([Source(evidence, name, name) for name in dict.fromkeys(studies)])
-
-
-def render_all(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
-    """One page of all sources, of several databases too; the labels differ. Arms of one name have one colour.
+def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> Report:
+    """One page of all studies, of several databases too; their labels differ. Arms of one name have one colour.
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
-    from gspo_lab.report.ahead import reading_ahead
+    from gspo_lab.report.sections import SECTIONS  # pandas, scipy: what takes long
+    from gspo_lab.report.together import together
 
     several = len(sources) > 1
-    with reading_ahead(sources):
-        from gspo_lab.report.sections import SECTIONS  # pandas, scipy: what takes long
-        from gspo_lab.report.sections.together import together
-
-        written = {one.label: _sections(SECTIONS, one) for one in sources}
+    written = {one.label: _sections(SECTIONS, one) for one in sources}
     colours = _colours(sources)
     front = [together(sources)] if several else []
     articles = [
         Article(
             one.label,
-            one.evidence.study(one.study).get("question", ""),
-            tuple(_recoloured(section, colours, one) for section in written[one.label]) if several else
-            tuple(written[one.label]),
+            one.declaration.question,
+            tuple(_recoloured(section, colours, one) if several else section for section in written[one.label]),
         )
         for one in sources
-    ]  # fmt: skip
+    ]
     data: dict[str, Any] = {
         "format": FORMAT,
         "studies": {label: _data(sections) for label, sections in written.items()},
@@ -97,24 +67,22 @@ def render_all(sources: Sequence[Source], *, watch_seconds: int | None = None) -
     )
 
 
-def _sections(writers: Sequence[Writer], source: Source) -> list[Section]:
-    found = (write(source.evidence, source.study) for write in writers)
+def _sections(writers: Sequence[Writer], source: Findings) -> list[Section]:
+    found = (write(source) for write in writers)
     return [section for section in found if section is not None]
 
 
-def _colours(sources: Sequence[Source]) -> dict[str, int]:
+def _colours(sources: Sequence[Findings]) -> dict[str, int]:
     """Arm -> colour, over all studies: an arm of two studies looks the same in both."""
-    names = [arm for one in sources for arm in one.evidence.study(one.study)["arms"]]
+    names = [arm for one in sources for arm in one.arms]
     return {name: colour for colour, name in enumerate(dict.fromkeys(names))}
 
 
-def _recoloured(section: Section, colours: dict[str, int], source: Source) -> Section:
-    own = source.evidence.study(source.study)["arms"]
-
+def _recoloured(section: Section, colours: dict[str, int], source: Findings) -> Section:
     def repainted(part: Any) -> Any:
         if not isinstance(part, Chart):
             return part
-        series = (replace(s, colour=colours[s.label]) if s.label in own else s for s in part.series)
+        series = (replace(s, colour=colours[s.label]) if s.label in source.arms else s for s in part.series)
         return replace(part, series=tuple(series))
 
     return replace(section, body=tuple(repainted(part) for part in section.body))

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gspo_lab.findings import Findings
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import Html
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 
 @dataclass(frozen=True)
@@ -24,5 +22,5 @@ class Section:
     """The gist for a terminal; only the answer has one."""
 
 
-Writer = Callable[["Evidence", str], Section | None]
-"""Reads a study's evidence and writes one section; None where the study has nothing to say under this heading."""
+Writer = Callable[[Findings], Section | None]
+"""Writes one section of what was found in a study; None where it has nothing to say under this heading."""

@@ -2,17 +2,15 @@
 
 import json
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
+from gspo_lab.findings import Findings
 from gspo_lab.records import QUANTILES
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import Floats, course
-from gspo_lab.report.frames import arms, column, groups
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.report.frames import column, groups
+from gspo_lab.stats.arrays import Floats
 
 LOW, MIDDLE, HIGH = (QUANTILES.index(level) for level in (0.05, 0.5, 0.95))
 BINS = 8
@@ -22,21 +20,21 @@ DETAILS = 50
 """Steps whose responses are read, evenly over the run: each holds every response of its updates."""
 
 
-def ribbon(evidence: "Evidence", study: str, of: Literal["tokens", "responses"]) -> Chart:
+def ribbon(found: Findings, of: Literal["tokens", "responses"]) -> Chart:
     """Per arm the median log-ratio over the steps, and a band from its 5 % to its 95 % quantile."""
     metric, what = f"log_ratio_quantiles_{of}", "token" if of == "tokens" else "sequence"
-    own = course(evidence, study)
-    frame = evidence.updates(study, [metric], at=own.sampled)
+    own = found.course
+    frame = found.evidence.updates(found.study, [metric], at=own.sampled)
     frame = frame[(frame["minibatch"] > 0) & frame[metric].notna()]
     series = []
-    for colour, arm in enumerate(arms(evidence, study)):
+    for colour, arm in enumerate(found.arms):
         rows = frame[frame["arm"] == arm]
         steps = np.unique(rows["step"].to_numpy())
         if not len(steps):
             continue
-        found = np.array([json.loads(text) for text in rows[metric]], dtype=np.float64)
+        quantiles = np.array([json.loads(text) for text in rows[metric]], dtype=np.float64)
         where = np.searchsorted(steps, rows["step"].to_numpy())
-        low, middle, high = (_means(where, found[:, level], len(steps)) for level in (LOW, MIDDLE, HIGH))
+        low, middle, high = (_means(where, quantiles[:, level], len(steps)) for level in (LOW, MIDDLE, HIGH))
         x = tuple(map(float, steps.tolist()))
         series.append(Series(arm, colour, x, column(middle), low=column(low), high=column(high)))
     note = f"Line: the median; band: 5 % to 95 % quantile; means over mini-batches and seeds. {own.sample_note}"
@@ -44,15 +42,14 @@ def ribbon(evidence: "Evidence", study: str, of: Literal["tokens", "responses"])
     return Chart(f"m-log-ratio-{of}", title, "step", "nats", tuple(series), note=note.strip())
 
 
-def by_length(evidence: "Evidence", study: str) -> Chart:
+def by_length(found: Findings) -> Chart:
     """Per arm the standard deviation of the sequence log-ratio, for responses of like length."""
     lengths: dict[str, Floats] = {}
     ratios: dict[str, Floats] = {}
-    settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
-    recorded = math.lcm(*(int(one["record"]["detail_every"]) for one in settings.values()))
-    last = course(evidence, study).last
+    recorded = math.lcm(*(arm.settings.record.detail_every for arm in found.declaration.arms.values()))
+    last = found.course.last
     stride = max(1, -(-(last + 1) // (recorded * DETAILS))) * recorded
-    frame = evidence.details(study, at=range(0, last + 1, stride))
+    frame = found.evidence.details(found.study, at=range(0, last + 1, stride))
     for arm, own in groups(frame[frame["minibatch"] > 0], "arm"):
         length, total = (
             np.concatenate([np.asarray(json.loads(text), dtype=np.float64) for text in own[name]])
@@ -63,7 +60,7 @@ def by_length(evidence: "Evidence", study: str) -> Chart:
     series = []
     if lengths:
         levels = np.quantile(np.concatenate(list(lengths.values())), np.linspace(0, 1, BINS + 1)[1:-1])
-        for colour, arm in enumerate(settings):
+        for colour, arm in enumerate(found.arms):
             if arm in lengths:
                 series += _binned(arm, colour, lengths[arm], ratios[arm], np.unique(levels))
     note = (

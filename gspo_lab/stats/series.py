@@ -46,6 +46,18 @@ def carry_last_finite(y: ArrayLike) -> tuple[Floats, Bools]:
     return values[source], missing
 
 
+def held(x: ArrayLike, y: ArrayLike, last: int) -> tuple[Floats, Floats]:
+    """A curve known at whole numbers `x`, at every whole number from the first of them to `last`: where it was not
+    measured, or is not finite, it holds the last value before."""
+    along, height = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    known = np.isfinite(height)
+    along, height = along[known], height[known]
+    if not len(along):
+        return along, height
+    every = np.arange(along[0], max(last, along[-1]) + 1, dtype=np.float64)
+    return every, height[np.searchsorted(along, every, side="right") - 1]
+
+
 def ema(y: ArrayLike, decay: float = 0.9) -> Floats:
     """Exponential mean of y_0..y_t with weights decay^(t-i), normalised to 1: the start is not pulled to 0."""
     values = finite(y, "exponential mean")

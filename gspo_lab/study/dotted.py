@@ -7,18 +7,18 @@ BAND = ("objective.clip_low", "objective.clip_high")
 """With `clip = "calibrated"` a pilot finds these two, so they are declared with it."""
 
 
-def flat(data: Any, prefix: str = "", *, entries: bool = False) -> dict[str, Any]:
+def flat(data: Any, prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys: `{"update": {"epochs": 1}}` -> `{"update.epochs": 1}`.
 
-    Lists stay whole; with `entries` a list of tables counts its own from 0.
+    A list of tables counts its entries from 0 (`bench.0.name`); other lists stay whole.
     """
-    if entries and isinstance(data, list) and any(isinstance(entry, dict) for entry in data):
+    if isinstance(data, list) and any(isinstance(entry, dict) for entry in data):
         data = {str(index): entry for index, entry in enumerate(data)}
     if not isinstance(data, dict):
         return {prefix: data}
     out: dict[str, Any] = {}
     for key, value in data.items():
-        out.update(flat(value, f"{prefix}.{key}" if prefix else str(key), entries=entries))
+        out.update(flat(value, f"{prefix}.{key}" if prefix else str(key)))
     return out
 
 
@@ -30,3 +30,9 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def under(key: str, names: Iterable[str]) -> bool:
     """Whether one of `names` is the key or a table around it."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def alike_but(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Whether two nested settings differ in nothing but the keys or tables `names`."""
+    allowed = tuple(names)
+    return all(under(key, allowed) for key in differing(flat(one), flat(other)))

@@ -14,8 +14,9 @@ from itertools import product
 from typing import Any, Literal
 
 from gspo_lab.objectives.presets import CORRECTION_RANGES
+from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
-from gspo_lab.study.study import Arm, Study, primary_of
+from gspo_lab.study.study import Study
 
 Level = Literal["warn", "error"]
 
@@ -248,7 +249,7 @@ def _seeds(study: Study, known: Known) -> Iterator[Finding]:
 
 def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = primary_of(study.resolved())
+    primary = study.primary
     if primary is None:
         message = "no benchmark, so no primary score and no verdict"
         yield Finding("warn", "no-primary", message, "one declared scalar decides")
@@ -287,7 +288,7 @@ def _warmup(study: Study, known: Known) -> Iterator[Finding]:
 
 def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = next((one for one in settings.bench if one.name == primary_of(study.resolved())), None)
+    primary = next((one for one in settings.bench if one.name == study.primary), None)
     if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
         return
     count = math.ceil(settings.steps / primary.every)

@@ -13,10 +13,11 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
+from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.rules import broken_rules
 from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
-from gspo_lab.study.study import Arm, Study
+from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
@@ -78,8 +79,9 @@ def load_study(
         seeds=declared_seeds,
         verdict=verdict,
         claims=claims,
-        sweep=None if sweep is None else sweep.to_json(),
+        sweep=sweep,
         waived=waived,
+        reference_bands=reference_bands([arm.settings for arm in study_arms.values()]),
         comment=_opening_comment(path),
         command=command,
     )

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 
 from gspo_lab.registry import nearest
+from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
-from gspo_lab.study.study import Arm
 
 RATIO_KEYS = (
     "objective.preset",

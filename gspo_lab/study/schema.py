@@ -144,6 +144,17 @@ class UpdateTable(Table):
         10, ge=1, le=MANY, description="steps between checkpoints; a killed run goes on from the last one"
     )
 
+    @property
+    def per_rollout_batch(self) -> int:
+        """Optimizer updates on one rollout batch."""
+        return self.minibatches * self.epochs
+
+    @property
+    def first_settled(self) -> int:
+        """The first step whose updates all have the full learning rate: update n (from 0) has (n + 1) /
+        warmup_updates of it."""
+        return -(-max(self.warmup_updates - 1, 0) // self.per_rollout_batch)
+
 
 class ObjectiveTable(Table):
     """The objective of a run, every key resolved: a preset's values under those given."""

@@ -8,26 +8,15 @@ An arm `gspo` becomes the arms `gspo@0.0002`, `gspo@0.0005`, ...; each knows whi
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from gspo_lab.study.declaration import Arm, Sweep
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.schema import STUDY_KEYS
-from gspo_lab.study.study import Arm
 
 LARGEST = 1e12
 """More than any setting may be."""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """One setting, by its dotted key, and its values in rising order."""
-
-    key: str
-    doses: tuple[float, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"key": self.key, "doses": list(self.doses)}
 
 
 def read_sweep(table: Any, problems: list[str]) -> Sweep | None:

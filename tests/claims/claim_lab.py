@@ -1,16 +1,17 @@
 """Run folders with numbers that a pencil can follow, and the evidence that `ingest` makes of them."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from laboratory import declare, leave
+
 from gspo_lab.claims import Result, judge
-from gspo_lab.claims.judge import Mismatches
-from gspo_lab.journal import Journal
+from gspo_lab.findings import Findings
+from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import DATABASE, Evidence, ingest
-from gspo_lab.study import Run, digest, load_study
+from gspo_lab.study import Run, load_study
 
 HEAD = """
 question = "Which of the claims hold?"
@@ -54,6 +55,10 @@ class Numbers:
     def finished(self, run: Run) -> bool:
         return True
 
+    def facts(self, run: Run) -> Fields:
+        """What its worker found out about itself."""
+        return {}
+
 
 def results(
     folder: Path,
@@ -63,13 +68,18 @@ def results(
     claims: Sequence[str] = (),
     tables: str = "",
     library: bool = True,
-    mismatches: Mismatches | None = None,
+    accept: bool = True,
     **settings: Any,
 ) -> dict[str, Result]:
     """Claim id -> result, for a study of these arms; `claims` are declared by name, `tables` is further TOML;
-    with `library` the other built-in claims are read too."""
+    with `library` the other built-in claims are read too. What sets the arms apart before the first update is accepted
+    as a mismatch, so that claims are judged all the same, unless `accept` is off."""
     with evidence(folder, numbers, arms=arms, claims=claims, tables=tables, **settings) as opened:
-        return {one.claim.id: one for one in judge(opened, "toy", every=library, mismatches=mismatches)}
+        found = Findings(opened, "toy")
+        if accept and found.certificate.open:
+            accept_mismatch(opened, found.declaration, "made up")
+            found = Findings(opened, "toy")
+        return {one.claim.id: one for one in judge(found, every=library)}
 
 
 def evidence(
@@ -87,22 +97,19 @@ def evidence(
     path.write_text(HEAD.format(**named) + arms + "\n" + tables + declared)
     study = load_study(path)
     runs = folder / "runs"
-    (runs / study.name).mkdir(parents=True)
-    content = {**study.resolved(), "comment": "", "commands": [list(study.command)], "edits": []}
-    (runs / study.name / "study.json").write_text(json.dumps({**content, "digest": digest(study.resolved())}))
+    declare(study, runs)
     for run in study.runs():
-        home = run.folder(runs)
-        home.mkdir(parents=True)
-        (home / "run.json").write_text(json.dumps(run.to_json()))
-        with Journal(home) as journal:
-            journal.write(_history(run, numbers))
+        leave(run, runs, _history(run, numbers))
     ingest(runs)
     return Evidence.open(runs / DATABASE)
 
 
 def _history(run: Run, numbers: Numbers) -> list[Record]:
     settings = run.settings
-    out: list[Record] = [RunStatus(state="started", step=0, at=1.0, facts={}), *_answers(run, 0, numbers)]
+    out: list[Record] = [
+        RunStatus(state="started", step=0, at=1.0, facts=numbers.facts(run)),
+        *_answers(run, 0, numbers),
+    ]
     for step in range(settings.steps):
         for minibatch in range(settings.update.minibatches):
             out.append(UpdateRecord(step=step, minibatch=minibatch, **_update(run, step, minibatch, numbers)))

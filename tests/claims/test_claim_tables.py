@@ -42,9 +42,9 @@ def mistakes(folder: Path, claims: str) -> tuple[str, ...]:
 def test_claims_belong_to_the_locked_study(tmp_path: Path) -> None:
     plain, claiming = study(tmp_path, ""), study(tmp_path, MINE + '[[claim]]\nname = "C04-clip-gap"\n')
     assert plain.claims == ()
-    assert "claims" not in plain.resolved(), "studies without claims keep the digest that they were locked with"
+    assert "claims" not in plain.locked(), "studies without claims keep the digest that they were locked with"
     assert [claim.name for claim in claiming.claims] == ["mine", "C04-clip-gap"]
-    assert claiming.resolved()["claims"][0] == {
+    assert claiming.locked()["claims"][0] == {
         **dict.fromkeys(ClaimTable.model_fields),
         "name": "mine",
         "metric": "entropy",
@@ -52,7 +52,7 @@ def test_claims_belong_to_the_locked_study(tmp_path: Path) -> None:
         "comparison": "difference",
         "above": 0.0,
     }
-    assert digest(plain.resolved()) != digest(claiming.resolved())
+    assert digest(plain.locked()) != digest(claiming.locked())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Needs, words, Holm's rule and claims written in place."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +10,7 @@ from gspo_lab.claims import LIBRARY, judge
 from gspo_lab.claims.in_place import STATISTICS
 from gspo_lab.claims.parts import Region, condition, exact, over_seeds, weigh
 from gspo_lab.claims.roles import ROLES
+from gspo_lab.findings import Findings
 from gspo_lab.study import Run
 from gspo_lab.study.claim_rules import CLAIM_NAMES, CLAIM_ROLES
 from gspo_lab.study.schema import Statistic
@@ -163,12 +163,13 @@ def test_an_unmet_need_is_named_with_what_was_measured(
 
 
 def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None:
-    def apart(arm: str) -> Mapping[str, Sequence[str]]:
-        return {"gspo": ["other weights"]} if arm == "grpo" else {}
-
-    found = results(tmp_path, update_clips(), mismatches=apart)["C04-clip-gap"]
+    numbers = update_clips()
+    numbers.facts = lambda run: {"weights": run.arm}  # type: ignore[method-assign]
+    found = results(tmp_path, numbers, accept=False)["C04-clip-gap"]
     assert found.word == "not testable here"
-    assert found.reason == "grpo and gspo are not matched: other weights"
+    assert found.reason.startswith(
+        "grpo and gspo are not matched: undeclared difference in weights: weights (seeds 0, 1, 2)"
+    )
 
 
 def test_the_study_may_name_the_arms_of_a_claim(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
 
 def test_a_study_without_claims_has_no_results(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
-        assert judge(opened, "toy") == []
+        assert judge(Findings(opened, "toy")) == []
 
 
 def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:

@@ -18,6 +18,7 @@ from waiting import until
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
 from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.report import render
 from gspo_lab.store import Evidence
@@ -70,7 +71,7 @@ def test_the_terminal_shows_the_reports_clipped_share(bench: Bench) -> None:
     bench.steps, bench.seeds = 5, [0]
     found, _ = bench.conduct()
     with Evidence.open(bench.runs / "lab.db") as evidence:
-        reported = json.loads(render(evidence, ["count"]).json)["studies"]["count"]["clipping"]["arms"]
+        reported = json.loads(render([Findings(evidence, "count")]).json)["studies"]["count"]["clipping"]["arms"]
     assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {"a": 0.1, "b": 0.1}
     assert {arm.arm: arm.clipped for arm in found.arms} == {"a": pytest.approx(0.1), "b": pytest.approx(0.1)}
 

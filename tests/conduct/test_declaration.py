@@ -1,15 +1,26 @@
 """What may change once a study has begun, and what may not."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from counting import Bench
 
-from gspo_lab.conduct.declaration import declare
+from gspo_lab.conduct import declaration
 from gspo_lab.errors import LabError
 from gspo_lab.report.sections.provenance import reproduce
-from gspo_lab.study import digest, lock_digest
+from gspo_lab.study import Declaration, Study, digest
+from gspo_lab.study.declaration import LOCKED
+
+
+def declare(study: Study, home: Path) -> dict[str, Any]:
+    """What study.json holds after `study` was declared."""
+    return declaration.declare(study, home).to_json()
+
+
+def lock_digest(content: dict[str, Any]) -> str:
+    return digest({key: content[key] for key in LOCKED if key in content})
 
 
 def begin(bench: Bench, *runs: str) -> dict[str, Any]:
@@ -29,8 +40,8 @@ def on_disk(bench: Bench) -> dict[str, Any]:
 def test_the_declaration_holds_the_whole_study_and_its_digest(bench: Bench) -> None:
     content = begin(bench)
     assert on_disk(bench) == content
-    assert content.items() >= bench.study().resolved().items()
-    assert content["digest"] == digest(bench.study().resolved())
+    assert content.items() >= bench.study().locked().items()
+    assert content["digest"] == digest(bench.study().locked())
     assert content["reference_bands"] == {"grpo": [0.2, 0.27], "gspo": [3e-4, 4e-4]}
     assert content["edits"] == []
 
@@ -157,13 +168,14 @@ def test_what_to_type_is_kept_for_each_start_that_let_the_study_grow(bench: Benc
     more = ["--set", "update.epochs=2", "--seeds", "1,4", "--steps", "7", "--arms", "b,a", "--name", "other"]
     assert grown["commands"] == [[file, *words], [file, *more]]
     assert grown["digest"] == lock_digest(grown)
-    assert reproduce("other", grown) == [
+    assert reproduce(Declaration.parse(grown, "here")) == [
         "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1 --steps 7 --name other",
         "gspo-lab run studies/count.toml --set update.epochs=2 --seeds 1,4 --steps 7 --arms b,a --name other",
         "gspo-lab certify other",
         "gspo-lab report other",
     ]
-    assert reproduce("old", {"overrides": []}) == ["gspo-lab certify old", "gspo-lab report old"]
+    unknown = {key: kept for key, kept in grown.items() if key != "commands"}
+    assert reproduce(Declaration.parse(unknown, "here")) == ["gspo-lab certify other", "gspo-lab report other"]
 
 
 def test_a_subset_of_the_arms_leaves_the_others_declared(bench: Bench) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.journal import Journal, read
-from gspo_lab.matching import Certificate, Check, certificate
+from laboratory import declare, leave, rendered
+
+from gspo_lab.findings import Findings
+from gspo_lab.journal import read
+from gspo_lab.matching import Certificate, Check, accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, rebuild
-from gspo_lab.study import Run, digest, load_study
+from gspo_lab.study import Run, load_study
 
 TOML = """
 question = "Are the two arms matched?"
@@ -66,15 +69,9 @@ class Lab:
         toml = folder / "toy.toml"
         toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study))
         self.study = load_study(toml)
-        self.home.mkdir(parents=True)
-        content = {**self.study.resolved(), "edits": [], "digest": digest(self.study.resolved())}
-        (self.home / "study.json").write_text(json.dumps(content))
+        declare(self.study, self.runs)
         for run in self.study.runs():
-            home = run.folder(self.runs)
-            home.mkdir(parents=True)
-            (home / "run.json").write_text(json.dumps(run.to_json()))
-            with Journal(home) as sink:
-                sink.write(history(run))
+            leave(run, self.runs, history(run))
         rebuild(self.runs)
 
     def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -112,16 +109,19 @@ class Lab:
 
         self.edit_journal(run, edit)
 
-    def certificate(self, **how: Any) -> Certificate:
+    def certificate(self) -> Certificate:
         with Evidence.open(self.runs / "lab.db") as evidence:
-            return certificate(evidence, "toy", **how)
+            return Findings(evidence, "toy").certificate
+
+    def accept(self, reason: str) -> Certificate:
+        """Let the mismatches that are there now stand."""
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            return accept_mismatch(evidence, Findings(evidence, "toy").declaration, reason)
 
     def verdict(self) -> dict[str, Any]:
         """The report's word on gspo against grpo."""
-        from gspo_lab.report import render
-
-        with Evidence.open(self.runs / "lab.db") as evidence:
-            answer: dict[str, Any] = json.loads(render(evidence, ["toy"]).json)["studies"]["toy"]["answer"]
+        report = rendered(self.runs / "lab.db", "toy")
+        answer: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["answer"]
         found: dict[str, Any] = answer["comparisons"]["gspo"]
         return found
 

@@ -11,9 +11,8 @@ import pytest
 from matched_lab import FACTS, Lab, Lines, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
-from gspo_lab.matching import accept_mismatch
-from gspo_lab.store import Evidence
-from gspo_lab.study import lock_digest
+from gspo_lab.study import digest
+from gspo_lab.study.declaration import LOCKED
 
 CHECKS = [
     *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
@@ -251,7 +250,7 @@ def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
 def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(lab: Lab) -> None:
     def edit(study: dict[str, Any]) -> None:
         study["arms"]["gspo"]["declared"].append("update.learning_rate")
-        study["digest"] = lock_digest(study)
+        study["digest"] = digest({key: study[key] for key in LOCKED if key in study})
 
     lab.edit_json("study.json", edit)
     found = lab.certificate()
@@ -413,10 +412,7 @@ def test_every_two_arms_are_held_against_each_other(tmp_path: Path) -> None:
 def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab) -> None:
     lab.set_facts("gspo/s0", threads=2)
     assert not lab.certificate().ok
-    unsaved = lab.certificate(accept="same machine")
-    assert (unsaved.ok, unsaved.reasons, lab.certificate().ok) == (True, {}, False)
-    with Evidence.open(lab.runs / "lab.db") as evidence:
-        accept_mismatch(evidence, "toy", "same machine, two threads")
+    lab.accept("same machine, two threads")
     (kept,) = json.loads((lab.home / "accepted.json").read_text())
     assert kept["reason"] == "same machine, two threads"
     assert kept["differences"] == ["grpo / gspo, seed 0: numerics: threads"]
@@ -431,20 +427,16 @@ def test_an_accepted_mismatch_lets_the_verdict_be_said_with_its_reason(lab: Lab)
     found = lab.certificate()
     assert found.open == ("grpo / gspo, seed 0: device: device",)
     assert lab.verdict()["word"] == "withheld"
-    with Evidence.open(lab.runs / "lab.db") as evidence:
-        assert accept_mismatch(evidence, "toy", "and a GPU").ok
+    assert lab.accept("and a GPU").ok
     assert [one.reason for one in lab.certificate().acceptances] == ["same machine, two threads", "and a GPU"]
 
 
 def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
-    with (
-        Evidence.open(lab.runs / "lab.db") as evidence,
-        pytest.raises(LabError, match="toy has no undeclared difference"),
-    ):
-        accept_mismatch(evidence, "toy", "just in case")
+    with pytest.raises(LabError, match="toy has no undeclared difference"):
+        lab.accept("just in case")
     lab.set_facts("gspo/s0", threads=2)
-    with Evidence.open(lab.runs / "lab.db") as evidence, pytest.raises(LabError, match="give the reason in words"):
-        accept_mismatch(evidence, "toy", "  ")
+    with pytest.raises(LabError, match="give the reason in words"):
+        lab.accept("  ")
     assert not (lab.home / "accepted.json").exists()
     (lab.home / "accepted.json").write_text('{"reason": 1}')
     with pytest.raises(LabError, match=r"accepted\.json cannot be read"):

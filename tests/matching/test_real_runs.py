@@ -13,8 +13,9 @@ from matched_lab import odd_ones, of
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal, read
-from gspo_lab.matching import Certificate, certificate, why
+from gspo_lab.matching import Certificate, why
 from gspo_lab.records import RunStatus
 from gspo_lab.stats import decide
 from gspo_lab.store import Evidence, ingest
@@ -104,7 +105,7 @@ class Room:
     def certificate(self) -> Certificate:
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
-            return certificate(evidence, "dice")
+            return Findings(evidence, "dice").certificate
 
 
 @pytest.fixture(scope="module")

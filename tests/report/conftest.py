@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import synthetic_lab
+from laboratory import rendered
 
-from gspo_lab.report import Report, render
-from gspo_lab.store import Evidence
+from gspo_lab.report import Report
 
 
 @pytest.fixture(scope="session")
@@ -17,5 +17,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def report(finished: Path) -> Report:
-    with Evidence.open(finished) as evidence:
-        return render(evidence, ["moe"])
+    return rendered(finished, "moe")

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, declare, make_lab, without
 
 from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
 from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
@@ -39,11 +41,6 @@ class Elements(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._inside is not None and self._inside[1].get("type") is None:
             self.inline[self._inside[0]].append(data)
-
-
-def rendered(database: Path, *studies: str) -> Report:
-    with Evidence.open(database) as evidence:
-        return render(evidence, list(studies))
 
 
 def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[str, Any]]:
@@ -325,7 +322,7 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
         ]
     }
     with Evidence.open(database) as evidence:
-        accept_mismatch(evidence, "toy", "the rate <b>was</b> mistyped")
+        accept_mismatch(evidence, Findings(evidence, "toy").declaration, "the rate <b>was</b> mistyped")
     again = rendered(database, "toy")
     assert json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "better beyond margin"
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
@@ -356,17 +353,17 @@ def test_several_studies_share_a_page_without_sharing_ids(tmp_path: Path) -> Non
 
 
 def test_unknown_studies_are_named_and_nothing_is_guessed(finished: Path) -> None:
-    with Evidence.open(finished) as evidence:
-        with pytest.raises(LabError, match=r"no study 'mo'.*did you mean 'moe'"):
-            render(evidence, ["mo"])
-        with pytest.raises(LabError, match="name a study"):
-            render(evidence, [])
+    with Evidence.open(finished) as evidence, pytest.raises(LabError, match=r"no study 'mo'.*did you mean 'moe'"):
+        render([Findings(evidence, "mo")])
 
 
 def test_an_empty_database_gives_one_clear_line(tmp_path: Path) -> None:
     ingest(tmp_path)
-    with Evidence.open(tmp_path / "lab.db") as evidence, pytest.raises(LabError, match="holds no study"):
-        render(evidence, ["toy"])
+    with (
+        Evidence.open(tmp_path / "lab.db") as evidence,
+        pytest.raises(LabError, match=r"no study 'toy' in .*; it has none"),
+    ):
+        render([Findings(evidence, "toy")])
 
 
 def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:

@@ -9,26 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.cli.calibrate import SEED
+from gspo_lab.findings import Findings
+from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
+from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, Record
-from gspo_lab.report import Report, Source, render, render_all
+from gspo_lab.report import Report, render
+from gspo_lab.report.calibration import calibration_line, record
 from gspo_lab.report.markup import marked
-from gspo_lab.report.sections.calibration import calibration_line, record
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
-from gspo_lab.report.sections.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
-from gspo_lab.report.sections.noise import SEED as TRAINING
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
 from gspo_lab.stats.calibration import run_calibration
 from gspo_lab.store import Evidence, ingest
-from gspo_lab.study import Run
-
-
-def rendered(database: Path, *studies: str) -> Report:
-    with Evidence.open(database) as evidence:
-        return render(evidence, list(studies))
+from gspo_lab.study import Run, Study, load_study
 
 
 def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
@@ -251,7 +248,7 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     ) + ('[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n')
     two = make_lab(tmp_path / "two", turned, change=exact)
     with Evidence.open(one) as first, Evidence.open(two) as second:
-        found = render_all([Source(first, "toy", "here"), Source(second, "toy", "there")])
+        found = render([Findings(first, "toy", "here"), Findings(second, "toy", "there")])
     data = json.loads(found.json)
     assert list(data["studies"]) == ["here", "there"]
     assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
@@ -270,8 +267,8 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
 def test_a_study_that_goes_on_asks_the_page_to_look_again(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1)
     with Evidence.open(database) as evidence:
-        watched = render_all([Source(evidence, "toy", "toy")], watch_seconds=5)
-        still = render_all([Source(evidence, "toy", "toy")])
+        watched = render([Findings(evidence, "toy")], watch_seconds=5)
+        still = render([Findings(evidence, "toy")])
     assert '<html lang="en" data-watch="5">' in watched.html
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in watched.html
     assert "data-watch=" not in still.html
@@ -335,11 +332,12 @@ def test_a_later_grade_is_the_one_that_is_shown(tmp_path: Path) -> None:
     assert "addition-0" not in section(found, "transcripts")["addition"]["problems"]
 
 
-def test_what_the_curves_cover_is_said_beside_them(toy: Report) -> None:
-    def arm(kl_coef: float) -> dict[str, Any]:
-        settings = {"update": {"skip_zero_advantage": True}, "objective": {"kl_coef": kl_coef}}
-        return {"arms": {"a": {"settings": settings}}}
+def test_what_the_curves_cover_is_said_beside_them(toy: Report, tmp_path: Path) -> None:
+    def study(kl_coef: float) -> Study:
+        path = tmp_path / "kl.toml"
+        path.write_text(f'question = "?"\ntask = "addition"\n[arm.a]\nobjective = "gspo"\nkl_coef = {kl_coef}\n')
+        return load_study(path)
 
-    assert skipping(arm(0.0))
-    assert not skipping(arm(0.1))
+    assert skipping(study(0.0))
+    assert not skipping(study(0.1))
     assert escape(COVERED) in toy.html

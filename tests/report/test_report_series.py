@@ -4,16 +4,15 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
+from gspo_lab.findings import Findings
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import course
 from gspo_lab.report.frames import Points, curve, lines
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.clipping import clipping
@@ -22,9 +21,8 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.gradients import gradients
-from gspo_lab.report.sections.pairs import _rewards
 from gspo_lab.store import Evidence
-from gspo_lab.study import Run
+from gspo_lab.study import Run, load_study
 
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
 
@@ -57,7 +55,7 @@ def counted(run: Run, record: Record) -> Record:
 
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=counted)) as evidence:
-        found = charts(curves(evidence, "toy"))
+        found = charts(curves(Findings(evidence, "toy")))
     gspo = of(found["m-reward"], "gspo")
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
@@ -76,7 +74,7 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
         return without("flops_total")(run, counted(run, record)) or record
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = charts(curves(evidence, "toy"))
+        found = charts(curves(Findings(evidence, "toy")))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
         tuple(wanted)
@@ -94,7 +92,7 @@ def rewards(run: Run, record: Record) -> Record:
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=rewards)) as evidence:
-        chart = charts(curves(evidence, "toy"))["m-reward-difference"]
+        chart = charts(curves(Findings(evidence, "toy")))["m-reward-difference"]
     assert chart.title == "Training reward: arm − grpo"
     assert "pointwise, not a test" in chart.note
     assert [one.label for one in chart.means] == ["gspo"]
@@ -107,12 +105,12 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2, change=rewards)) as evidence:
-        found = charts(curves(evidence, "toy"))
+        found = charts(curves(Findings(evidence, "toy")))
     assert of(found["m-reward-difference"], "gspo").low == ()
     assert "m-score-addition-difference" in found
     alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
     with Evidence.open(make_lab(tmp_path / "one", alone)) as evidence:
-        assert "m-reward-difference" not in charts(curves(evidence, "toy"))
+        assert "m-reward-difference" not in charts(curves(Findings(evidence, "toy")))
 
 
 def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Path) -> None:
@@ -121,7 +119,7 @@ def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Pat
 
     database = make_lab(tmp_path, change=rewards, until=until, end=lambda run: None)
     with Evidence.open(database) as evidence:
-        chart = charts(curves(evidence, "toy"))["m-reward-difference"]
+        chart = charts(curves(Findings(evidence, "toy")))["m-reward-difference"]
     assert of(chart, "gspo").x == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert sorted(one.seed for one in chart.seeds if one.seed is not None) == [0, 1]
     assert of(chart, "gspo").low == ()
@@ -140,7 +138,7 @@ def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None
 
 def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=20, steps=3, every=3)) as evidence:
-        found = charts(curves(evidence, "toy"))
+        found = charts(curves(Findings(evidence, "toy")))
         measured = evidence.steps("toy", ["reward_mean"])
     chart = found["m-reward"]
     assert not chart.seeds
@@ -158,8 +156,8 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
         return replace(record, reward_mean=float(record.step)) if isinstance(record, StepRecord) else record  # type: ignore[no-any-return]
 
     with Evidence.open(make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)) as evidence:
-        chart = charts(curves(evidence, "toy"))["m-reward"]
-        sampled = course(evidence, "toy").sampled
+        chart = charts(curves(Findings(evidence, "toy")))["m-reward"]
+        sampled = Findings(evidence, "toy").course.sampled
     line = of(chart, "grpo")
     assert len(line.x) == 200
     assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
@@ -178,14 +176,14 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)) as evidence:
-        assert course(evidence, "toy").width == 2
-        _, tail = _rewards(evidence, "toy")
+        assert Findings(evidence, "toy").course.width == 2
+        *_, tail = Findings(evidence, "toy").scalars
     assert tail.values == {("grpo", 0): 0.0, ("gspo", 0): 1.0}
 
 
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        found = charts(clipping(evidence, "toy"))
+        found = charts(clipping(Findings(evidence, "toy")))
         rows = evidence.updates("toy", ["clip_fraction_tokens"], minibatch=3)
     whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
     shares = [of(found[name], "gspo").y[3] for name in ("m-clip-minibatch", "m-clip-positive", "m-clip-negative")]
@@ -206,7 +204,7 @@ def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> N
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=90, every=90, change=change)) as evidence:
-        section = gradients(evidence, "toy")
+        section = gradients(Findings(evidence, "toy"))
     assert section is not None
     chart = charts(section)["m-grad-norm"]
     (mark,) = [one for one in chart.seeds if len(one.x) == 1]
@@ -221,7 +219,7 @@ def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> N
 
 def test_too_few_steps_for_spikes_are_said_not_counted(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        section = gradients(evidence, "toy")
+        section = gradients(Findings(evidence, "toy"))
     assert section is not None
     assert section.data["arms"]["grpo"]["spikes"] == {"0": None, "1": None, "2": None}
     assert "| not measured |" in section.markdown
@@ -244,7 +242,7 @@ def quantiles(run: Run, record: Record) -> Record:
 
 def test_ribbons_and_the_spread_by_length(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=quantiles)) as evidence:
-        found = charts(diagnostics(evidence, "toy"))
+        found = charts(diagnostics(Findings(evidence, "toy")))
     ribbon = of(found["m-log-ratio-tokens"], "gspo")
     # Seeds 0, 1, 2 are 1 on average; mini-batch 0, whose ratio is 1 by construction, is left out.
     assert (ribbon.low[4], ribbon.y[4], ribbon.high[4]) == (-1.0, 1.0, 3.0)
@@ -266,16 +264,16 @@ def nothing_measured(run: Run, record: Record) -> Record:
 
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=nothing_measured)) as evidence:
-        found = charts(diagnostics(evidence, "toy"))
+        found = charts(diagnostics(Findings(evidence, "toy")))
     assert not found["m-log-ratio-length"].series
 
 
 def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
     with Evidence.open(finished) as evidence:
-        settings = {arm: entry["settings"] for arm, entry in evidence.study("moe")["arms"].items()}
-        found = charts(experts(evidence, "moe"))
+        declared = Findings(evidence, "moe").declaration
+        found = charts(experts(Findings(evidence, "moe")))
         change = evidence.by_minibatch("moe", {"expert_change": "response_tokens"})
-    assert replayed(settings) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
+    assert replayed(declared.arms) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
     chart = found["m-replay-experts"]
     with_replay = of(chart, "replay: old-policy")
     assert with_replay.x == ("grpo", "gspo")
@@ -284,14 +282,19 @@ def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: P
     assert of(found["m-replay-clip"], "without replay").y[1] == pytest.approx(0.2, abs=0.05)
 
 
-def test_arms_with_another_difference_are_no_replay_pair() -> None:
-    one: dict[str, Any] = {"routing_replay": "none", "objective": {"clip": "declared", "clip_low": 0.1}, "steps": 3}
-    replay = {**one, "routing_replay": "rollout"}
-    assert replayed({"a": one, "b": replay}) == {"a": {"rollout": "b"}}
-    assert replayed({"a": one, "b": {**replay, "steps": 4}}) == {}
-    assert replayed({"a": one, "b": {**replay, "objective": {"clip": "declared", "clip_low": 0.2}}}) == {}
-    tuned = [{**run, "objective": {"clip": "calibrated", "clip_low": low}} for run, low in ((one, 0.1), (replay, 0.2))]
-    assert replayed(dict(zip("ab", tuned, strict=True))) == {"a": {"rollout": "b"}}
+def test_arms_with_another_difference_are_no_replay_pair(tmp_path: Path) -> None:
+    def twins(more: str = "", plain: str = "") -> dict[str, dict[str, str]]:
+        path = tmp_path / "twins.toml"
+        a = f'[arm.a]\nobjective = "gspo"\n{plain}'
+        b = f'[arm.b]\nobjective = "gspo"\nrouting_replay = "rollout"\n{more}'
+        path.write_text('question = "?"\nmodel = "tiny-qwen3-moe"\ntask = "addition"\n' + a + b)
+        return replayed(load_study(path).arms)
+
+    assert twins() == {"a": {"rollout": "b"}}
+    assert twins("update = {epochs = 2}\n") == {}
+    assert twins("clip_low = 0.1\n") == {}
+    calibrated = 'clip = "calibrated"\n'
+    assert twins(f"{calibrated}clip_low = 0.1\n", calibrated) == {"a": {"rollout": "b"}}, "a pilot finds each its own"
 
 
 def falling(run: Run, record: Record) -> Record:
@@ -312,7 +315,7 @@ def falling(run: Run, record: Record) -> Record:
 
 def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
-        section = collapse(evidence, "toy")
+        section = collapse(Findings(evidence, "toy"))
     assert section is not None
     assert "1 of 4 runs collapsed, 0 more regressed." in section.markdown
     run = section.data["runs"]["grpo s0"]
@@ -329,7 +332,7 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
 
 def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
-        section = collapse(evidence, "toy")
+        section = collapse(Findings(evidence, "toy"))
     assert section is not None
     assert section.markdown == "0 of 6 runs collapsed, 0 more regressed."
     assert not charts(section)
@@ -341,9 +344,9 @@ def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
 
     database = make_lab(tmp_path, change=change)
     with Evidence.open(database) as evidence:
-        section = collapse(evidence, "toy")
-        spikes = gradients(evidence, "toy")
-        page = render(evidence, ["toy"])
+        section = collapse(Findings(evidence, "toy"))
+        spikes = gradients(Findings(evidence, "toy"))
+        page = render([Findings(evidence, "toy")])
     assert section is not None
     assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
     assert len(section.data["runs"]) == 6
@@ -364,8 +367,8 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
     with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
         found: dict[str, Chart] = {}
         for section in (curves, clipping, experts, gradients, diagnostics, collapse):
-            found |= charts(section(evidence, "moe"))
-        page = render(evidence, ["moe"])
+            found |= charts(section(Findings(evidence, "moe")))
+        page = render([Findings(evidence, "moe")])
     assert len(found) > 20
     assert not [chart.id for chart in found.values() if chart.values()]
     assert page.html.count('class="missing"') >= len(found)
@@ -375,7 +378,7 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["mismatch_abs_max", "grad_norm"])
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
-        chart = curve(evidence, "toy", metric, id="m", title="", unit="", envelope=True)
+        chart = curve(Findings(evidence, "toy"), metric, id="m", title="", unit="", envelope=True)
         read = evidence.steps if metric == "mismatch_abs_max" else evidence.updates
         frame = read("toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]

@@ -8,6 +8,7 @@ import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.conduct.summary import outcome
+from gspo_lab.findings import Findings
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.store import Evidence
@@ -54,7 +55,7 @@ def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     database = make_lab(tmp_path, toml, **how)
     seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database, [], interrupted=False).seen
     with Evidence.open(database) as evidence:
-        written = answer(evidence, "toy")
+        written = answer(Findings(evidence, "toy"))
     assert written is not None
     compared = written.data.get("comparisons")
     sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]

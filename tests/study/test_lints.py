@@ -285,7 +285,7 @@ def test_a_waived_error_is_a_warning_with_its_reason(tmp_path: Path) -> None:
     (found,) = lints(waived, LONG)
     assert (found.level, found.name) == ("warn", "dual-clip-one-arm")
     assert found.message.endswith("; waived: asked so")
-    assert waived.resolved()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
+    assert waived.locked()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None
     overrides = [word for word in shlex.split(console.replace("$", "")) if "=" in word]
     assert len(overrides) == 5
     for override in overrides:
-        assert load_study(path, overrides=[override]).resolved() != study.resolved(), override
+        assert load_study(path, overrides=[override]).locked() != study.locked(), override
 
 
 def test_the_guide_names_what_arms_may_hold() -> None:

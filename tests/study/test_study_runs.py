@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from study_files import ARMS, SHARED, load
 
-from gspo_lab.study import Run, digest, first_settled, flat
-from gspo_lab.study.study import reference_bands
+from gspo_lab.study import Run, digest, flat
+from gspo_lab.study.declaration import reference_bands
+from gspo_lab.study.schema import UpdateTable
 
 
 def test_pairs_are_interleaved_and_turn_about(tmp_path: Path) -> None:
@@ -34,9 +35,9 @@ def test_a_run_crosses_the_wall_as_it_is(tmp_path: Path) -> None:
 
 def test_the_resolved_study_is_its_own_digest(tmp_path: Path) -> None:
     one, other = load(tmp_path), load(tmp_path, overrides=["update.learning_rate=2e-4"])
-    assert digest(one.resolved()) == digest(load(tmp_path, "# another comment\n" + SHARED + ARMS).resolved())
-    assert digest(one.resolved()) != digest(other.resolved())
-    assert json.loads(json.dumps(one.resolved())) == one.resolved()
+    assert digest(one.locked()) == digest(load(tmp_path, "# another comment\n" + SHARED + ARMS).locked())
+    assert digest(one.locked()) != digest(other.locked())
+    assert json.loads(json.dumps(one.locked())) == one.locked()
 
 
 def test_the_yardstick_is_the_first_arm_s_of_each_rule(tmp_path: Path) -> None:
@@ -93,5 +94,5 @@ def test_flat_loses_nothing(data: dict[str, object]) -> None:
     ],
 )
 def test_the_first_step_with_the_full_learning_rate(warmup: int, minibatches: int, epochs: int, first: int) -> None:
-    update = {"warmup_updates": warmup, "minibatches": minibatches, "epochs": epochs}
-    assert first_settled({"update": update}) == first
+    update = UpdateTable(warmup_updates=warmup, minibatches=minibatches, epochs=epochs)
+    assert update.first_settled == first

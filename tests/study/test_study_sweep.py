@@ -35,8 +35,8 @@ def test_every_arm_runs_at_every_dose(tmp_path: Path) -> None:
     assert (arm.of, arm.dose, arm.settings.update.learning_rate) == ("gspo", 1e-3, 1e-3)
     assert "update.learning_rate" in arm.declared
     assert len(study.runs()) == 8
-    assert study.resolved()["sweep"] == {"key": "update.learning_rate", "doses": [2e-4, 1e-3]}
-    assert study.resolved()["arms"]["gspo@0.001"]["dose"] == 1e-3
+    assert study.locked()["sweep"] == {"key": "update.learning_rate", "doses": [2e-4, 1e-3]}
+    assert study.locked()["arms"]["gspo@0.001"]["dose"] == 1e-3
 
 
 def test_arms_are_chosen_by_the_name_that_the_file_gives(tmp_path: Path) -> None:
@@ -82,5 +82,5 @@ def test_an_arm_against_itself(tmp_path: Path) -> None:
 
 def test_one_dose_against_itself_is_no_sweep(tmp_path: Path) -> None:
     study = against_itself(load_study(write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]")), "gspo@0.001")
-    assert "sweep" not in study.resolved()
+    assert "sweep" not in study.locked()
     assert [arm.settings.update.learning_rate for arm in study.arms.values()] == [1e-3, 1e-3]

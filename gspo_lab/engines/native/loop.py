@@ -30,8 +30,7 @@ from gspo_lab.engines.native.prompts import PromptStream, rolled
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.evaluation import answer_record, evaluate
-from gspo_lab.files import read_json
-from gspo_lab.layout import CHECKPOINTS, RUN
+from gspo_lab.layout import CHECKPOINTS
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.objectives import advantages, mismatch_measures
@@ -58,8 +57,7 @@ class NativeEngine:
     """Trains a transformers model in this process, on a CPU or one GPU."""
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        start = read_json(folder / RUN).get("warm_start")
-        parts = set_up(run, None if start is None else Path(start))
+        parts = set_up(run, None if run.warm_start is None else Path(run.warm_start))
         # Models and modules stay to the end: the collector need not walk through them again and again.
         gc.collect()
         gc.freeze()

@@ -1,28 +1,25 @@
 """The answer card: the verdict in one sentence, and everything needed to doubt it."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gspo_lab.claims.decision import decision
-from gspo_lab.claims.outcomes import RunOutcome
+from gspo_lab.findings import Findings
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
+from gspo_lab.report.calibration import calibration_line
+from gspo_lab.report.card import badge_text, badges, cards, headline, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.calibration import calibration_line
-from gspo_lab.report.sections.card import badge_text, badges, cards, headline, numbers, summary
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 
-def answer(evidence: "Evidence", study: str) -> Section | None:
+def answer(found: Findings) -> Section | None:
     """One card per treatment arm against the baseline, decided on the declared primary score."""
-    content = evidence.study(study)
-    decided = decision(evidence, study)
+    declared, decided = found.declaration, found.decision
     baseline, bench, matched = decided.baseline, decided.primary, decided.matched
-    states = {str(state): int(count) for state, count in evidence.runs(study)["state"].value_counts().items()}
-    progress = _progress(states, len(content["arms"]) * len(content["seeds"]))
-    data: dict[str, Any] = {"question": content["question"], "baseline": baseline, "primary": bench, "runs": states}
+    states = dict(Counter(run.state for run in found.runs))
+    progress = _progress(states, len(declared.arms) * len(declared.seeds))
+    data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
     verdicts = list(decided.verdicts.values())
     if not verdicts:
         stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
@@ -31,15 +28,15 @@ def answer(evidence: "Evidence", study: str) -> Section | None:
     data["comparisons"] = {arm: summary(verdict) for arm, verdict in decided.verdicts.items()}
     data["headline"] = headline(verdicts)
     told = (
-        f"Decided on {bench}: a run's score is the mean of its last {content['verdict']['last']} evaluations at the "
+        f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "
         f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {_flagged(decided.ended)}"
     ).strip()
     title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 else []
-    n, alpha = max(verdict.paired.n for verdict in verdicts), content["verdict"]["alpha"]
+    n, alpha = max(verdict.paired.n for verdict in verdicts), declared.verdict.alpha
     body = (
         *title,
         badges(matched, progress, n, alpha),
-        *cards(verdicts, len(content["seeds"]), decided.missing),
+        *cards(verdicts, len(declared.seeds), decided.missing),
         h("p", told, class_="soft"),
     )
     lines = [f"- **{plain(verdict.sentence)}** {plain(numbers(verdict))}" for verdict in verdicts]

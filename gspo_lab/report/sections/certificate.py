@@ -1,16 +1,13 @@
 """The certificate: what was checked to say that the runs are matched, check by check."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gspo_lab.findings import Findings
 from gspo_lab.matching import Certificate
-from gspo_lab.matching import certificate as certify
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
 from gspo_lab.matching.pairing import EQUAL, UNDECLARED
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
 from gspo_lab.report.section import Section
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 INTRODUCTION = (
     "Two runs with one seed are a pair if nothing differs between them but what their arms declare. Each check "
@@ -18,9 +15,9 @@ INTRODUCTION = (
 )
 
 
-def certificate(evidence: "Evidence", study: str) -> Section | None:
+def certificate(found: Findings) -> Section | None:
     """A table of check and state over all pairs, every pair's detail folded, and what was accepted with its reason."""
-    matched = certify(evidence, study)
+    matched = found.certificate
     if not matched.pairs:
         return None
     states = matched.states()

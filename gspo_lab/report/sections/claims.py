@@ -1,15 +1,12 @@
 """The declared claims: the source's value beside this study's, the word and its reason, and what speaks against."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from gspo_lab.claims import Part, Result, Word, judge
 from gspo_lab.claims.data import as_data, interval
-from gspo_lab.matching import certificate
+from gspo_lab.findings import Findings
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
 from gspo_lab.report.section import Section
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 INTRODUCTION = (
     "Statements fixed before the first step, each held against what was recorded. Supported and contradicted need the "
@@ -51,13 +48,13 @@ FIGURES = {
 """Where on the page a claim can be seen. The page leaves a link out where the study has no such figure."""
 
 
-def claims(evidence: "Evidence", study: str) -> Section | None:
+def claims(found: Findings) -> Section | None:
     """One row per declared claim, and under each the published evidence against it."""
-    declared = evidence.study(study).get("claims")
+    declared = found.declaration.claims
     if not declared:
         return None
-    figures = FIGURES | {one["name"]: _figure_of(one["metric"], evidence, study) for one in declared if one["metric"]}
-    results = judge(evidence, study, mismatches=certificate(evidence, study).against)
+    figures = FIGURES | {one.name: _figure_of(one.metric, found.benches) for one in declared if one.metric}
+    results = judge(found)
     counter = [(result, one) for result in results for one in result.claim.counter]
     body: list[Html] = [
         h("p", INTRODUCTION),
@@ -78,9 +75,9 @@ def claims(evidence: "Evidence", study: str) -> Section | None:
     return Section("claims", "Claims", tuple(body), data, "\n".join([markdown[0], "", *markdown[1:]]).strip())
 
 
-def _figure_of(metric: str, evidence: "Evidence", study: str) -> str:
+def _figure_of(metric: str, benches: Sequence[str]) -> str:
     """The figure of a claim in place: of its benchmark, or of its metric."""
-    if metric in set(evidence.scores(study)["bench"]):
+    if metric in benches:
         return f"m-final-{metric}"
     return {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}.get(metric, f"m-{metric.replace('_', '-')}")
 

@@ -1,24 +1,20 @@
 """How many tokens each arm clips, and what the other rule would have clipped on the same batches."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
-from gspo_lab.claims.clipped import after_warmup, seed_mean, weighted
+from gspo_lab.findings import Findings
+from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted
+from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import MINIBATCH_WEIGHTS
-from gspo_lab.report.frames import arms, curve, groups, mean, value
+from gspo_lab.report.frames import curve, groups, mean
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
 
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
-
-SATURATED = 0.45
-"""Above this clipped share of the active tokens on mini-batches >= 1, a narrower range could hardly clip more."""
-
-*METRICS, ACTIVE = MINIBATCH_WEIGHTS
+METRICS = (CLIP, "clip_fraction_tokens_high", "clip_fraction_tokens_low")
 
 UPWARD = "The ratio rose above the range. The share is of all response tokens, so that both signs add up to the whole."
 DOWNWARD = (
@@ -40,17 +36,14 @@ NOT_AT_ZERO = (
 )
 
 
-def clipping(evidence: "Evidence", study: str) -> Section | None:
+def clipping(found: Findings) -> Section | None:
     """Clip fractions over the steps and by mini-batch index, and the counterfactual of either rule."""
-    order = arms(evidence, study)
-    settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
-    sampled = any(one["update"]["old_logprobs"] == "sampler" for one in settings.values())
+    order = found.arms
+    sampled = any(arm.settings.update.old_logprobs == "sampler" for arm in found.declaration.arms.values())
     by_construction = NOT_AT_ZERO if sampled else AT_ZERO
-    frame = after_warmup(evidence, study, MINIBATCH_WEIGHTS)
-    later = frame[frame["minibatch"] > 0]
+    frame, later = found.clipped.frame, found.clipped.later
     steps = curve(
-        evidence,
-        study,
+        found,
         "clip_fraction_tokens",
         id="m-clip",
         title="Clipped tokens over training",
@@ -76,7 +69,7 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
             ("m-clip-negative", "Clipped tokens with A < 0", METRICS[2], f"{DOWNWARD} {by_construction}", True),
         )
     ]
-    bands = evidence.study(study).get("reference_bands") or {}
+    bands = found.declaration.reference_bands
     counterfactual = Chart(
         "m-would-clip",
         "Both rules on the same batches",
@@ -91,7 +84,7 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
         note="Mini-batches ≥ 1: what the token ratio in GRPO's range and the sequence ratio in GSPO's range would clip "
         f"on the very batches that the arm trained on, whichever rule it follows.{_ranges(bands)}",
     )
-    rows = [_row(arm, frame[frame["arm"] == arm], later[later["arm"] == arm]) for arm in order]
+    rows = [_row(arm, found.clipped) for arm in order]
     head = [
         "arm",
         "all mini-batches",
@@ -111,28 +104,6 @@ def clipping(evidence: "Evidence", study: str) -> Section | None:
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
 
 
-def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str) -> tuple[Series, ...]:
-    """Per arm the metric by mini-batch index, weighted by tokens within a run: every seed, and their mean.
-
-    `frame` is what `Evidence.by_minibatch` gives.
-    """
-    out: list[Series] = []
-    for colour, arm in enumerate(order):
-        runs = {
-            int(seed): {int(index): value(height) for index, height in zip(own["minibatch"], own[metric], strict=True)}
-            for seed, own in groups(frame[frame["arm"] == arm], "seed")
-        }
-        indices = sorted({index for run in runs.values() for index in run})
-        x = tuple(str(index) for index in indices)
-        if len(runs) > 1:
-            out += [
-                Series(arm, colour, x, tuple(run.get(index) for index in indices), seed=seed)
-                for seed, run in runs.items()
-            ]
-        out.append(Series(arm, colour, x, tuple(mean([run.get(i) for run in runs.values()]) for i in indices)))
-    return tuple(out)
-
-
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
     runs = {(str(arm), int(seed)): weighted(own, metric) for (arm, seed), own in groups(frame, "arm", "seed")}
     seeds = sorted({seed for _, seed in runs})
@@ -143,21 +114,17 @@ def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour
     return (*(out if len(seeds) > 1 else ()), Series(rule, colour, tuple(order), means))
 
 
-def _ranges(bands: dict[str, Any]) -> str:
+def _ranges(bands: Mapping[str, tuple[float, float]]) -> str:
     said = [f"{rule.upper()}'s range: 1 − {low:g} to 1 + {high:g}" for rule, (low, high) in sorted(bands.items())]
     return f" {'; '.join(said)}." if said else ""
 
 
-def _row(arm: str, frame: pd.DataFrame, later: pd.DataFrame) -> dict[str, Any]:
-    active = seed_mean(later, ACTIVE)
+def _row(arm: str, clipped: Clipped) -> dict[str, Any]:
     return {
         "arm": arm,
-        "clip_fraction_tokens": seed_mean(frame, METRICS[0]),
-        "clip_fraction_tokens_later": seed_mean(later, METRICS[0]),
-        "clip_fraction_tokens_high_later": seed_mean(later, METRICS[1]),
-        "clip_fraction_tokens_low_later": seed_mean(later, METRICS[2]),
-        "clip_fraction_active_tokens_later": active,
-        "note": "saturated" if active is not None and active > SATURATED else "",
+        CLIP: clipped.share(arm, all_minibatches=True),
+        **{f"{metric}_later": clipped.share(arm, metric) for metric in (*METRICS, ACTIVE)},
+        "note": "saturated" if clipped.saturated(arm) else "",
     }
 
 

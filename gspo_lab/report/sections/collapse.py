@@ -1,20 +1,16 @@
 """Which runs fell, when, and what had left its range before: the collapse timeline with its precursors."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gspo_lab.claims.learning import SIGNALS
-from gspo_lab.claims.outcomes import stabilities
+from gspo_lab.findings import Findings
+from gspo_lab.findings.course import Track
+from gspo_lab.findings.findings import SIGNALS
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import Track, course
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, table
 from gspo_lab.report.section import Section
-from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned, signal_onset
-from gspo_lab.study import first_settled
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
 
 RULES = (
     "Regression: the reward's moving average stays below its peak by half of what it had gained (and three times its "
@@ -31,18 +27,18 @@ TOLD = {
 }
 
 
-def collapse(evidence: "Evidence", study: str) -> Section | None:
+def collapse(found: Findings) -> Section | None:
     """One row per run that collapsed or regressed, its signals on one time axis, and their false alarms elsewhere."""
-    judged = stabilities(evidence, study)
+    judged = found.stabilities
     if not judged:
         return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
-    tracks = [track for track in course(evidence, study).tracks if track.run in judged]
+    tracks = [track for track in found.course.tracks if track.run in judged]
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
     said = _summary(tracks, judged)
     if not fallen:
         return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
                        {"runs": {}}, said)  # fmt: skip
-    onsets = {track.run: _onsets(evidence, study, track) for track in tracks}
+    onsets = {track.run: found.onsets(track.run, track.arm) for track in tracks}
     rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {
@@ -76,16 +72,6 @@ def _summary(tracks: list[Track], judged: dict[str, Stability]) -> str:
     short = sum(not one.judged for one in every)
     said = f"{collapsed} of {len(every)} runs collapsed, {regressed} more regressed."
     return said + (f" {short} have too few steps for their reward to be judged." if short else "")
-
-
-def _onsets(evidence: "Evidence", study: str, track: Track) -> dict[str, Onset]:
-    """When each recorded signal of a run left its range; from every update, step by step, not from span means."""
-    signals = [signal for signal in SIGNALS if np.isfinite(track.columns[signal]).any()]
-    frame = evidence.updates(study, signals, run=track.run)
-    means = frame.groupby("step")[signals].mean()
-    warmup = first_settled(evidence.study(study)["arms"][track.arm]["settings"])
-    known = {signal: means[signal].dropna() for signal in signals}
-    return {signal: signal_onset(one.index, one, warmup) for signal, one in known.items()}
 
 
 def _before(stable: Stability, onsets: dict[str, Onset]) -> dict[str, int]:

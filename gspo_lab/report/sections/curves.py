@@ -1,18 +1,18 @@
 """Training reward and benchmark scores as training goes, and how far each arm is ahead of the baseline."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from gspo_lab.findings import Findings
+from gspo_lab.findings.course import AXES
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.course import AXES
 from gspo_lab.report.frames import (
     MANY_RUNS,
     MEAN,
     MEAN_AND_RANGE,
     Points,
-    arms,
     column,
     curve,
     groups,
@@ -21,10 +21,7 @@ from gspo_lab.report.frames import (
 )
 from gspo_lab.report.section import Section
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
-from gspo_lab.study import baseline_of, primary_of
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.study import Declaration
 
 UPPER = 0.975
 BAND = (
@@ -33,13 +30,12 @@ BAND = (
 )
 
 
-def curves(evidence: "Evidence", study: str) -> Section | None:
+def curves(found: Findings) -> Section | None:
     """The reward of every seed, one chart per benchmark, and the differences of the pairs."""
-    content = evidence.study(study)
-    many = len(evidence.runs(study)) >= MANY_RUNS
+    primary = found.declaration.primary
+    many = len(found.runs) >= MANY_RUNS
     reward = curve(
-        evidence,
-        study,
+        found,
         "reward_mean",
         id="m-reward",
         title="Training reward",
@@ -47,22 +43,22 @@ def curves(evidence: "Evidence", study: str) -> Section | None:
         note="" if many else MEAN,
         compute=True,
     )
-    scores = _with_compute(evidence, study)
+    scores = _with_compute(found)
     charts = [
         Chart(
             f"m-score-{bench}",
             f"Benchmark {bench}",
             "step",
             "score",
-            over_seeds(own, arms(evidence, study), "step", "score"),
+            over_seeds(own, found.arms, "step", "score"),
             note=f"{_asked(own['problems'].max(), own['answers'].max())} {MEAN_AND_RANGE if many else MEAN}",
         )
         for bench, own in groups(scores, "bench")
     ]
-    decisive = scores[scores["bench"] == primary_of(content)]
+    decisive = scores[scores["bench"] == primary]
     differences = [
-        _difference(content, "reward", "Training reward", points(evidence, study, "reward_mean")),
-        _difference(content, f"score-{primary_of(content)}", f"Benchmark {primary_of(content)}", _by_run(decisive)),
+        _difference(found.declaration, "reward", "Training reward", points(found, "reward_mean")),
+        _difference(found.declaration, f"score-{primary}", f"Benchmark {primary}", _by_run(decisive)),
     ]
     shown = [chart for chart in differences if chart is not None and chart.series]
     return Section("curves", "Learning curves", (reward, *charts, *shown))
@@ -73,15 +69,15 @@ def _asked(problems: int, answers: int) -> str:
     return f"{problems} held-out problems, {each:g} answer{'' if each == 1 else 's'} each."
 
 
-def _with_compute(evidence: "Evidence", study: str) -> pd.DataFrame:
+def _with_compute(found: Findings) -> pd.DataFrame:
     """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
-    scores = evidence.scores(study)
+    scores = found.scores
     before = {int(step) - 1 for step in scores["step"]}
-    spent = evidence.steps(study, list(AXES.values()), at=before)
+    spent = found.evidence.steps(found.study, list(AXES.values()), at=before)
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
-    found = scores.merge(spent, on=["run_id", "step"], how="left")
-    found.loc[found["step"] == 0, list(AXES.values())] = 0.0
-    return found.rename(columns={total: axis for axis, total in AXES.items()})
+    both = scores.merge(spent, on=["run_id", "step"], how="left")
+    both.loc[both["step"] == 0, list(AXES.values())] = 0.0
+    return both.rename(columns={total: axis for axis, total in AXES.items()})
 
 
 def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
@@ -92,14 +88,13 @@ def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
     return out
 
 
-def _difference(content: dict[str, Any], name: str, title: str, found: dict[str, dict[int, Points]]) -> Chart | None:
+def _difference(declared: Declaration, name: str, title: str, found: dict[str, dict[int, Points]]) -> Chart | None:
     """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
-    order = list(content["arms"])
-    baseline = baseline_of(content)
-    if "sweep" in content or baseline not in found or len(order) < 2:
+    baseline = declared.baseline
+    if declared.sweep is not None or baseline not in found or not declared.treatments:
         return None
     series: list[Series] = []
-    for colour, arm in enumerate(order):
+    for colour, arm in enumerate(declared.arms):
         if arm != baseline:
             series += _pairs(arm, colour, found[baseline], found.get(arm, {}))
     shown = f"{title}: arm − {baseline}"

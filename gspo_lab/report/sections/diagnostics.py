@@ -1,15 +1,14 @@
 """What explains a difference: spread of the ratios, mismatch, drift, entropy, length."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from gspo_lab.findings import Findings
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import Html, h
 from gspo_lab.report.section import Section
 from gspo_lab.report.spread import by_length, ribbon
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.study import Declaration
 
 
 class Diagnostic(NamedTuple):
@@ -59,21 +58,20 @@ COVERED = (
 """Where an arm skips responses without advantage."""
 
 
-def diagnostics(evidence: "Evidence", study: str) -> Section | None:
+def diagnostics(found: Findings) -> Section | None:
     """The ratios' ribbons and their spread by length, then one small chart per entry of `GROUPS`."""
     body: list[Html | Chart] = [
         h("p", RATIOS),
-        *([h("p", COVERED, class_="soft")] if skipping(evidence.study(study)) else []),
-        ribbon(evidence, study, "tokens"),
-        ribbon(evidence, study, "responses"),
-        by_length(evidence, study),
+        *([h("p", COVERED, class_="soft")] if skipping(found.declaration) else []),
+        ribbon(found, "tokens"),
+        ribbon(found, "responses"),
+        by_length(found),
     ]
     for introduction, charts in GROUPS.items():
         body.append(h("p", introduction))
         body += [
             curve(
-                evidence,
-                study,
+                found,
                 one.metric,
                 id=f"m-{one.metric.replace('_', '-')}",
                 title=one.title,
@@ -88,7 +86,7 @@ def diagnostics(evidence: "Evidence", study: str) -> Section | None:
     return Section("diagnostics", "Diagnostics", tuple(body))
 
 
-def skipping(content: dict[str, Any]) -> bool:
+def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
-    every = [entry["settings"] for entry in content["arms"].values()]
-    return any(one["update"].get("skip_zero_advantage") and not one["objective"]["kl_coef"] for one in every)
+    every = [arm.settings for arm in declared.arms.values()]
+    return any(one.update.skip_zero_advantage and not one.objective.kl_coef for one in every)

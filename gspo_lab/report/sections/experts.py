@@ -1,24 +1,22 @@
 """Mixture of experts: how routing moves within a rollout batch, and what replaying it changes and costs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gspo_lab.claims.clipped import weighted
-from gspo_lab.matching.settings import flat
+from gspo_lab.findings import Findings
+from gspo_lab.findings.clipped import weighted
+from gspo_lab.findings.course import Track
+from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.course import Track, course
-from gspo_lab.report.frames import arms, curve, groups, json_column, mean, value
+from gspo_lab.report.frames import curve, groups, json_column, mean, value
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, table
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.clipping import per_minibatch
 from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
-from gspo_lab.study.dotted import BAND
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.study import Arm
+from gspo_lab.study.dotted import BAND, alike_but
 
 INTRODUCTION = (
     "The share of activated experts that the router would now choose differently than it did under the old policy: "
@@ -29,15 +27,15 @@ COST = ["arm", "replay", "bytes kept per step", "seconds per step", "share of th
 CHANGE, CLIP, REPLAY = "expert_change", "clip_fraction_tokens", "routing_replay"
 
 
-def experts(evidence: "Evidence", study: str) -> Section | None:
+def experts(found: Findings) -> Section | None:
     """Expert change by mini-batch, by layer and over training; arms with and without replay; replay's cost."""
-    order = arms(evidence, study)
-    own = course(evidence, study)
+    order = found.arms
+    own = found.course
     if not own.measured(CHANGE):
         said = f"Expert change: {NOT_MEASURED}. No arm of this study recorded expert choices; dense models have none."
         return Section("experts", "Experts and routing replay", (h("p", said, class_="missing"),))
-    frame = evidence.by_minibatch(study, {CHANGE: "response_tokens", CLIP: "response_tokens"})
-    layers = evidence.updates(study, ["expert_change_layers"], at=own.sampled)
+    frame = found.evidence.by_minibatch(found.study, {CHANGE: "response_tokens", CLIP: "response_tokens"})
+    layers = found.evidence.updates(found.study, ["expert_change_layers"], at=own.sampled)
     by_minibatch = Chart(
         "m-expert-minibatch",
         "Expert change by mini-batch",
@@ -59,8 +57,7 @@ def experts(evidence: "Evidence", study: str) -> Section | None:
         note=f"Mean over mini-batches ≥ 1. {own.sample_note}".strip(),
     )
     steps = curve(
-        evidence,
-        study,
+        found,
         CHANGE,
         id="m-expert-change",
         title="Expert change over training",
@@ -69,59 +66,49 @@ def experts(evidence: "Evidence", study: str) -> Section | None:
         note="Mean over the step's mini-batches.",
     )
     entropy = curve(
-        evidence,
-        study,
+        found,
         "router_entropy",
         id="m-router-entropy",
         title="Router entropy over training",
         unit="nats",
         note="Of the router's softmax over experts, mean over tokens and layers; single layers are not recorded.",
     )
-    rows = _cost(evidence, study, order)
+    rows = _cost(found)
     shown = [[row["arm"], row["replay"], *(number(row[key]) for key in list(row)[2:])] for row in rows]
     cost = table(COST, shown, caption="What replay costs, mean over steps and seeds")
     data = {"replay_cost": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
-    settings = {arm: entry["settings"] for arm, entry in evidence.study(study)["arms"].items()}
     body: tuple[Html | Chart, ...] = (
         h("p", INTRODUCTION),
         by_minibatch,
         by_layer,
         steps,
         entropy,
-        *_replay(frame, settings),
+        *_replay(frame, found.declaration.arms),
         cost,
     )
     return Section("experts", "Experts and routing replay", body, data, markdown_table(COST, shown))
 
 
-def replayed(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     """Arm without replay -> replay -> the arm that differs from it in nothing else."""
-
-    def others(one: Mapping[str, Any]) -> dict[str, Any]:
-        own = flat(dict(one))
-        found = {
-            REPLAY,
-            *(BAND if own.get("objective.clip") == "calibrated" else ()),
-        }  # a pilot finds each arm's own range
-        return {key: entry for key, entry in own.items() if key not in found}
-
-    return {
-        arm: found
-        for arm, one in settings.items()
-        if one[REPLAY] == "none"
-        and (
-            found := {
-                str(other[REPLAY]): name
-                for name, other in settings.items()
-                if other[REPLAY] != "none" and others(other) == others(one)
-            }
-        )
-    }
+    plain = {name: arm for name, arm in arms.items() if arm.settings.routing_replay == "none"}
+    replaying = {name: arm for name, arm in arms.items() if name not in plain}
+    out: dict[str, dict[str, str]] = {}
+    for name, arm in plain.items():
+        for other, twin in replaying.items():
+            if alike_but(arm.resolved, twin.resolved, _own(arm)):
+                out.setdefault(name, {})[twin.settings.routing_replay] = other
+    return out
 
 
-def _replay(frame: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]]) -> list[Chart]:
+def _own(arm: Arm) -> tuple[str, ...]:
+    """What twins may differ in: the replay, and a range that a pilot finds for each arm."""
+    return (REPLAY, *(BAND if arm.settings.objective.clip == "calibrated" else ()))
+
+
+def _replay(frame: pd.DataFrame, arms: Mapping[str, Arm]) -> list[Chart]:
     """Expert change and clipped tokens with and without replay, for arms that differ in nothing else."""
-    pairs = replayed(settings)
+    pairs = replayed(arms)
     if not pairs:
         return []
     later = frame[frame["minibatch"] > 0]
@@ -172,18 +159,17 @@ def _per_layer(frame: pd.DataFrame, order: list[str]) -> tuple[Series, ...]:
     return tuple(out)
 
 
-def _cost(evidence: "Evidence", study: str, order: list[str]) -> list[dict[str, Any]]:
-    declared = evidence.study(study)["arms"]
+def _cost(found: Findings) -> list[dict[str, Any]]:
     rows = []
-    for arm in order:
-        tracks = [track for track in course(evidence, study).tracks if track.arm == arm]
+    for name, arm in found.declaration.arms.items():
+        tracks = [track for track in found.course.tracks if track.arm == name]
         replay, whole = _spans(tracks, "seconds_replay"), _spans(tracks, "seconds_step")
         timed = np.isfinite(replay) & np.isfinite(whole)
         share = replay[timed].sum() / whole[timed].sum() if whole[timed].sum() > 0 else None
         rows.append(
             {
-                "arm": arm,
-                "replay": declared[arm]["settings"][REPLAY],
+                "arm": name,
+                "replay": arm.settings.routing_replay,
                 "bytes": _mean(_spans(tracks, "replay_bytes")),
                 "seconds": _mean(replay),
                 "share": value(share),

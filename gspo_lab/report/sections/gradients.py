@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.findings import Findings
+from gspo_lab.findings.course import Track
 from gspo_lab.report.chart import Series
-from gspo_lab.report.course import Track, course
-from gspo_lab.report.frames import arms, curve
+from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
-from gspo_lab.study import first_settled
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gspo_lab.store import Evidence
 
 MARKS = 60
 """Spikes that are drawn; the data has them all."""
@@ -27,11 +26,10 @@ HEAD = ["arm", "median", "largest", "where", "spikes", "updates that were not fi
 RULE = f"Spike: a step whose mean norm is above 5 times the median of the {FROZEN} steps after the warm-up."
 
 
-def gradients(evidence: "Evidence", study: str) -> Section | None:
+def gradients(found: Findings) -> Section | None:
     """Gradient norm before clipping: span means, with an envelope up to the largest value, and every spike."""
     chart = curve(
-        evidence,
-        study,
+        found,
         "grad_norm",
         id="m-grad-norm",
         title="Gradient norm over training",
@@ -40,31 +38,30 @@ def gradients(evidence: "Evidence", study: str) -> Section | None:
         envelope=True,
         note="Mean over the step's updates.",
     )
-    content = evidence.study(study)
-    failed = _failed(evidence, study)
+    failed = _failed(found)
     rows, data = [], {}
     marks: list[Series] = []
-    for colour, arm in enumerate(arms(evidence, study)):
-        tracks = [track for track in course(evidence, study).tracks if track.arm == arm]
-        first = first_settled(content["arms"][arm]["settings"])
-        found = {track.seed: spikes_of(evidence, study, track, first) for track in tracks}
+    for colour, arm in enumerate(found.arms):
+        tracks = [track for track in found.course.tracks if track.arm == arm]
+        first = found.declaration.arms[arm].settings.update.first_settled
+        spiked = {track.seed: spikes_of(found, track, first) for track in tracks}
         drawn = np.concatenate([track.columns["grad_norm"] for track in tracks]) if tracks else np.zeros(0)
         peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
         median, largest = (float(np.nanmedian(drawn)), max(peaks)) if peaks else (None, None)
-        place = "" if largest is None else _where(evidence, study, tracks, largest)
+        place = "" if largest is None else _where(found, tracks, largest)
         counted = any(np.isfinite(track.columns["nonfinite"]).any() for track in tracks)
         nonfinite = failed.get(arm, 0) if counted else None
-        judged = [steps for steps in found.values() if steps is not None]
+        judged = [steps for steps in spiked.values() if steps is not None]
         count = sum(map(len, judged)) if judged else None
         rows.append([arm, number(median), number(largest), place, _count(count), number(nonfinite)])
         data[arm] = {
             "median": median,
             "largest": largest,
             "largest_at": place,
-            "spikes": {str(seed): None if steps is None else sorted(steps) for seed, steps in found.items()},
+            "spikes": {str(seed): None if steps is None else sorted(steps) for seed, steps in spiked.items()},
             "nonfinite_updates": nonfinite,
         }
-        marks += _marks(arm, colour, found)
+        marks += _marks(arm, colour, spiked)
     if marks:
         more = f"; of {len(marks)} the first {MARKS} are marked" if len(marks) > MARKS else ""
         note = f"{chart.note} Dots: spikes{more}. {RULE}"
@@ -76,7 +73,7 @@ def gradients(evidence: "Evidence", study: str) -> Section | None:
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 
 
-def spikes_of(evidence: "Evidence", study: str, track: Track, first: int) -> dict[int, float] | None:
+def spikes_of(found: Findings, track: Track, first: int) -> dict[int, float] | None:
     """A run's spikes: step and mean norm of its updates there. None: too few steps to judge.
 
     A run whose largest norm is no spike is not read whole.
@@ -84,39 +81,42 @@ def spikes_of(evidence: "Evidence", study: str, track: Track, first: int) -> dic
     if not _measured(track):
         return None
     largest = track.columns["grad_norm.high"]
-    window = _by_step(evidence.updates(study, ["grad_norm"], run=track.run, at=range(first, first + FROZEN)))
+    window = _norms(found, track, range(first, first + FROZEN))
     if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(window.median()):
         return {} if np.nanmax(track.updates) > window.index[-1] else None
-    norms = _by_step(evidence.updates(study, ["grad_norm"], run=track.run))
-    found = spikes(norms.index, norms, first)
-    return None if found is None else {step: float(norms.loc[step]) for step in found}
+    norms = _norms(found, track)
+    steps = spikes(norms.index, norms, first)
+    return None if steps is None else {step: float(norms.loc[step]) for step in steps}
 
 
 def _measured(track: Track) -> bool:
     return bool(np.isfinite(track.columns["grad_norm"]).any())
 
 
-def _by_step(frame: "pd.DataFrame") -> "pd.Series[float]":
+def _norms(found: Findings, track: Track, at: range | None = None) -> "pd.Series[float]":
+    """Mean gradient norm by step, of all steps or of some."""
+    frame = found.evidence.updates(found.study, ["grad_norm"], run=track.run, at=at)
     means: pd.Series[float] = frame.dropna().groupby("step")["grad_norm"].mean()
     return means
 
 
-def _where(evidence: "Evidence", study: str, tracks: Sequence[Track], largest: float) -> str:
+def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:
     """The place of the largest norm, looked for in the span that holds it."""
-    width = course(evidence, study).width
+    width = found.course.width
     for track in tracks:
         for span in np.flatnonzero(track.columns["grad_norm.high"] == largest)[:1].tolist():
-            rows = evidence.updates(study, ["grad_norm"], run=track.run, at=range(span * width, (span + 1) * width))
+            at = range(span * width, (span + 1) * width)
+            rows = found.evidence.updates(found.study, ["grad_norm"], run=track.run, at=at)
             row = rows[rows["grad_norm"] == largest].iloc[0]
             return f"seed {track.seed}, step {row['step']}, mini-batch {row['minibatch']}"
     return ""
 
 
-def _failed(evidence: "Evidence", study: str) -> dict[str, int]:
+def _failed(found: Findings) -> dict[str, int]:
     """Per arm the updates that were not finite; where no span has any, none is looked for."""
-    if not any(np.nansum(track.columns["nonfinite"]) for track in course(evidence, study).tracks):
+    if not any(np.nansum(track.columns["nonfinite"]) for track in found.course.tracks):
         return {}
-    return dict(Counter(str(arm) for arm in evidence.updates(study, [], nonfinite=1)["arm"]))
+    return dict(Counter(str(arm) for arm in found.evidence.updates(found.study, [], nonfinite=1)["arm"]))
 
 
 def _marks(arm: str, colour: int, found: Mapping[int, Mapping[int, float] | None]) -> list[Series]:

@@ -1,63 +1,59 @@
 """What this study cannot say, in words, and what others have found that speaks against it."""
 
-from typing import TYPE_CHECKING
-
 from gspo_lab.claims import LIBRARY
+from gspo_lab.findings import Findings
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.study import Declaration
 
 CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
 """Claims that most readers come with; their counter-evidence is told where a study declares none of its own."""
 
 
-def limits_section(evidence: "Evidence", study: str) -> Section | None:
+def limits_section(found: Findings) -> Section | None:
     """The limits that follow from what the study is; then published counter-evidence, once and with its source."""
-    said = limits(evidence, study)
-    declared = [one["name"] for one in evidence.study(study).get("claims") or []]
+    said = limits(found.declaration)
+    declared = [one.name for one in found.declaration.claims]
     wanted = [name for name in CENTRAL if not declared] or declared
-    found = {one.text: one.source for name in wanted if name in LIBRARY for one in LIBRARY[name].counter}
+    against = {one.text: one.source for name in wanted if name in LIBRARY for one in LIBRARY[name].counter}
     body = [h("ul", *(h("li", line) for line in said))]
-    if found:
+    if against:
         body.append(h("h3", "Published evidence against the claims, whatever this study found"))
         body.append(
-            h("ul", *(h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in found.items()))
+            h("ul", *(h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items()))
         )
     markdown = "\n".join(f"- {plain(line)}" for line in said)
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
 
 
-def limits(evidence: "Evidence", study: str) -> list[str]:
+def limits(declared: Declaration) -> list[str]:
     """What the reader should not conclude, from what this study is."""
-    content = evidence.study(study)
-    every = [entry["settings"] for entry in content["arms"].values()]
-    seeds = len(content["seeds"])
+    every = [arm.settings for arm in declared.arms.values()]
+    seeds = len(declared.seeds)
     out = [
         f"The check {name} says that this comparison says little. The study's author answers: {reason}"
-        for name, reason in (content.get("waive") or {}).items()
+        for name, reason in declared.waived.items()
     ]
     if seeds < 3:
         out.append(f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the least.")
     elif seeds < 5:
         out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
-    models = sorted({one["model"] for one in every})
+    models = sorted({one.model for one in every})
     if any(model.startswith("tiny-") for model in models):
         out.append(
             f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
             "objectives work, not what they do to a large model with long responses."
         )
-    tasks = sorted({one["task"]["name"] for one in every})
+    tasks = sorted({one.task.name for one in every})
     out.append(
         f"One task ({', '.join(tasks)}), one set of settings: another learning rate or clip range may turn the order."
     )
-    if any(one["rollout"]["coupled"] for one in every):
+    if any(one.rollout.coupled for one in every):
         out.append(
             "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
             "seeds."
         )
     out.append("Only the declared score carries the verdict; the curves and the other numbers are description.")
-    if not any(bench for one in every for bench in one["bench"]):
+    if not any(bench for one in every for bench in one.bench):
         out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
     return out

@@ -2,31 +2,26 @@
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gspo_lab.matching.settings import flat
+from gspo_lab.findings import Findings
 from gspo_lab.report.frames import records
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, setting, table
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.settings import shown
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+from gspo_lab.study import Declaration, flat
 
 
-def provenance(evidence: "Evidence", study: str) -> Section | None:
+def provenance(found: Findings) -> Section | None:
     """Commands, the declaration's digest and its edits, versions and device."""
-    content = evidence.study(study)
-    commands = reproduce(study, content)
+    declared = found.declaration
+    commands = reproduce(declared)
     body: list[Html] = [h("h3", "To reproduce"), h("pre", h("code", "\n".join(commands)), tabindex="0")]
-    if content.get("comment"):
-        body.append(h("p", content["comment"], class_="soft"))
-    if content.get("digest"):
-        body.append(h("p", "Digest of the declared study: ", h("code", content["digest"])))
-    body += [
-        h("p", f"Changed after it was declared: {_edit(edit)}", class_="warn") for edit in content.get("edits") or []
-    ]
-    damaged = _damaged(evidence, study)
+    if declared.comment:
+        body.append(h("p", declared.comment, class_="soft"))
+    if declared.digest:
+        body.append(h("p", "Digest of the declared study: ", h("code", declared.digest)))
+    body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
+    damaged = _damaged(found)
     body += [
         h(
             "p",
@@ -36,15 +31,15 @@ def provenance(evidence: "Evidence", study: str) -> Section | None:
         )
         for path, lines in damaged.items()
     ]
-    known, varying = _facts(evidence, study)
+    known, varying = _facts(found)
     if known:
-        rows = [[key, shown(entry, NOT_MEASURED)] for key, entry in known.items()]
+        rows = [[key, setting(entry, NOT_MEASURED)] for key, entry in known.items()]
         body.append(table(["fact", "all runs"], rows, caption="Versions and device"))
     else:
         body.append(h("p", f"Versions and device: {NOT_MEASURED}", class_="missing"))
     if varying:
         rows = [
-            [key, "; ".join(f"{run}: {shown(entry, NOT_MEASURED)}" for run, entry in runs.items())]
+            [key, "; ".join(f"{run}: {setting(entry, NOT_MEASURED)}" for run, entry in runs.items())]
             for key, runs in varying.items()
         ]
         listing = table(["fact", "by run"], rows)
@@ -53,7 +48,7 @@ def provenance(evidence: "Evidence", study: str) -> Section | None:
         "facts": known,
         "facts_by_run": varying,
         "commands": commands,
-        "digest": content.get("digest"),
+        "digest": declared.digest,
         "damaged": damaged,
     }
     code = "\n".join(plain(command) for command in commands)
@@ -61,7 +56,7 @@ def provenance(evidence: "Evidence", study: str) -> Section | None:
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}```\n{code}\n```")
 
 
-def downloads(evidence: "Evidence", study: str) -> Section | None:
+def downloads(found: Findings) -> Section | None:
     """What to take along. The buttons are the script's; the line says where the same numbers are without it."""
     buttons = [
         h("button", label, type="button", data_save=kind, hidden=True)
@@ -74,42 +69,39 @@ def downloads(evidence: "Evidence", study: str) -> Section | None:
     return Section("data", "Data", (h("p", told), h("p", *buttons, class_="downloads")))
 
 
-def reproduce(study: str, content: dict[str, Any]) -> list[str]:
+def reproduce(declared: Declaration) -> list[str]:
     """The command lines that run the study again, check its pairs and render this page.
 
     A study that grew has a line for each start that let it; one declared before commands were kept has none.
     """
-    starts = [["run", *command] for command in content.get("commands") or []]
-    return [shlex.join(["gspo-lab", *words]) for words in (*starts, ["certify", study], ["report", study])]
+    starts = [["run", *command] for command in declared.commands]
+    after = (["certify", declared.name], ["report", declared.name])
+    return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
 
 
-def _damaged(evidence: "Evidence", study: str) -> dict[str, list[int]]:
+def _damaged(found: Findings) -> dict[str, list[int]]:
     """By journal the lines that could not be read."""
-    found: dict[str, list[int]] = {}
+    lines: dict[str, list[int]] = {}
     query = "SELECT path, line FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
-    for row in records(evidence.select(study, query)):
-        found.setdefault(row["path"], []).append(int(row["line"]))
-    return found
+    for row in records(found.evidence.select(found.study, query)):
+        lines.setdefault(row["path"], []).append(int(row["line"]))
+    return lines
 
 
-def _facts(evidence: "Evidence", study: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _facts(found: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What all runs' workers found alike, and what they found differently, by run."""
-    found = {
-        run["run_id"].removeprefix(f"{study}/"): flat(json.loads(run["facts"]))
-        for run in records(evidence.runs(study))
+    by_run = {
+        run["run_id"].removeprefix(f"{found.study}/"): flat(json.loads(run["facts"]))
+        for run in records(found.frame)
         if isinstance(run["facts"], str)
     }
     known: dict[str, Any] = {}
     varying: dict[str, dict[str, Any]] = {}
-    for key in sorted({key for facts in found.values() for key in facts}):
-        entries = {run: facts.get(key) for run, facts in found.items()}
+    for key in sorted({key for facts in by_run.values() for key in facts}):
+        entries = {run: facts.get(key) for run, facts in by_run.items()}
         values = list(entries.values())
         if all(entry == values[0] for entry in values):
             known[key] = values[0]
         else:
             varying[key] = entries
     return known, varying
-
-
-def _edit(edit: Any) -> str:
-    return f"{edit.get('at', '')} {edit.get('what', '')}".strip() if isinstance(edit, dict) else str(edit)

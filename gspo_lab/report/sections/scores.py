@@ -1,63 +1,40 @@
 """Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gspo_lab.claims.outcomes import RunOutcome, outcomes
+from gspo_lab.findings import Findings
+from gspo_lab.findings.asked import Asked
+from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, graded, noise
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import arms, mean
+from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, graded, noise
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.store.answers import grades
-from gspo_lab.study import baseline_of
-
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
 HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: 9, UNSPLIT: 9}
 
 
-@dataclass(frozen=True)
-class AskedBench:
-    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints."""
-
-    evaluation: str
-    bench: str
-    steps: tuple[int, ...]
-
-    @property
-    def title(self) -> str:
-        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
-
-    @property
-    def id(self) -> str:
-        return slug(f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench)
-
-
-def scores(evidence: "Evidence", study: str) -> Section | None:
+def scores(found: Findings) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
-    content = evidence.study(study)
-    order = arms(evidence, study)
-    baseline = baseline_of(content)
-    alpha = content["verdict"]["alpha"]
-    benches = sorted(set(evidence.scores(study)["bench"]))
-    every = asked(evidence, study)
+    declared = found.declaration
+    benches, every = sorted(found.benches), found.asked
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Html | Chart] = []
     data: dict[str, Any] = {}
     markdown = []
     for bench in benches:
-        ended = outcomes(evidence, study, bench)
-        by_arm = {arm: [one for one in ended if one.arm == arm] for arm in order}
-        rows = [_row(arm, runs, len(content["seeds"])) for arm, runs in by_arm.items()]
-        last = content["verdict"]["last"]
+        ended = found.outcomes(bench)
+        by_arm = {arm: [one for one in ended if one.arm == arm] for arm in found.arms}
+        rows = [_row(arm, runs, len(declared.seeds)) for arm, runs in by_arm.items()]
+        last = declared.verdict.last
         caption = f"{bench}: mean of the last {last} evaluations of a finished run, mean over seeds"
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
         data[bench] = {arm: _data(runs) for arm, runs in by_arm.items()}
@@ -65,7 +42,7 @@ def scores(evidence: "Evidence", study: str) -> Section | None:
         own = next((one for one in every if one.bench == bench and not one.evaluation), None)
         charts = [_chart(bench, by_arm)]
         if own is not None:
-            more = _by_problem(evidence, study, own, order, baseline, alpha)
+            more = _by_problem(found, own)
             body += more.tables
             charts += more.charts
             data[bench] = {**data[bench], **({"problems": more.data} if more.data else {})}
@@ -73,26 +50,12 @@ def scores(evidence: "Evidence", study: str) -> Section | None:
     later: dict[str, Any] = {}
     for one in every:
         if one.evaluation:
-            more = _by_problem(evidence, study, one, order, baseline, alpha)
+            more = _by_problem(found, one)
             body += [h("h3", one.title), *more.tables, *more.charts]
-            later[one.id] = {"evaluation": one.evaluation, "bench": one.bench, **more.data}
+            later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **more.data}
             markdown += more.markdown
     parts = {"benches": data, **({"later": later} if later else {})}
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
-
-
-def asked(evidence: "Evidence", study: str) -> list[AskedBench]:
-    """Every benchmark that finished runs answered, with the evaluations that make their final scores."""
-    runs = evidence.runs(study)
-    finished = set(runs["run_id"][runs["state"] == "finished"])
-    frame = evidence.scores(study, None)
-    frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0)]
-    last = evidence.study(study)["verdict"]["last"]
-    out = []
-    for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
-        steps = sorted(int(step) for step in own["step"].unique())
-        out.append(AskedBench(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
-    return out
 
 
 @dataclass(frozen=True)
@@ -103,10 +66,10 @@ class _Problems:
     markdown: tuple[str, ...]
 
 
-def _by_problem(
-    evidence: "Evidence", study: str, one: AskedBench, order: list[str], baseline: str, alpha: float
-) -> _Problems:
-    found = graded(grades(evidence, study, one.bench, one.steps, one.evaluation), order, len(one.steps))
+def _by_problem(study: Findings, one: Asked) -> _Problems:
+    baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
+    answers = grades(study.evidence, study.study, one.bench, one.steps, one.evaluation)
+    found = graded(answers, study.arms, len(one.steps))
     if not found:
         return _Problems((), (), {}, ())
     samples = min(block.samples for block in found.values())
@@ -202,7 +165,7 @@ def _error(variance: float | None) -> str:
     return number(None if variance is None else float(np.sqrt(variance)), 2)
 
 
-def _noise_chart(one: AskedBench, parts: list[Any], baseline: str) -> Chart:
+def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
     names = [name for name in NOISE_COLOURS if any(name in part.shares for part in parts)]
     rows = tuple(f"{part.arm} − {baseline}" for part in parts if part.shares)
     series = tuple(
@@ -210,7 +173,7 @@ def _noise_chart(one: AskedBench, parts: list[Any], baseline: str) -> Chart:
         for name in names
     )
     return Chart(
-        f"m-noise-{one.id}",
+        f"m-noise-{slug(one.key)}",
         f"Where the noise comes from, {one.title}",
         "difference",
         "share of the difference's variance",

@@ -1,23 +1,18 @@
 """A sweep's section: collapsed runs and scores against the dose, and the dose at which half of the runs collapse."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from gspo_lab.claims.decision import decision
-from gspo_lab.claims.dose_response import DoseResponse, Point
+from gspo_lab.findings import Findings
+from gspo_lab.findings.dose_response import DoseResponse, Point
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
 from gspo_lab.report.section import Section
 
-if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
 
-
-def stability(evidence: "Evidence", study: str) -> Section | None:
+def stability(found: Findings) -> Section | None:
     """None for a study that sweeps nothing. What it says is the answer: no half collapse where runs are not matched."""
-    decided = decision(evidence, study)
-    found, lines = decided.doses, decided.sentences
-    if found is None:
+    doses, lines = found.doses, found.decision.sentences
+    if doses is None:
         return None
     rows = [
         [
@@ -26,7 +21,7 @@ def stability(evidence: "Evidence", study: str) -> Section | None:
             f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED,
             NOT_MEASURED if point.score is None else f"{point.score:.3f}",
         ]
-        for one in found.arms
+        for one in doses.arms
         for point in one.points
     ]
     body: tuple[Html | Chart, ...] = (
@@ -37,11 +32,11 @@ def stability(evidence: "Evidence", study: str) -> Section | None:
             "that doses at which all or none collapse still bound it. Runs count as independent, even with one seed.",
             class_="soft",
         ),
-        *_charts(found),
-        table(["arm", found.key, "collapsed", "final score"], rows, caption="Every dose"),
+        *_charts(doses),
+        table(["arm", doses.key, "collapsed", "final score"], rows, caption="Every dose"),
     )
     return Section(
-        "stability", "Stability margin", body, found.to_json(), "\n".join(f"- {plain(line)}" for line in lines)
+        "stability", "Stability margin", body, doses.to_json(), "\n".join(f"- {plain(line)}" for line in lines)
     )
 
 

@@ -4,16 +4,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gspo_lab.report.frames import arms, groups
+from gspo_lab.findings import Findings
+from gspo_lab.findings.asked import Asked
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.scores import AskedBench, asked
 from gspo_lab.store import answers as store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gspo_lab.store import Evidence
 
 PER_TAG = 8
 """Problems that each tag may bring in, in the order of their ids; the longest in the order of their length."""
@@ -40,11 +39,11 @@ class Item(NamedTuple):
     arms: dict[str, int | None]
 
 
-def transcripts(evidence: "Evidence", study: str) -> Section | None:
+def transcripts(found: Findings) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
-    order = arms(evidence, study)
-    seeds = _complete(evidence, study, order)
-    every = asked(evidence, study)
+    order = found.arms
+    seeds = _complete(found)
+    every = found.asked
     if not seeds or not every:
         return None
     body: list[Html] = [h("p", _rule(seeds[0])), _filters()]
@@ -52,11 +51,10 @@ def transcripts(evidence: "Evidence", study: str) -> Section | None:
     room = BUDGET
     taken: set[str] = set()
     for one in every:
-        frame = store.first_answers(evidence, study, one.bench, one.steps[-1], seeds[0], one.evaluation)
+        asked = (found.evidence, found.study, one.bench, one.steps[-1], seeds[0])
+        frame = store.first_answers(*asked, one.evaluation)
         items = chosen(frame, order)
-        rows = store.transcripts(
-            evidence, study, one.bench, one.steps[-1], seeds[0], [item.problem for item in items], one.evaluation
-        )
+        rows = store.transcripts(*asked, [item.problem for item in items], one.evaluation)
         shown: list[Html] = []
         for item in items:
             answers = [row for arm in order for row in rows if row["arm"] == arm and row["problem"] == item.problem]
@@ -69,7 +67,7 @@ def transcripts(evidence: "Evidence", study: str) -> Section | None:
             f"{one.title}: step {one.steps[-1]}, seed {seeds[0]}; {len(shown)} of {frame['problem'].nunique()} problems"
         )
         body.append(h("div", h("h3", said), *shown, class_="transcripts"))
-        data[one.id] = {
+        data[slug(one.key)] = {
             "step": one.steps[-1],
             "seed": seeds[0],
             "problems": {item.problem: {"tags": list(item.tags), **item.arms} for item in items[: len(shown)]},
@@ -77,11 +75,9 @@ def transcripts(evidence: "Evidence", study: str) -> Section | None:
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
-def _complete(evidence: "Evidence", study: str, order: Sequence[str]) -> list[int]:
+def _complete(found: Findings) -> list[int]:
     """The seeds of which every arm has a finished run; without any, those of the arms that have."""
-    runs = evidence.runs(study)
-    found = {int(seed): set(own["arm"]) for seed, own in groups(runs[runs["state"] == "finished"], "seed")}
-    return [seed for seed, has in found.items() if has >= set(order)] or list(found)
+    return found.seeds(found.arms) or sorted({seed for _, seed in found.finished})
 
 
 def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:
@@ -145,9 +141,9 @@ def _filters() -> Html:
     return h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
 
 
-def _id(one: AskedBench, problem: str, taken: set[str]) -> str:
+def _id(one: Asked, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
-    plain = slug(f"item-{one.id}-{visible(problem)}")[:120]
+    plain = slug(f"item-{slug(one.key)}-{visible(problem)}")[:120]
     found, turn = plain, 1
     while found in taken:
         turn += 1

@@ -7,13 +7,12 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.claims.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
-from gspo_lab.study import baseline_of, primary_of
 
 if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
     from gspo_lab.matching import Certificate
-    from gspo_lab.store import Evidence
 
 
 @dataclass(frozen=True)
@@ -75,30 +74,29 @@ class DoseResponse:
         }
 
 
-def dose_response(evidence: "Evidence", study: str) -> DoseResponse | None:
+def dose_response(found: "Findings") -> DoseResponse | None:
     """What a sweep says so far, from its finished runs; None for a study that sweeps nothing.
 
     A run too short to be judged has not been seen to stand: only its score counts.
     """
-    content = evidence.study(study)
-    if "sweep" not in content:
+    declared = found.declaration
+    if declared.sweep is None:
         return None
-    bench = primary_of(content)
-    ended = [one for one in outcomes(evidence, study, bench or "") if one.state == "finished"]
-    names = list(dict.fromkeys(entry["of"] for entry in content["arms"].values()))
-    baseline = baseline_of(content, names)
+    names = declared.families
+    baseline = declared.verdict.baseline or names[0]
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
-    for one in ended:
-        entry = content["arms"][one.arm]
-        runs[entry["of"]].append((float(entry["dose"]), one))
-    doses = sorted({float(entry["dose"]) for entry in content["arms"].values()})
+    for one in found.outcomes(declared.primary):
+        arm = declared.arms[one.arm]
+        if one.state == "finished" and arm.of is not None and arm.dose is not None:
+            runs[arm.of].append((arm.dose, one))
+    doses = sorted({arm.dose for arm in declared.arms.values() if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)
     ratios = {
         name: dose_ratio(*_columns(runs[baseline]), *_columns(runs[name]))
         for name in names
         if name != baseline and _columns(runs[name])[0] and _columns(runs.get(baseline, []))[0]
     }
-    return DoseResponse(content["sweep"]["key"], baseline, arms, ratios)
+    return DoseResponse(declared.sweep.key, baseline, arms, ratios)
 
 
 def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gspo_lab.report.frames import groups
 from gspo_lab.stats import TwoWay, two_way
+from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
 
 SEED, PROBLEM, SAMPLING, INTERPLAY = "training seed", "problems", "sampling", "seed × problem"
 UNSPLIT = "sampling, seed × problem"
@@ -82,9 +80,9 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, 
     """
     known = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
     found: dict[str, dict[int, pd.DataFrame]] = {}
-    for (arm, seed), own in groups(known, "arm", "seed"):
+    for (arm, seed), own in known.groupby(["arm", "seed"], sort=True):
         if own["step"].nunique() == steps:
-            found.setdefault(str(arm), {})[int(seed)] = own
+            found.setdefault(str(arm), {})[int(str(seed))] = own
     counts = [own.groupby("problem")["step"].nunique() for seeds in found.values() for own in seeds.values()]
     common = set.intersection(*({str(p) for p, n in one.items() if n == steps} for one in counts)) if counts else set()
     if not common:

@@ -5,16 +5,16 @@ The word itself is that of `stats.decide`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gspo_lab.claims.dose_response import DoseResponse, dose_response
-from gspo_lab.claims.outcomes import RunOutcome, outcomes
-from gspo_lab.matching import Certificate, certificate
+from gspo_lab.findings.dose_response import DoseResponse
+from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.matching import Certificate
 from gspo_lab.stats.verdict import Verdict, decide
-from gspo_lab.study import baseline_of, primary_of
+from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,26 @@ class Decision:
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def decision(evidence: "Evidence", study: str) -> Decision:
+def decision(found: "Findings") -> Decision:
     """Each arm against the baseline by the declared rule, on all declared seeds."""
-    content = evidence.study(study)
-    baseline = baseline_of(content)
-    bench = primary_of(content)
-    matched = certificate(evidence, study)
-    doses = dose_response(evidence, study)
+    declared, matched, doses = found.declaration, found.certificate, found.doses
+    baseline, bench = declared.baseline, declared.primary
     if doses is not None:
         told = tuple(f"{sentence}." for sentence in doses.told(matched))
         return Decision(baseline, bench, matched, told, doses)
-    treatments = [arm for arm in content["arms"] if arm != baseline]
     if bench is None:
         said = "No verdict: the study declares no benchmark, so the score that would decide is not measured."
         return Decision(baseline, bench, matched, (said,))
-    if not treatments:
+    if not declared.treatments:
         said = f"No verdict: {baseline} is the only arm, so there is nothing to compare it with."
         return Decision(baseline, bench, matched, (said,))
-    ended = outcomes(evidence, study, bench)
+    ended = found.outcomes(bench)
     running = any(one.state == "running" for one in ended)
     verdicts, missing = {}, {}
-    for arm in treatments:
-        pairs, missing[arm] = _pairs(ended, content["seeds"], baseline, arm)
+    for arm in declared.treatments:
+        pairs, missing[arm] = _pairs(ended, declared.seeds, baseline, arm)
         withheld = matched.reasons.get(arm, ())
-        verdicts[arm] = _judged(content, baseline, arm, pairs, withheld, running=running)
+        verdicts[arm] = _judged(declared, arm, pairs, withheld, running=running)
     sentences = tuple(verdict.sentence for verdict in verdicts.values())
     return Decision(baseline, bench, matched, sentences, None, tuple(ended), verdicts, missing)
 
@@ -84,20 +80,14 @@ def _pairs(
 
 
 def _judged(
-    content: dict[str, Any],
-    baseline: str,
-    arm: str,
-    pairs: Sequence[tuple[float, float]],
-    mismatches: Sequence[str],
-    *,
-    running: bool,
+    declared: Declaration, arm: str, pairs: Sequence[tuple[float, float]], mismatches: Sequence[str], *, running: bool
 ) -> Verdict:
     """The verdict by the declared rule; withheld while a declared pair is missing or runs are not matched."""
     withheld = list(mismatches)
-    planned = len(content["seeds"])
+    planned = len(declared.seeds)
     if len(pairs) < planned:
         why = "the study is still running" if running else "runs are missing"
         withheld.append(f"{why}, {len(pairs)} of {planned} pairs are complete")
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    rule = content["verdict"]
-    return decide(first, second, rule["margin"], rule["alpha"], (baseline, arm), withheld_because=withheld)
+    rule = declared.verdict
+    return decide(first, second, rule.margin, rule.alpha, (declared.baseline, arm), withheld_because=withheld)

@@ -1,19 +1,16 @@
 """Run folders with made-up but plausible records, and the database that `ingest` makes of them."""
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from laboratory import declare, leave
 
-from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import ingest
-from gspo_lab.study import Run, Study, digest, load_study
-from gspo_lab.study.study import reference_bands
+from gspo_lab.study import Run, load_study
 
 TWO_ARMS = """
 question = "Does the sequence ratio learn faster than the token ratio?"
@@ -86,34 +83,13 @@ def make_lab(
     runs = folder / "runs"
     declare(study, runs)
     for run in study.runs():
-        home = run.folder(runs)
-        home.mkdir(parents=True)
-        (home / "run.json").write_text(json.dumps(run.to_json()))
-        if record:
-            last = steps if until is None else until(run)
-            records = [made for one in history(run, last, gain) if (made := change(run, one) if change else one)]
-            with Journal(home) as journal:
-                journal.write(records)
-                state = end(run)
-                if state is not None:
-                    journal.write([RunStatus(state=state, step=last, at=2000.0, message=None)])
+        last, state = steps if until is None else until(run), end(run)
+        records = [made for one in history(run, last, gain) if (made := change(run, one) if change else one)]
+        if state is not None:
+            records.append(RunStatus(state=state, step=last, at=2000.0, message=None))
+        leave(run, runs, records if record else [])
     ingest(runs)
     return runs / "lab.db"
-
-
-def declare(study: Study, runs: Path) -> None:
-    """study.json, as a conductor leaves it."""
-    home = runs / study.name
-    home.mkdir(parents=True)
-    bands = reference_bands([arm.settings for arm in study.arms.values()])
-    content: dict[str, Any] = {
-        **study.resolved(),
-        "comment": study.comment,
-        "commands": [list(study.command)],
-        "edits": [],
-        "reference_bands": {rule: list(band) for rule, band in bands.items()},
-    }
-    (home / "study.json").write_text(json.dumps({**content, "digest": digest(study.resolved())}))
 
 
 def history(run: Run, steps: int, gain: float) -> list[Record]:

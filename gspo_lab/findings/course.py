@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+
+from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
     from gspo_lab.store.aggregates import Rows
-
-Floats = NDArray[np.float64]
 
 AXES = {
     "prompts": "prompts_total",
@@ -35,18 +33,6 @@ OF_UPDATES = (
 TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
 EXTREMES = ("grad_norm", "mismatch_abs_max", "ratio_max_negative")
 """Metrics whose single peaks matter, so that their charts show a span's lowest and highest value too."""
-
-MINIBATCH_WEIGHTS = {
-    **dict.fromkeys(
-        (
-            *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
-            *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
-        ),
-        "response_tokens",
-    ),
-    "clip_fraction_active_tokens": "active_tokens",
-}
-"""What is shown by mini-batch index, and the tokens that weigh it."""
 
 FEW_RUNS, FINE, COARSE = 10, 250, 125
 """Up to FEW_RUNS runs a line has at most FINE points, beyond that COARSE: the page must stay small."""
@@ -93,19 +79,7 @@ class Course:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-_READ: "WeakKeyDictionary[Evidence, dict[str, Course]]" = WeakKeyDictionary()
-"""An Evidence shows one moment for as long as it is open, so a study is read from it once."""
-
-
 def course(evidence: "Evidence", study: str) -> Course:
-    """All that the charts draw over steps, in one pass of SQL per table."""
-    read = _READ.setdefault(evidence, {})
-    if study not in read:
-        read[study] = _course(evidence, study)
-    return read[study]
-
-
-def _course(evidence: "Evidence", study: str) -> Course:
     summed = [spans_of(evidence, study, table) for table in TABLES]
     width = evidence.width(study, points_per_line(evidence, study))
     spans = max((row[0] + 1 for rows, _ in summed for own in rows.values() for row in own), default=0)

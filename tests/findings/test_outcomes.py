@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from synthetic_lab import make_lab
 
-from gspo_lab.claims.outcomes import outcomes
+from gspo_lab.findings import Findings
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
@@ -22,7 +22,7 @@ def by_step(run: Run, record: Record) -> Record:
 
 def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=1, change=by_step)) as evidence:
-        (grpo, _) = outcomes(evidence, "toy", "addition")
+        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
     assert grpo.start == 1.0
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
     assert grpo.gain == pytest.approx(0.2 - 1.0)
@@ -37,7 +37,7 @@ def test_an_evaluation_that_could_not_be_graded_repeats_the_one_before_and_is_fl
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, change=change)) as evidence:
-        (grpo, _) = outcomes(evidence, "toy", "addition")
+        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.2) / 3)
     assert grpo.carried == 1
     assert grpo.errors == 20
@@ -46,6 +46,6 @@ def test_an_evaluation_that_could_not_be_graded_repeats_the_one_before_and_is_fl
 def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped")
     with Evidence.open(database) as evidence:
-        (grpo, _) = outcomes(evidence, "toy", "addition")
+        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
     assert grpo.final is None
     assert grpo.latest == pytest.approx(0.2)

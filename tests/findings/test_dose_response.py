@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from laboratory import declare, leave
 
-from gspo_lab.claims.dose_response import dose_response
+from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
-from gspo_lab.study import load_study, lock_digest
+from gspo_lab.study import load_study
 
 TOML = """
 question = "How much does it stand?"
@@ -36,18 +37,13 @@ def lab(tmp_path: Path, stands: dict[str, float], steps: int = 30) -> Path:
     path.write_text(TOML.replace("30", str(steps)))
     study = load_study(path)
     runs = tmp_path / "runs"
-    content = {**study.resolved(), "reference_bands": {}, "created": "2026-01-01", "edits": []}
-    (runs / study.name).mkdir(parents=True)
-    (runs / study.name / "study.json").write_text(json.dumps({**content, "digest": lock_digest(content)}))
+    declare(study, runs)
     for run in study.runs():
         arm = study.arms[run.arm]
         assert arm.of is not None
         assert arm.dose is not None
         falls = arm.dose > stands[arm.of]
-        folder = run.folder(runs)
-        folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(run.to_json()))
-        with Journal(folder) as journal:
+        with Journal(leave(run, runs, [])) as journal:
             journal.write([RunStatus(state="started", step=0, at=1.0)])
             for step in range(steps):
                 reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
@@ -66,9 +62,9 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     tmp_path: Path,
 ) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
         assert found is not None
-        report = render(evidence, ["margin"])
+        report = render([Findings(evidence, "margin")])
     grpo, gspo = found.arms
     assert [(p.dose, p.runs, p.collapsed) for p in grpo.points] == [
         (1e-4, 4, 0),
@@ -101,7 +97,7 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
     assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
     assert all(arm.half is not None and arm.half.runs == 16 for arm in found.arms)
@@ -109,7 +105,7 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
 
 def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4})) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
     assert found is not None
     assert found.ratios["gspo"].estimate == pytest.approx(1)
     assert "which holds 1: which of the two stands more is not resolved" in found.sentences[-1]
@@ -117,7 +113,7 @@ def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> Non
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
     assert found is not None
     assert all(not one.half.resolved for one in found.arms if one.half is not None)
     assert "0 of 16 runs collapsed" in found.sentences[0]
@@ -127,9 +123,9 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
 
 def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
         assert found is not None
-        assert render(evidence, ["margin"]).html
+        assert render([Findings(evidence, "margin")]).html
     assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
     assert [one.half for one in found.arms] == [None, None]
     assert found.ratios == {}
@@ -143,10 +139,10 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tm
     path.write_text(path.read_text().replace("How much does it stand?", "How little does it stand?"))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
-        found = dose_response(evidence, "margin")
+        found = Findings(evidence, "margin").doses
         assert found is not None
         assert len(found.sentences) == 3
-        report = render(evidence, ["margin"])
+        report = render([Findings(evidence, "margin")])
     for text in (report.html, report.markdown):
         assert not any(sentence in text for sentence in found.sentences)
         assert text.count("No verdict: ") == 2  # the answer and the section below it

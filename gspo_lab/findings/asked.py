@@ -1,0 +1,37 @@
+"""The benchmarks that a study's finished runs answered."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints. `steps` are the
+    evaluations that make the final score."""
+
+    evaluation: str
+    bench: str
+    steps: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
+
+    @property
+    def key(self) -> str:
+        return f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench
+
+
+def asked(found: "Findings") -> list[Asked]:
+    """By evaluation and benchmark."""
+    frame = found.evidence.scores(found.study, None)
+    frame = frame[frame["run_id"].isin(set(found.finished.values())) & (frame["step"] > 0)]
+    last = found.declaration.verdict.last
+    out = []
+    for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
+        steps = sorted(int(step) for step in own["step"].unique())
+        out.append(Asked(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+    return out

@@ -1,0 +1,75 @@
+"""Clip fractions by mini-batch, put together by tokens: one rule for terminal, report and claims."""
+
+import math
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gspo_lab.study import Declaration
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.store import Evidence
+
+CLIP, ACTIVE = "clip_fraction_tokens", "clip_fraction_active_tokens"
+WEIGHTS = {
+    CLIP: "response_tokens",
+    "clip_fraction_tokens_high": "response_tokens",
+    "clip_fraction_tokens_low": "response_tokens",
+    "would_clip_fraction_tokens_grpo": "response_tokens",
+    "would_clip_fraction_tokens_gspo": "response_tokens",
+    ACTIVE: "active_tokens",
+}
+"""What is told by mini-batch index, and the tokens that weigh it."""
+
+SATURATED = 0.45
+"""Above this clipped share of the active tokens on mini-batches >= 1 a narrower range could hardly clip more: the mean
+ratio is near 1."""
+
+
+class Clipped:
+    """A study's clip fractions; the steps in which the learning rate still rose are left out where others are there."""
+
+    def __init__(self, evidence: "Evidence", declaration: Declaration) -> None:
+        self._evidence = evidence
+        self._declaration = declaration
+
+    @cached_property
+    def frame(self) -> "DataFrame":
+        """`Evidence.by_minibatch` of WEIGHTS: a row per run and mini-batch index."""
+        study = self._declaration.name
+        since = {name: arm.settings.update.first_settled for name, arm in self._declaration.arms.items()}
+        settled = self._evidence.by_minibatch(study, WEIGHTS, since=since)
+        return settled if len(settled) else self._evidence.by_minibatch(study, WEIGHTS)
+
+    @cached_property
+    def later(self) -> "DataFrame":
+        """The same of mini-batches >= 1: on the first one all ratios are 1."""
+        return self.frame[self.frame["minibatch"] >= 1]
+
+    def share(
+        self, arm: str, metric: str = CLIP, *, seeds: Collection[int] | None = None, all_minibatches: bool = False
+    ) -> float | None:
+        """An arm's mean over seeds of each run's weighted mean over mini-batches >= 1; None: not measured."""
+        frame = self.frame if all_minibatches else self.later
+        of_arm = frame[frame["arm"] == arm].groupby("seed", sort=True)
+        runs = [weighted(own, metric) for seed, own in of_arm if seeds is None or seed in seeds]
+        known = [one for one in runs if one is not None]
+        return sum(known) / len(known) if known else None
+
+    def saturated(self, arm: str) -> bool:
+        """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""
+        active = self.share(arm, ACTIVE)
+        return active is not None and active > SATURATED
+
+
+def weighted(frame: "DataFrame", metric: str) -> float | None:
+    """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
+    heights, weights = (frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight"))
+    known = ~np.isnan(heights)
+    total = weights[known].sum()
+    found = float((heights[known] * weights[known]).sum() / total) if total else math.nan
+    return found if math.isfinite(found) else None

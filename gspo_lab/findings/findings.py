@@ -1,0 +1,197 @@
+"""`Findings`: what became of a study's runs, each number by one rule, read when first asked for and kept.
+
+with Evidence.open(Path("runs/lab.db")) as evidence:
+    found = Findings(evidence, "moe_stability")
+    found.decision.sentences
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gspo_lab.findings.asked import Asked, asked
+from gspo_lab.findings.clipped import Clipped
+from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
+from gspo_lab.findings.course import Course, course
+from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.findings.dose_response import DoseResponse, dose_response
+from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.layout import STUDY
+from gspo_lab.matching import Certificate, certificate
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.collapse import Onset, Stability, signal_onset
+from gspo_lab.stats.series import held
+from gspo_lab.study import Declaration
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.store import Evidence
+
+SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
+"""What may leave its range before a run falls."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run that the database knows. `state` as in `records.RunStatus`, or planned, running, interrupted, gone."""
+
+    id: str
+    arm: str
+    seed: int
+    state: str
+    steps_planned: int | None
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+
+class Findings:
+    """One study in the database of `evidence`, which shows one moment for as long as it is open; `label` is its name
+    where several stand side by side."""
+
+    def __init__(self, evidence: "Evidence", study: str, label: str | None = None) -> None:
+        self.evidence = evidence
+        self.study = study
+        self.label = label or study
+        self._outcomes: dict[str, list[RunOutcome]] = {}
+        self._onsets: dict[str, dict[str, Onset]] = {}
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What the study declares. LabError for a study that the database lacks."""
+        declared = Declaration.parse(self.evidence.study(self.study), f"{self.study}/{STUDY}")
+        return replace(declared, name=self.study)  # a study that was copied is its own
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms in their declared order, which is also the order of their colours."""
+        return list(self.declaration.arms)
+
+    @property
+    def treatments(self) -> list[str]:
+        """Every arm but the baseline."""
+        return self.declaration.treatments
+
+    @cached_property
+    def frame(self) -> "DataFrame":
+        """`Evidence.runs`: one row per run."""
+        return self.evidence.runs(self.study)
+
+    @cached_property
+    def runs(self) -> list[RecordedRun]:
+        """Every run, arm by arm, seed by seed."""
+        return [
+            RecordedRun(
+                str(row["run_id"]),
+                str(row["arm"]),
+                int(row["seed"]),
+                str(row["state"]),
+                None if row["steps_planned"] != row["steps_planned"] else int(row["steps_planned"]),
+            )
+            for row in self.frame.to_dict("records")
+        ]
+
+    @cached_property
+    def finished(self) -> dict[tuple[str, int], str]:
+        """(arm, seed) -> run id of every finished run."""
+        return {(run.arm, run.seed): run.id for run in self.runs if run.finished}
+
+    def seeds(self, arms: Iterable[str]) -> list[int]:
+        """The seeds on which all of these arms have finished."""
+        every = [{seed for name, seed in self.finished if name == arm} for arm in arms]
+        return sorted(set.intersection(*every)) if every else []
+
+    @cached_property
+    def scores(self) -> "DataFrame":
+        """`Evidence.scores` of what the runs recorded as they trained."""
+        return self.evidence.scores(self.study)
+
+    @cached_property
+    def benches(self) -> list[str]:
+        """The benchmarks that any run was asked, the primary one first."""
+        primary = self.declaration.primary
+        return sorted(set(self.scores["bench"]), key=lambda bench: (bench != primary, bench))
+
+    @cached_property
+    def asked(self) -> list[Asked]:
+        """Every benchmark that finished runs answered, while training and later."""
+        return asked(self)
+
+    def outcomes(self, bench: str | None) -> list[RunOutcome]:
+        """One entry per run, in the order of `runs`; without a benchmark they have no score."""
+        if (bench or "") not in self._outcomes:
+            self._outcomes[bench or ""] = outcomes(self, bench or "")
+        return self._outcomes[bench or ""]
+
+    @cached_property
+    def stabilities(self) -> dict[str, Stability]:
+        """Per run id whether it stood, by its reward and its non-finite updates; runs without a reward are left out."""
+        return stabilities(self)
+
+    @cached_property
+    def measured_rewards(self) -> dict[str, tuple[Floats, Floats]]:
+        """Per run id the steps at which its mean training reward was measured, and the reward."""
+        return self.evidence.series(self.study, "steps", "reward_mean")
+
+    @cached_property
+    def rewards(self) -> dict[tuple[str, int], tuple[Floats, Floats]]:
+        """(arm, seed) -> steps and mean training reward of every finished run, from its first measured step on; a step
+        without a measurement has the reward of the step before it."""
+        out = {}
+        for run in self.runs:
+            steps, reward = self.measured_rewards.get(run.id, (np.zeros(0), np.zeros(0)))
+            if run.finished and len(steps):
+                last = steps[-1] if run.steps_planned is None else run.steps_planned - 1
+                out[run.arm, run.seed] = held(steps, reward, last)
+        return out
+
+    def onsets(self, run: str, arm: str) -> dict[str, Onset]:
+        """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
+        if run not in self._onsets:
+            means = self.evidence.updates(self.study, SIGNALS, run=run).groupby("step")[list(SIGNALS)].mean()
+            first = self.declaration.arms[arm].settings.update.first_settled
+            known = {signal: means[signal].dropna() for signal in SIGNALS}
+            self._onsets[run] = {
+                signal: signal_onset(one.index, one, first) for signal, one in known.items() if len(one)
+            }
+        return self._onsets[run]
+
+    @cached_property
+    def scalars(self) -> list[Scalar]:
+        """One number per finished run: benchmark scores, the primary first, then what became of the reward."""
+        return scalars(self)
+
+    @cached_property
+    def compared(self) -> list[Compared]:
+        """Each scalar of each treatment against the baseline."""
+        return compared(self)
+
+    @cached_property
+    def clipped(self) -> Clipped:
+        """Clipped tokens by mini-batch, and which arms are saturated."""
+        return Clipped(self.evidence, self.declaration)
+
+    @cached_property
+    def course(self) -> Course:
+        """The recorded numbers as charts draw them: means over spans of steps."""
+        return course(self.evidence, self.study)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Whether the runs are matched."""
+        return certificate(self.evidence, self.declaration)
+
+    @cached_property
+    def doses(self) -> DoseResponse | None:
+        """What a sweep says so far; None for a study that sweeps nothing."""
+        return dose_response(self)
+
+    @cached_property
+    def decision(self) -> Decision:
+        """What the study says of its question so far."""
+        return decision(self)

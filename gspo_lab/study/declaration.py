@@ -1,0 +1,206 @@
+"""`Declaration`: what a study is, as study.json holds it, read and written here alone.
+
+What it locks before the first step (`locked`) is under its digest; beside that stand the yardstick of counterfactual
+clipping, what a person typed, and every later edit.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.presets import PRESETS, RULES
+from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
+
+LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
+"""The keys of study.json that its digest is of."""
+
+Band = tuple[float, float]
+"""(clip_low, clip_high)."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole.
+
+    In a sweep `of` names the arm that this one is a dose of, and `dose` is its value of the swept setting.
+    """
+
+    name: str
+    declared: tuple[str, ...]
+    settings: Settings
+    of: str | None = None
+    dose: float | None = None
+
+    @cached_property
+    def resolved(self) -> dict[str, Any]:
+        """The settings as nested plain data, every key that this version knows."""
+        return self.settings.model_dump(mode="json")
+
+    def to_json(self) -> dict[str, Any]:
+        swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
+        return {"declared": list(self.declared), "settings": self.resolved, **swept}
+
+    @staticmethod
+    def from_json(name: str, data: Mapping[str, Any]) -> "Arm":
+        settings = Settings.model_validate(data["settings"])
+        return Arm(name, tuple(data["declared"]), settings, data.get("of"), data.get("dose"))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One setting, by its dotted key, and its values in rising order."""
+
+    key: str
+    doses: tuple[float, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"key": self.key, "doses": list(self.doses)}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a later start changed, and when."""
+
+    at: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at} {self.what}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """A question, arms, seeds and the rule of the verdict.
+
+    `edits` are what later starts changed, `commands` the words behind `gspo-lab run` of the starts that it came from.
+    `digest` is the one that study.json was locked with, `content_digest` that of what it now says: they differ where
+    somebody else has edited the file. None: not locked, or never written.
+    """
+
+    name: str
+    question: str
+    arms: dict[str, Arm]
+    seeds: tuple[int, ...]
+    verdict: VerdictTable
+    claims: tuple[ClaimTable, ...] = ()
+    sweep: Sweep | None = None
+    waived: dict[str, str] = field(default_factory=dict)
+    """Lint errors that the study's author answers for: the lint's name and the reason."""
+    reference_bands: dict[str, Band] = field(default_factory=dict)
+    """Per rule ("grpo", "gspo") the range at which every arm's counterfactual clipping is counted."""
+    comment: str = field(default="", compare=False)
+    commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    created: str = ""
+    version: str = ""
+    edits: tuple[Edit, ...] = ()
+    digest: str | None = None
+    content_digest: str | None = None
+
+    @property
+    def baseline(self) -> str:
+        """The arm that others are held against: the declared one, else the first."""
+        return self.verdict.baseline or next(iter(self.arms))
+
+    @property
+    def families(self) -> list[str]:
+        """The arms' names; in a sweep those that the doses are of."""
+        return list(dict.fromkeys(arm.of or name for name, arm in self.arms.items()))
+
+    @property
+    def treatments(self) -> list[str]:
+        """Every arm but the baseline."""
+        return [name for name in self.arms if name != self.baseline]
+
+    @property
+    def benches(self) -> list[str]:
+        """The benchmarks' names, the same for all arms."""
+        return [bench.name for bench in next(iter(self.arms.values())).settings.bench]
+
+    @property
+    def primary(self) -> str | None:
+        """The benchmark whose score decides: the declared one, else the first; None where there is none."""
+        return self.verdict.primary or next(iter(self.benches), None)
+
+    def locked(self) -> dict[str, Any]:
+        """What is locked before the first step, as plain data."""
+        return {
+            "name": self.name,
+            "question": self.question,
+            "seeds": list(self.seeds),
+            "verdict": self.verdict.model_dump(mode="json"),
+            "arms": {name: arm.to_json() for name, arm in self.arms.items()},
+            **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
+            **({"waive": self.waived} if self.waived else {}),
+            **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of study.json, under the digest of what it locks."""
+        locked = self.locked()
+        return {
+            **locked,
+            "reference_bands": {rule: list(band) for rule, band in self.reference_bands.items()},
+            "comment": self.comment,
+            "commands": [list(command) for command in self.commands],
+            "created": self.created,
+            "version": self.version,
+            "edits": [vars(edit) for edit in self.edits],
+            "digest": digest(locked),
+        }
+
+    @staticmethod
+    def parse(data: Any, where: object) -> "Declaration":
+        """study.json's content; settings that an earlier version did not know have their defaults. LabError, which
+        begins with `where`, for what is none and for what another version wrote."""
+        try:
+            return Declaration(
+                name=data["name"],
+                question=data["question"],
+                arms={name: Arm.from_json(name, entry) for name, entry in data["arms"].items()},
+                seeds=tuple(data["seeds"]),
+                verdict=VerdictTable.model_validate(data["verdict"]),
+                claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
+                sweep=Sweep(swept["key"], tuple(swept["doses"])) if (swept := data.get("sweep")) else None,
+                waived=dict(data.get("waive", {})),
+                reference_bands=bands_of(data.get("reference_bands") or {}),
+                comment=data.get("comment", ""),
+                commands=tuple(tuple(command) for command in data.get("commands", [])),
+                created=data.get("created", ""),
+                version=data.get("version", ""),
+                edits=tuple(Edit(edit.get("at", ""), edit.get("what", "")) for edit in data.get("edits") or []),
+                digest=data.get("digest"),
+                content_digest=digest({key: data[key] for key in LOCKED if key in data}),
+            )
+        except ValidationError as error:
+            raise LabError(
+                f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
+                "use --name NEW or --fresh"
+            ) from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LabError(
+                f"{where} is no study of this lab: restore it from a copy, or move its folder away"
+            ) from error
+
+
+def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
+    """Reference bands from plain data."""
+    return {rule: (float(low), float(high)) for rule, (low, high) in data.items()}
+
+
+def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
+    """Per rule the range of the first that follows it, else the paper's: one yardstick for all arms."""
+    bands = {rule: (PRESETS[rule].clip_low, PRESETS[rule].clip_high) for rule in ("grpo", "gspo")}
+    for objective in reversed([one.objective for one in settings]):
+        bands[RULES[objective.importance_sampling_level]] = (objective.clip_low, objective.clip_high)
+    return bands
+
+
+def digest(data: Any) -> str:
+    """sha256 of canonical JSON."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()

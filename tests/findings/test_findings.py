@@ -1,0 +1,58 @@
+"""One study, every number by one rule."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_lab import make_lab
+
+from gspo_lab.claims.recorded import Recorded
+from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
+from gspo_lab.records import Record, StepRecord
+from gspo_lab.stats.series import normalised_auc
+from gspo_lab.store import Evidence, rebuild
+from gspo_lab.study import Run
+
+STEPS = 5
+
+
+def gap(run: Run, record: Record) -> Record:
+    """Rewards 1, 2, none, 4, none by step: step 2 holds 2, step 4 holds 4."""
+    if not isinstance(record, StepRecord):
+        return record
+    changed: StepRecord = replace(record, reward_mean=[1.0, 2.0, None, 4.0, None][record.step])
+    return changed
+
+
+def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=1, steps=STEPS, every=STEPS, change=gap)) as evidence:
+        found = Findings(evidence, "toy")
+        steps, reward = found.rewards["grpo", 0]
+        assert (steps.tolist(), reward.tolist()) == ([0, 1, 2, 3, 4], [1, 2, 2, 4, 4])
+        area = next(one for one in found.scalars if one.name.startswith("training reward, area"))
+        assert area.values["grpo", 0] == pytest.approx((1.5 + 2 + 3 + 4) / 4)
+        assert normalised_auc(*Recorded(found).reward("grpo", 0)) == area.values["grpo", 0]
+
+
+def test_what_is_asked_twice_is_found_once(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        found = Findings(evidence, "toy", "there")
+        assert found.decision is found.decision
+        assert found.outcomes("addition") is found.outcomes("addition")
+        assert found.decision.matched is found.certificate
+        assert (found.label, Findings(evidence, "toy").label) == ("there", "toy")
+        assert found.seeds(["grpo", "gspo"]) == [0, 1, 2]
+        with pytest.raises(LabError, match=r"no study 'tou'.*did you mean 'toy'"):
+            _ = Findings(evidence, "tou").declaration
+
+
+def test_a_copied_study_goes_by_its_folder_s_name(tmp_path: Path) -> None:
+    database = make_lab(tmp_path)
+    (database.parent / "toy").rename(database.parent / "copy")
+    rebuild(database.parent)
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "copy")
+        assert found.declaration.name == "copy"
+        assert found.certificate.lock.state == "equal"
+        assert found.decision.verdicts

@@ -1,0 +1,40 @@
+"""A laboratory without training: studies declared and runs recorded as conductor and workers leave them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.findings import Findings
+from gspo_lab.journal import Journal
+from gspo_lab.records import Record
+from gspo_lab.report import Report, render
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run, Study
+
+
+def declare(study: Study, runs: Path) -> Path:
+    """study.json in the study's folder, which is returned."""
+    home = runs / study.name
+    home.mkdir(parents=True)
+    content = replace(study, commands=(study.command,)).to_json()
+    (home / "study.json").write_text(json.dumps(content))
+    return home
+
+
+def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
+    """A run's folder with its run.json and, where there are any, its records."""
+    home = run.folder(runs)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "run.json").write_text(json.dumps(run.to_json()))
+    if records:
+        with Journal(home) as journal:
+            journal.write(records)
+    return home
+
+
+def rendered(database: Path, *studies: str, **how: Any) -> Report:
+    """The report of these studies, of all where none is named."""
+    with Evidence.open(database) as evidence:
+        return render([Findings(evidence, name) for name in studies or evidence.studies()], **how)
