@@ -1,5 +1,5 @@
-"""Sessions: `nox` runs tests, lint and types; `nox -s slow` the tests that take minutes; `nox -s vllm` those that need
-vLLM; `nox -s study` a study."""
+"""Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
+`nox -s slow` the tests that take minutes; `nox -s vllm` those that need vLLM; `nox -s study` a study."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["lint", "types", "tests"]
+nox.options.error_on_missing_interpreters = False  # as nox does anyway, but for machines that set CI
 
 
-@nox.session
+@nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
     """All but the slow tests, on two processes."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
