@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.store.answers import by_problem
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -38,7 +40,7 @@ def scores(
     """
     from gspo_lab.stats.passk import checkpoint_score, pass_at_k
 
-    frame = evidence.by_problem(ids, evaluation)
+    frame = by_problem(evidence, ids, evaluation)
     later = evidence.later(ids)
     how = {
         row["run_id"]: json.loads(row["content"]) for row in later.to_dict("records") if row["evaluation"] == evaluation
@@ -96,9 +98,8 @@ def comparisons(found: "Findings", evaluation: str) -> list[dict[str, Any]]:
     from gspo_lab.stats.two_way import two_way
 
     runs = found.frame
-    frame = found.evidence.by_problem(list(runs["run_id"]), evaluation).merge(
-        runs[["run_id", "arm", "seed"]], on="run_id"
-    )
+    frame = by_problem(found.evidence, list(runs["run_id"]), evaluation)
+    frame = frame.merge(runs[["run_id", "arm", "seed"]], on="run_id")
     frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
     frame["rate"] = frame["correct"] / frame["graded"]
     by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}

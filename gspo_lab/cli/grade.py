@@ -30,10 +30,11 @@ def grade(
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.evaluation.regrade import apply as put_into_force
     from gspo_lab.store import ingest
+    from gspo_lab.store.answers import stored as stored_answers
 
     with evidence_of(runs) as evidence:
         ids = _ids(evidence, name, runs)
-        stored = {run_id: evidence.stored(run_id) for run_id in ids}
+        stored = {run_id: stored_answers(evidence, run_id) for run_id in ids}
     regraded = _regrade(runs, stored, bench, unsafe=unsafe)
     if not regraded:
         raise LabError(

@@ -1,8 +1,7 @@
 """A study's recorded numbers as its charts draw them: means over spans of steps, read once for the whole report."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
-    from gspo_lab.store.aggregates import Rows
 
 AXES = {
     "prompts": "prompts_total",
@@ -80,31 +78,16 @@ class Course:
 
 
 def course(evidence: "Evidence", study: str) -> Course:
-    summed = [spans_of(evidence, study, table) for table in TABLES]
-    width = evidence.width(study, points_per_line(evidence, study))
-    spans = max((row[0] + 1 for rows, _ in summed for own in rows.values() for row in own), default=0)
-    tracks = []
-    for run in evidence.chosen(study):
-        blocks = [_dense(rows[run], ["x", *names], spans) for rows, names in summed]
-        columns = {name: column for block in blocks for name, column in block.items() if name != "x"}
-        tracks.append(Track(run.arm, run.seed, run.id, blocks[0]["x"], blocks[1]["x"], columns))
-    return Course(tuple(tracks), width, spans * width - 1)
-
-
-def spans_of(evidence: "Evidence", study: str, table: str) -> "tuple[Rows, list[str]]":
-    """What the charts draw of one table, run by run, as rows; and the names of their columns after span and x."""
-    extremes = [name for name in EXTREMES if name in TABLES[table]]
-    return evidence.spans(study, table, TABLES[table], buckets=points_per_line(evidence, study), extremes=extremes)
-
-
-def points_per_line(evidence: "Evidence", study: str) -> int:
-    return FINE if len(evidence.chosen(study)) <= FEW_RUNS else COARSE
-
-
-def _dense(rows: Sequence[tuple[Any, ...]], names: Sequence[str], spans: int) -> dict[str, Floats]:
-    """One run's columns as arrays with a place for every span, NaN where there is no row or no measurement."""
-    block = np.full((spans, len(names)), np.nan)
-    if rows:
-        table = np.array(rows, dtype=np.float64)
-        block[table[:, 0].astype(np.int64)] = table[:, 1:]
-    return dict(zip(names, np.ascontiguousarray(block.T), strict=True))
+    """All that the charts draw over steps, in one pass of SQL per table."""
+    runs = evidence.chosen(study)
+    buckets = FINE if len(runs) <= FEW_RUNS else COARSE
+    steps, updates = (
+        evidence.spans(study, table, names, buckets=buckets, extremes=[name for name in EXTREMES if name in names])
+        for table, names in TABLES.items()
+    )
+    tracks = [
+        Track(run.arm, run.seed, run.id, steps[run].pop("x"), updates[run].pop("x"), {**steps[run], **updates[run]})
+        for run in runs
+    ]
+    width = evidence.width(study, buckets)
+    return Course(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)

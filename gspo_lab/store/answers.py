@@ -1,15 +1,17 @@
-"""A study's answers problem by problem, with the grades in force; texts only of the few problems that are asked for."""
+"""Answers problem by problem, with the grades in force: of a study's runs, of one run, of a later evaluation."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, in_force
+from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from gspo_lab.store.evidence import Evidence
 
+LONG = 64
+"""Tokens from which on two sampled answers are hardly ever the same by chance."""
 OF_ONE_SEED = "evaluation = ? AND bench = ? AND step = ? AND sample = 0 AND seed = ?"
 
 
@@ -52,3 +54,41 @@ def transcripts(
     )
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return [{str(name): entry for name, entry in row.items()} for row in rows]
+
+
+def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":
+    """run_id, bench, step, problem and counts over its answers in a later evaluation: answers, graded, correct,
+    errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before),
+    by_others and answered_by (answers by another model than was asked, its name).
+
+    Grades are those in force. `runs` are ids of runs or subjects.
+    """
+    long = f"CASE WHEN tokens >= {LONG} THEN text END"
+    query = f"""
+        SELECT run_id, bench, step, problem, COUNT(*) AS answers, COUNT(correct) AS graded,
+               COALESCE(SUM(correct), 0) AS correct, SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated,
+               COUNT(DISTINCT text) AS "distinct", COUNT({long}) AS long,
+               COUNT({long}) - COUNT(DISTINCT {long}) AS repeats,
+               COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by
+        FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by"))}
+              FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
+        GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
+    return evidence.table(query, evaluation, *runs)
+
+
+def stored(evidence: "Evidence", run: str) -> dict[str, list[tuple[Any, ...]]]:
+    """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force.
+
+    A row: bench, step, problem, sample, text, truncated, extracted, reward, correct, reason, error, grader,
+    isolation.
+    """
+    asked = ("bench", "step", "problem", "sample", "text", "truncated")
+    graded = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
+    query = (
+        f"SELECT answers.evaluation, {all_in_force((*asked, *graded))} FROM answers {WITH_GRADES} "
+        "WHERE run_id = ? AND bench <> 'rollout' ORDER BY answers.evaluation, answers.rowid"
+    )
+    out: dict[str, list[tuple[Any, ...]]] = {}
+    for evaluation, *row in evidence.rows(query, (run,)):
+        out.setdefault(evaluation, []).append(tuple(row))
+    return out

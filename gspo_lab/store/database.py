@@ -18,8 +18,6 @@ APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 """Says to `file` and to us that an SQLite file is ours."""
 
 BUSY_SECONDS = 5.0
-ATTEMPTS = 5
-"""Tries to open several connections at one moment."""
 
 
 @contextmanager
@@ -55,30 +53,9 @@ def reading(path: Path) -> sqlite3.Connection:
         return connection
 
 
-def reading_together(path: Path, count: int) -> list[sqlite3.Connection]:
-    """Up to `count` such connections that all see the same moment: one, where somebody writes without a pause."""
-    connections = [reading(path)]
-    if count == 1:
-        return connections
-    with explained(path), closing(_connect_read_only(path)) as watcher:
-        for _ in range(ATTEMPTS):
-            for connection in connections:
-                connection.close()
-            before = watcher.execute("PRAGMA data_version").fetchone()
-            connections = [reading(path) for _ in range(count)]
-            if watcher.execute("PRAGMA data_version").fetchone() == before:  # nobody committed in between
-                return connections
-    for connection in connections[1:]:
-        connection.close()
-    return connections[:1]
-
-
 def _connect_read_only(path: Path) -> sqlite3.Connection:
-    """Usable from several threads, one at a time."""
     uri = path.resolve().as_uri()
-    connection = sqlite3.connect(
-        f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA application_id").fetchone()
     except sqlite3.DatabaseError as error:
@@ -88,7 +65,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         if not no_room or (log.exists() and log.stat().st_size > 0):
             raise
         # A folder we may not write to cannot hold the shared index of WAL; without a log the file is whole as it is.
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
     return connection
 
 

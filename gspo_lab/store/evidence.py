@@ -1,26 +1,27 @@
 """Reading the database: labelled frames for statistics and reports. Nothing here can write."""
 
+import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
-from gspo_lab.store.schema import ANSWERS, CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
-from gspo_lab.store.snapshot import Snapshot
+from gspo_lab.store.aggregates import PROMPT_STREAM, of_a_span, of_first_minibatches, of_minibatches
+from gspo_lab.store.columns import Run, arrays, framed
+from gspo_lab.store.database import explained, reading
+from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from gspo_lab.store.aggregates import Rows
-    from gspo_lab.store.columns import Floats, Run
+    from gspo_lab.store.columns import Floats
 
-LONG = 64
-"""Tokens from which on two sampled answers are hardly ever the same by chance."""
+Found = TypeVar("Found")
 
 
 class Evidence:
@@ -30,16 +31,15 @@ class Evidence:
     What was not measured is NaN (numbers) or missing (texts); JSON columns are their text.
     """
 
-    def __init__(self, snapshot: Snapshot, path: Path) -> None:
-        self._snapshot = snapshot
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
         self._path = path
-        self._runs: dict[str, list[Run]] = {}
-        self._scores: dict[str, DataFrame] = {}
+        self._known: dict[Hashable, Any] = {}
 
     @classmethod
     def open(cls, path: Path) -> "Evidence":
         """Open read-only. LabError if there is no database, it is damaged, foreign, or of another version."""
-        return cls(Snapshot.open(path), path)
+        return cls(reading(path), path)
 
     def __enter__(self) -> "Evidence":
         return self
@@ -50,13 +50,7 @@ class Evidence:
         self.close()
 
     def close(self) -> None:
-        self._snapshot.close()
-
-    @contextmanager
-    def beside(self) -> "Iterator[Evidence | None]":
-        """The same moment for one other thread, None where one connection is all; what either adds up, both know."""
-        with self._snapshot.beside() as other:
-            yield None if other is None else Evidence(other, self._path)
+        self._connection.close()
 
     @property
     def runs_folder(self) -> Path:
@@ -69,38 +63,40 @@ class Evidence:
             SELECT study FROM studies LEFT JOIN runs USING (study)
             LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
             GROUP BY study ORDER BY COALESCE(MAX(at), declared_at), study"""
-        return [study for (study,) in self._rows(query)]
+        return [study for (study,) in self.rows(query)]
 
     def study(self, name: str) -> dict[str, Any]:
-        """The content of the study's study.json."""
-        found = self._rows("SELECT content FROM studies WHERE study = ?", (name,))
-        if not found:
-            known = self.studies()
-            raise LabError(
-                f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
-            )
-        content: dict[str, Any] = json.loads(found[0][0])
-        return content
+        """The content of the study's study.json: one object for all who ask, so nobody may change it."""
+
+        def read() -> dict[str, Any]:
+            found = self.rows("SELECT content FROM studies WHERE study = ?", (name,))
+            if not found:
+                known = self.studies()
+                raise LabError(
+                    f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
+                )
+            content: dict[str, Any] = json.loads(found[0][0])
+            return content
+
+        return self._once(("study", name), read)
 
     def runs(self, study: str) -> "DataFrame":
         """One row per run, in the order of the study's arms, then seeds. `settings` and `facts` are JSON text."""
-        self.study(study)
         rest = [name for name in RUNS.names if name not in ("run_id", "study", "arm", "seed")]
-        frame = self._frame(
+        frame = self.select(
+            study,
             f"SELECT run_id, study, arm, seed, {quoted(rest)} FROM chosen "
             f"JOIN (SELECT run_id, study, {quoted(rest)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
-            study,
         )
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
     def starts(self, study: str) -> "DataFrame":
         """run_id, arm, seed, step and facts (JSON text) of each worker that took a run up, in their order."""
-        self.study(study)
         query = (
             "SELECT run_id, arm, seed, step, facts FROM chosen JOIN statuses USING (run_id) "
             f"WHERE state = 'started' AND evaluation = '' ORDER BY {IN_ORDER}, position"
         )
-        return self._frame(query, study)
+        return self.select(study, query)
 
     def steps(
         self, study: str, metrics: Sequence[str], *, run: str | None = None, at: Collection[int] | None = None
@@ -130,139 +126,55 @@ class Evidence:
         `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
         evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
         """
-        if study not in self._scores:
-            self.study(study)
-            names = ("problems", "answers", "score", "errors", "truncated")
-            frame = self._frame(
-                f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
-                f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step",
-                study,
-            )
-            self._scores[study] = _with_numbers(frame, names)
-        whole = self._scores[study]
+        names = ("problems", "answers", "score", "errors", "truncated")
+        query = (
+            f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
+            f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
+        )
+        whole = self._once((query, study), lambda: _with_numbers(self.select(study, query), names))
         return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
     def subjects(self) -> "DataFrame":
         """run_id, kind, name and content (JSON text) of every model and server that was asked without a run."""
-        return self._table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")
+        return self.table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")
 
     def later(self, runs: Sequence[str] | None = None) -> "DataFrame":
         """run_id, evaluation, bench, content (evaluation.json) of later evaluations of runs and subjects, or of all."""
         where = "" if runs is None else f"WHERE run_id IN ({', '.join('?' * len(runs))}) "
         query = f"SELECT run_id, evaluation, bench, content FROM evaluations {where}ORDER BY run_id, evaluation"
-        return self._table(query, *(runs or ()))
-
-    def by_problem(self, runs: Sequence[str], evaluation: str) -> "DataFrame":
-        """run_id, bench, step, problem and counts over its answers in a later evaluation: answers, graded, correct,
-        errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before),
-        by_others and answered_by (answers by another model than was asked, its name).
-
-        Grades are those in force. `runs` are ids of runs or subjects.
-        """
-        long = f"CASE WHEN tokens >= {LONG} THEN text END"
-        query = f"""
-            SELECT run_id, bench, step, problem, COUNT(*) AS answers, COUNT(correct) AS graded,
-                   COALESCE(SUM(correct), 0) AS correct, SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated,
-                   COUNT(DISTINCT text) AS "distinct", COUNT({long}) AS long,
-                   COUNT({long}) - COUNT(DISTINCT {long}) AS repeats,
-                   COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by
-            FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by"))}
-                  FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
-            GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
-        return self._table(query, evaluation, *runs)
-
-    def stored(self, run: str) -> dict[str, list[tuple[Any, ...]]]:
-        """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force.
-
-        A row: bench, step, problem, sample, text, truncated, extracted, reward, correct, reason, error, grader,
-        isolation.
-        """
-        asked = ("bench", "step", "problem", "sample", "text", "truncated")
-        graded = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
-        query = (
-            f"SELECT answers.evaluation, {all_in_force((*asked, *graded))} FROM answers {WITH_GRADES} "
-            "WHERE run_id = ? AND bench <> 'rollout' ORDER BY answers.evaluation, answers.rowid"
-        )
-        out: dict[str, list[tuple[Any, ...]]] = {}
-        for evaluation, *row in self._rows(query, (run,)):
-            out.setdefault(evaluation, []).append(tuple(row))
-        return out
-
-    def answers(self, study: str, bench: str, step: int | None = None, evaluation: str = "") -> "DataFrame":
-        """run_id, arm, seed and every column of the answers to a benchmark (or 'rollout'), at one step or at all.
-
-        Grades are those in force: the last of `gspo-lab grade --apply`, else the first.
-        """
-        self.study(study)
-        query = (
-            f"{CHOSEN} SELECT DISTINCT bench FROM answers JOIN chosen USING (run_id) WHERE evaluation = ? ORDER BY 1"
-        )
-        names = [name for (name,) in self._rows(query, (study, evaluation))]
-        if bench not in names:
-            raise LabError(
-                f"no answers to '{bench}'{nearest(bench, names)} in '{study}'; it has {', '.join(names) or 'none'}"
-            )
-        columns = [name for name in ANSWERS.names if name not in ("run_id", "evaluation")]
-        frame = self._frame(
-            f"SELECT run_id, arm, seed, {all_in_force(columns)} FROM chosen JOIN answers USING (run_id) {WITH_GRADES} "
-            f"WHERE bench = ? AND evaluation = ? AND step = COALESCE(?, step) "
-            f"ORDER BY {IN_ORDER}, step, problem, sample",
-            study,
-            bench,
-            evaluation,
-            step,
-        )
-        return _with_numbers(frame, [name for name in columns if ANSWERS.column(name).type != "TEXT"])
+        return self.table(query, *(runs or ()))
 
     def asked(self, run: str) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
         """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, as they were asked."""
         names = ("bench", "step", "problem", "sample", "prompt", "reference", "grader", "text")
         query = f"SELECT {all_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation = '' "
-        return self._rows(query + "ORDER BY answers.rowid", (run,))
+        return self.rows(query + "ORDER BY answers.rowid", (run,))
 
     def width(self, study: str, buckets: int = 250) -> int:
         """How many steps each of at most `buckets` spans holds, so that they cover the study's longest run."""
         if buckets < 1:
             raise LabError(f"buckets: at least 1, got {buckets}")
-        from gspo_lab.store.aggregates import last_step
-
-        ends = [last_step(self._snapshot, table, run) for run in self.chosen(study) for table in ("steps", "updates")]
-        return max(1, math.ceil((max(ends, default=-1) + 1) / buckets))
-
-    def buckets(
-        self,
-        study: str,
-        table: str,
-        metrics: Sequence[str],
-        *,
-        buckets: int = 250,
-        extremes: Collection[str] = (),
-    ) -> "DataFrame":
-        """run_id, arm, seed, span, x and the mean of each metric over at most `buckets` spans of steps, made in SQL.
-
-        All metrics are read in one pass. Those in `extremes` also have columns `<metric>.low` and `<metric>.high`. All
-        runs and both tables share the spans, so that their x agree: x is the middle of the steps that a span holds, and
-        a step is a span of its own while there are no more than `buckets` steps. A share of tokens is that of all the
-        span's. What was not measured is left out of the mean; a span without any measurement is NaN.
-        """
-        from gspo_lab.store.columns import framed
-
-        rows, names = self.spans(study, table, metrics, buckets=buckets, extremes=extremes)
-        return framed(rows, {"span": int, "x": float, **dict.fromkeys(names, float)})
+        return max(1, math.ceil((self._last(study) + 1) / buckets))
 
     def spans(
         self, study: str, table: str, metrics: Sequence[str], *, buckets: int = 250, extremes: Collection[str] = ()
-    ) -> "tuple[Rows, list[str]]":
-        """What `buckets` makes a frame of, per run: rows of span, x and the columns named beside. Needs no pandas."""
-        from gspo_lab.store.aggregates import mean_of, over_spans
+    ) -> "dict[Run, dict[str, Floats]]":
+        """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
 
+        Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`. All runs and both tables share the
+        spans: entry i is of the steps from i * `width` on, and a step is a span of its own while there are no more than
+        `buckets`. Column `x` is the middle of the steps that a span holds. A share of tokens is that of all the span's.
+        What was not measured is left out of the mean; a span without any measurement is NaN.
+        """
         width = self.width(study, buckets)
         if table not in ("steps", "updates"):
-            raise LabError(f"buckets: from steps or updates, got '{table}'")
-        columns = {name: mean_of(table, name) for name in self._numbers(table, metrics)}
-        for name in self._numbers(table, extremes):
-            columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
-        return over_spans(self._snapshot, self.chosen(study), table, columns, width), list(columns)
+            raise LabError(f"spans: from steps or updates, got '{table}'")
+        query, names = of_a_span(table, self._numbers(table, metrics), self._numbers(table, extremes))
+        begins = range(0, self._last(study) + 1, width)
+        return {
+            run: arrays([row for low in begins for row in self.rows(query, (run.id, low, low + width))], names)
+            for run in self.chosen(study)
+        }
 
     def by_minibatch(
         self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None
@@ -273,55 +185,78 @@ class Evidence:
         `weights` names the column that weighs each metric; where that was not recorded an update counts as 1. `since`
         has per arm the first step that counts. A metric without any measurement is NaN with weight 0.
         """
-        from gspo_lab.store.columns import framed
-
+        self._numbers("updates", [*weights, *weights.values()])
+        query, firsts = of_minibatches(list(weights.items())), since or {}
+        rows = self._once(
+            (query, *sorted(firsts.items()), study),
+            lambda: {run: self.rows(query, (run.id, firsts.get(run.arm, 0))) for run in self.chosen(study)},
+        )
         names = [name for metric in weights for name in (metric, f"{metric}.weight")]
-        rows = self.minibatches(study, weights, since=since)
         return framed(rows, {"minibatch": int, **dict.fromkeys(names, float)})
 
-    def minibatches(self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None) -> "Rows":
-        """What `by_minibatch` makes a frame of, per run. Needs no pandas."""
-        from gspo_lab.store.aggregates import over_minibatches
-
-        self._numbers("updates", [*weights, *weights.values()])
-        return over_minibatches(self._snapshot, self.chosen(study), weights, since or {})
-
     def details(self, study: str, *, at: Collection[int]) -> "DataFrame":
-        """run_id, arm, seed, step, minibatch, length and sum_log_ratio (JSON lists) of updates with response_detail."""
-        from gspo_lab.store.aggregates import details
+        """run_id, arm, seed, step, minibatch, length and sum_log_ratio (JSON lists) of updates with response_detail.
 
-        return details(self._snapshot, self.chosen(study), at)
+        The two lists are taken out in SQL: a record may hold every token's log-ratio too.
+        """
+        names = ("length", "sum_log_ratio")
+        parts = ", ".join(f"json_extract(response_detail, '$.{name}')" for name in names)
+        query = (
+            f"SELECT step, minibatch, {parts} FROM updates WHERE run_id = ? AND response_detail IS NOT NULL "
+            "AND step IN (SELECT value FROM json_each(?)) ORDER BY step, minibatch"
+        )
+        found = {run: self.rows(query, (run.id, json.dumps(sorted(at)))) for run in self.chosen(study)}
+        return framed(found, {"step": int, "minibatch": int, **dict.fromkeys(names, object)})
 
     def series(self, study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
         """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
-        from gspo_lab.store.aggregates import series
-
         self._numbers(table, [metric])
-        return series(self._snapshot, self.chosen(study), table, metric)
+        query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
+
+        def read() -> "dict[str, tuple[Floats, Floats]]":
+            found = {run.id: arrays(self.rows(query, (run.id,)), ("step", metric)) for run in self.chosen(study)}
+            return {run: (columns["step"], columns[metric]) for run, columns in found.items()}
+
+        return self._once((query, study), read)
 
     def prompt_digests(self, run: str) -> dict[int, str]:
         """Per step of a run the rolling digest of its prompts, where it was recorded."""
         query = "SELECT step, prompt_digest FROM steps WHERE run_id = ? AND prompt_digest IS NOT NULL"
-        return dict(self._rows(query, (run,)))
+        return dict(self.rows(query, (run,)))
 
     def prompt_streams(self, study: str) -> dict[str, tuple[int, str | None]]:
         """Per run id the number of `prompt_digests`, and a fingerprint of them all with their steps."""
-        from gspo_lab.store.aggregates import prompt_streams
-
         self._check("steps", ["prompt_digest"])
-        return prompt_streams(self._snapshot, self.chosen(study))
+        found = {run.id: self.rows(PROMPT_STREAM, (run.id,))[0] for run in self.chosen(study)}
+        return {
+            run: (count, None if text is None else hashlib.sha256(text.encode()).hexdigest())
+            for run, (count, text) in found.items()
+        }
 
     def first_minibatches(self, study: str, metrics: Sequence[str]) -> dict[str, tuple[int, bool, int | None]]:
         """Per run id, of its updates with minibatch 0: how many have all metrics, whether any metric of any is not 0,
         and the first step at which all are recorded and one is not 0."""
-        from gspo_lab.store.aggregates import first_minibatches
-
-        return first_minibatches(self._snapshot, self.chosen(study), self._numbers("updates", metrics))
+        query = of_first_minibatches(self._numbers("updates", metrics))
+        found = {run.id: self.rows(query, (run.id,))[0] for run in self.chosen(study)}
+        return {run: (count, bool(odd), first) for run, (count, odd, first) in found.items()}
 
     def select(self, study: str, query: str, *values: Any) -> "DataFrame":
         """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""
         self.study(study)
-        return self._frame(query, study, *values)
+        return self.table(CHOSEN + query, study, *values)
+
+    def table(self, query: str, *values: Any) -> "DataFrame":
+        """The rows of one SELECT."""
+        from pandas import DataFrame
+
+        with explained(self._path):
+            cursor = self._connection.execute(query, values)
+            return DataFrame.from_records(cursor.fetchall(), columns=[entry[0] for entry in cursor.description])
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The same, plain."""
+        with explained(self._path):
+            return self._connection.execute(query, values).fetchall()
 
     def _records(
         self,
@@ -333,8 +268,6 @@ class Evidence:
         at: Collection[int] | None,
     ) -> "DataFrame":
         """Rows of a record table; of `only` the entries that are not None pick rows."""
-        from gspo_lab.store.columns import framed
-
         runs = self.chosen(study)
         wanted = [name for name in dict.fromkeys(metrics) if name not in key]
         self._check(table, wanted)
@@ -344,20 +277,25 @@ class Evidence:
             where += " AND step IN (SELECT value FROM json_each(?))"
             picked["step"] = json.dumps(sorted(at))
         query = f"SELECT {quoted([*key, *wanted])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
-        found = {run: self._rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
+        found = {run: self.rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
         kinds = {name: RECORD_TABLES[table].column(name).type for name in wanted}
         types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
         return framed(found, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
 
-    def chosen(self, study: str) -> "list[Run]":
+    def chosen(self, study: str) -> list[Run]:
         """The study's runs in order. LabError for a study that the database lacks."""
-        from gspo_lab.store.columns import Run
+        self.study(study)
+        query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
+        return self._once((query, study), lambda: [Run(*row) for row in self.rows(query, (study,))])
 
-        if study not in self._runs:
-            self.study(study)
-            query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
-            self._runs[study] = [Run(*row) for row in self._rows(query, (study,))]
-        return self._runs[study]
+    def _last(self, study: str) -> int:
+        """The last step that any run of the study has in either table, -1 if none."""
+        ends = [
+            self.rows(f"SELECT MAX(step) FROM {table} WHERE run_id = ?", (run.id,))[0][0]
+            for run in self.chosen(study)
+            for table in ("steps", "updates")
+        ]
+        return max((end for end in ends if end is not None), default=-1)
 
     def _numbers(self, table: str, metrics: Iterable[str]) -> list[str]:
         """The metrics without repetition; LabError if one is no number of that table."""
@@ -371,7 +309,7 @@ class Evidence:
     def _check(self, table: str, metrics: Iterable[str]) -> None:
         """Every metric is a column: of the records, and of this file."""
         recorded = set(RECORD_TABLES[table].names)
-        present = {name for _, name, *_ in self._rows(f"PRAGMA table_info({table})")}
+        present = {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
         for name in metrics:
             if name not in recorded:
                 raise LabError(
@@ -380,18 +318,12 @@ class Evidence:
             if name not in present:
                 raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
 
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self._snapshot.rows(query, values)
-
-    def _frame(self, query: str, study: str, *values: Any) -> "DataFrame":
-        """A query over the study's runs, which it finds in `chosen`."""
-        return self._table(CHOSEN + query, study, *values)
-
-    def _table(self, query: str, *values: Any) -> "DataFrame":
-        from pandas import DataFrame
-
-        names, rows = self._snapshot.table(query, values)
-        return DataFrame.from_records(rows, columns=names)
+    def _once(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        """What `read` returns, which is read at most once: the moment does not change. Nobody may change it."""
+        if key not in self._known:
+            self._known[key] = read()
+        found: Found = self._known[key]
+        return found
 
 
 def _with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":

@@ -3,8 +3,6 @@
 import shutil
 import sqlite3
 import subprocess
-import sys
-import time
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,9 +12,8 @@ from run_folders import Lab
 from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, StepRecord
 from gspo_lab.store import Evidence, database, ingest
-from gspo_lab.store.database import APPLICATION_ID, reading_together, writing
+from gspo_lab.store.database import APPLICATION_ID, writing
 from gspo_lab.store.schema import RECORD_TABLES, RUNS, TABLES, field_columns, metric_rows
-from gspo_lab.store.snapshot import Snapshot
 
 
 @pytest.fixture
@@ -158,54 +155,3 @@ def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
 def test_the_table_of_runs_lists_every_setting_as_json(filled: Lab) -> None:
     assert filled.query("SELECT DISTINCT json_extract(settings, '$.model') FROM runs") == [("tiny",)]
     assert {c.name for c in RUNS.columns if c.json} == {"declared", "reference_bands", "settings", "facts"}
-
-
-def test_connections_opened_together_see_the_same_moment(lab: Lab) -> None:
-    """While another process commits in bursts, with ever longer pauses: two connections never differ."""
-    ingest(lab.runs)
-    with writing(lab.db) as connection:
-        connection.execute("CREATE TABLE counter AS SELECT 0 AS value")
-    program = (
-        "import itertools, sqlite3, sys, time\n"
-        "connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=5)\n"
-        "connection.execute('PRAGMA synchronous = OFF')\nprint('begun', flush=True)\n"
-        "for burst in itertools.count():\n"
-        "    for _ in range(100): connection.execute('UPDATE counter SET value = value + 1')\n"
-        "    time.sleep(min(1.0, 0.0005 * 1.02**burst))\n"
-    )
-    writer = subprocess.Popen([sys.executable, "-c", program, str(lab.db)], stdout=subprocess.PIPE)
-    try:
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        seen = set()
-        deadline = time.monotonic() + 240
-        while len(seen) < 20 and time.monotonic() < deadline:
-            connections = reading_together(lab.db, 2)
-            values = [one.execute("SELECT value FROM counter").fetchone()[0] for one in connections]
-            for one in connections:
-                one.close()
-            assert len(set(values)) == 1
-            if len(values) == 2:  # one alone, where the writer left no gap, proves nothing
-                seen.add(values[0])
-    finally:
-        writer.kill()
-        writer.communicate()
-    assert len(seen) == 20
-
-
-def test_without_a_writer_two_connections_are_opened(lab: Lab) -> None:
-    ingest(lab.runs)
-    connections = reading_together(lab.db, 2)
-    assert len(connections) == 2
-    for one in connections:
-        one.close()
-
-
-def test_a_snapshot_keeps_the_order_of_what_it_reads_side_by_side(lab: Lab) -> None:
-    ingest(lab.runs)
-    snapshot = Snapshot(reading_together(lab.db, 2), lab.db)
-    asked = snapshot.each(range(7), lambda ask, item: ask("SELECT ? * ?", (item, item))[0][0])
-    assert asked == [0, 1, 4, 9, 16, 25, 36]
-    with pytest.raises(LabError, match="cannot be written"):
-        snapshot.each([1, 2], lambda ask, item: ask("DELETE FROM steps", ()))
-    snapshot.close()

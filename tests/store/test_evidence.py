@@ -46,6 +46,7 @@ def test_a_study_is_its_declaration(recorded: Lab) -> None:
         assert list(study["arms"]) == ["gspo", "grpo"]
         with pytest.raises(LabError, match=r"no study 'ading' \(did you mean 'adding'\?\).*it has adding, carrying"):
             evidence.study("ading")
+        assert evidence.study("adding") is study, "parsed once"
 
 
 def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
@@ -123,37 +124,26 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
         assert list(evidence.scores("adding").score) == [0.5]
         assert list(evidence.scores("adding", "greedy").score) == [1.0]
         assert list(evidence.scores("adding", None).score) == [0.5, 1.0]
-        assert len(evidence.answers("adding", "addition")) == 2
-        assert list(evidence.answers("adding", "addition", evaluation="greedy").correct) == [1, 1]
 
 
-def test_answers_whole(recorded: Lab) -> None:
+def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        frame = evidence.answers("adding", "addition", step=4)
-        assert list(frame.columns[:7]) == ["run_id", "arm", "seed", "step", "bench", "problem", "sample"]
-        assert list(frame.correct) == [1, 0] * 4
-        assert list(frame.text[:2]) == ["answer 0", "answer 1"]
-        assert frame.advantage.isna().all()
-        assert len(evidence.answers("adding", "addition")) == 2 * len(frame)
-        with pytest.raises(LabError, match=r"no answers to 'adition' \(did you mean 'addition'\?\)"):
-            evidence.answers("adding", "adition")
+        of_steps = evidence.spans("adding", "steps", ["reward_mean"], extremes=["reward_mean"])
+        of_updates = evidence.spans("adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
+    assert [run.id for run in of_steps] == ["adding/gspo/s0", "adding/gspo/s1", "adding/grpo/s0", "adding/grpo/s1"]
+    first = {name: list(values) for name, values in next(iter(of_steps.values())).items()}
+    rewards = [0.0, 0.1, 0.2, 0.3]
+    assert first == {
+        "x": [0.0, 1.0, 2.0, 3.0],
+        **dict.fromkeys(("reward_mean", "reward_mean.low", "reward_mean.high"), rewards),
+    }
+    one = {name: values[2] for name, values in next(iter(of_updates.values())).items()}
+    # Two updates: losses 2.0 and 2.1, 0 and 5 clipped tokens.
+    assert one == {"x": 2.0, "loss": pytest.approx(2.05), "clipped_tokens": 2.5, "loss.low": 2.0, "loss.high": 2.1}
 
 
-def test_buckets_of_few_steps_are_the_steps(recorded: Lab) -> None:
-    with Evidence.open(recorded.db) as evidence:
-        frame = evidence.buckets("adding", "steps", ["reward_mean"], extremes=["reward_mean"])
-        updates = evidence.buckets("adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
-    first = frame[frame.run_id == "adding/gspo/s0"]
-    assert list(first.x) == [0.0, 1.0, 2.0, 3.0]
-    rewards = [list(first[name]) for name in ("reward_mean", "reward_mean.low", "reward_mean.high")]
-    assert rewards == [[0.0, 0.1, 0.2, 0.3]] * 3
-    one = updates[updates.run_id == RUN].iloc[2]  # losses 2.0 and 2.1, 0 and 5 clipped tokens
-    assert (one.span, one.x, one["loss"], one["loss.low"], one["loss.high"]) == (2, 2.0, pytest.approx(2.05), 2.0, 2.1)
-    assert one.clipped_tokens == 2.5
-
-
-def test_buckets_of_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
-    """7 steps in at most 3 buckets: spans of 3 steps. The other run has only 5 steps, the same spans."""
+def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
+    """7 steps in at most 3 spans of 3 steps. The other run has only 5 steps, the same spans."""
     for run, steps in zip(lab.declare("adding", ("grpo", "gspo"), [0]), (7, 5), strict=True):
         rewards = [float(step) if step != 4 else None for step in range(steps)]
         lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
@@ -161,25 +151,25 @@ def test_buckets_of_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
     with Evidence.open(lab.db) as evidence:
         assert evidence.width("adding", 3) == 3
         both = ["reward_mean", "entropy"]
-        frame = evidence.buckets("adding", "steps", both, buckets=3, extremes=["reward_mean"])
+        grpo, gspo = evidence.spans("adding", "steps", both, buckets=3, extremes=["reward_mean"]).values()
         with pytest.raises(LabError, match="JSON, not a number"):
-            evidence.buckets("adding", "updates", ["band_counts"])
+            evidence.spans("adding", "updates", ["band_counts"])
         with pytest.raises(LabError, match="text, not a number"):
-            evidence.buckets("adding", "steps", ["entropy"], extremes=["prompt_digest"])
+            evidence.spans("adding", "steps", ["entropy"], extremes=["prompt_digest"])
         with pytest.raises(LabError, match="from steps or updates"):
-            evidence.buckets("adding", "runs", ["seed"])
+            evidence.spans("adding", "runs", ["seed"])
         with pytest.raises(LabError, match="at least 1"):
-            evidence.buckets("adding", "steps", ["entropy"], buckets=0)
-    columns = ["arm", "span", "x", "reward_mean", "reward_mean.low", "reward_mean.high"]
-    assert [tuple(row) for row in frame[columns].itertuples(index=False)] == [
-        ("grpo", 0, 1.0, 1.0, 0.0, 2.0),
-        ("grpo", 1, 4.0, 4.0, 3.0, 5.0),
-        ("grpo", 2, 6.0, 6.0, 6.0, 6.0),
-        ("gspo", 0, 1.0, 1.0, 0.0, 2.0),
-        ("gspo", 1, 3.5, 3.0, 3.0, 3.0),
+            evidence.spans("adding", "steps", ["entropy"], buckets=0)
+    names = ("x", "reward_mean", "reward_mean.low", "reward_mean.high")
+    nan = pytest.approx(math.nan, nan_ok=True)
+    assert [list(grpo[name]) for name in names] == [[1.0, 4.0, 6.0], [1.0, 4.0, 6.0], [0.0, 3.0, 6.0], [2.0, 5.0, 6.0]]
+    assert [list(gspo[name]) for name in names] == [
+        [1.0, 3.5, nan],
+        [1.0, 3.0, nan],
+        [0.0, 3.0, nan],
+        [2.0, 3.0, nan],
     ]
-    assert frame.entropy.dtype == "float64"
-    assert frame.entropy.isna().all()
+    assert [list(run["entropy"]) for run in (grpo, gspo)] == [[nan, nan, nan]] * 2
 
 
 def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
@@ -195,12 +185,11 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     ingest(lab.runs)
     names = ["clip_fraction_tokens", "clip_fraction_active_tokens", "loss"]
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.buckets("adding", "updates", names, extremes=names[:1])
-    assert frame[names].to_numpy().tolist() == [
-        pytest.approx([(0.1 * 100 + 0.4 * 300) / 400, (0.5 * 10 + 0.2 * 20) / 30, 1.0]),
-        pytest.approx([0.25, 0.35, 1.0]),
-    ]
-    assert frame["clip_fraction_tokens.high"].tolist() == [0.4, 0.4]
+        [found] = evidence.spans("adding", "updates", names, extremes=names[:1]).values()
+    assert list(found["clip_fraction_tokens"]) == pytest.approx([(0.1 * 100 + 0.4 * 300) / 400, 0.25])
+    assert list(found["clip_fraction_active_tokens"]) == pytest.approx([(0.5 * 10 + 0.2 * 20) / 30, 0.35])
+    assert list(found["loss"]) == [1.0, 1.0]
+    assert list(found["clip_fraction_tokens.high"]) == [0.4, 0.4]
 
 
 def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
@@ -210,9 +199,9 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=0.0) for i in range(9)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        steps = evidence.buckets("adding", "steps", ["entropy"], buckets=4)
-        updates = evidence.buckets("adding", "updates", ["loss"], buckets=4)
-    assert [list(steps.x), list(updates.x)] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
+        [steps] = evidence.spans("adding", "steps", ["entropy"], buckets=4).values()
+        [updates] = evidence.spans("adding", "updates", ["loss"], buckets=4).values()
+    assert [list(steps["x"]), list(updates["x"])] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
 
 
 def test_minibatches_are_weighed_by_their_tokens(lab: Lab) -> None:
@@ -278,11 +267,12 @@ def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
             evidence.steps("adding", ["entropy"]),
             evidence.updates("adding", ["loss"]),
             evidence.scores("adding"),
-            evidence.buckets("adding", "steps", ["entropy"]),
             evidence.by_minibatch("adding", {"loss": "response_tokens"}),
         ):
             assert frame.empty
             assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]
+        spans = evidence.spans("adding", "steps", ["entropy"])
+        assert [(list(run), len(run["x"])) for run in spans.values()] == [(["x", "entropy"], 0)] * 4
 
 
 def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
@@ -296,19 +286,19 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
 
 def test_evidence_cannot_write(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence, pytest.raises(LabError, match="cannot be written"):
-        evidence._rows("DELETE FROM steps")
+        evidence.rows("DELETE FROM steps")
 
 
-def test_a_million_values_are_bucketed_in_sql_not_in_python(lab: Lab) -> None:
-    """20,000 updates come back as 250 rows with the exact mean."""
+def test_many_values_are_summed_in_sql(lab: Lab) -> None:
+    """20,000 updates come back as 250 numbers with the exact mean."""
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.buckets("adding", "updates", ["loss"], extremes=["loss"])
-    assert len(frame) == 250
-    assert frame["loss"].mean() == pytest.approx(9999.5)
-    assert list(frame.iloc[0][["x", "loss.low", "loss.high"]]) == [9.5, 0.0, 79.0]
+        [found] = evidence.spans("adding", "updates", ["loss"], extremes=["loss"]).values()
+    assert len(found["loss"]) == 250
+    assert found["loss"].mean() == pytest.approx(9999.5)
+    assert [found[name][0] for name in ("x", "loss.low", "loss.high")] == [9.5, 0.0, 79.0]
 
 
 def test_what_is_no_database_of_ours_is_refused_in_one_line(lab: Lab, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from run_folders import Lab, answers
 
 from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
 from gspo_lab.store import Evidence, ingest, rebuild
+from gspo_lab.store.answers import by_problem, grades, stored
 
 NAME = "addition-k2"
 
@@ -57,7 +58,7 @@ def test_counts_by_problem(lab: Lab) -> None:
     )
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        (row,) = evidence.by_problem([server], NAME).to_dict("records")
+        (row,) = by_problem(evidence, [server], NAME).to_dict("records")
     assert (row["answers"], row["graded"], row["correct"], row["distinct"], row["repeats"]) == (5, 5, 5, 3, 1)
 
 
@@ -85,9 +86,8 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
         assert list(evidence.scores("adding")["score"]) == [0.0, 1.0]
-        frame = evidence.answers("adding", "addition", 4)
-        assert list(frame["correct"]) == [1, 1]
-        assert frame["grader"].tolist()[1] == "addition/2"
+        assert list(grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]) == [1, 1]
+        assert [row[11] for row in stored(evidence, run)[""]][-1] == "addition/2"
         assert [entry[6] for entry in evidence.asked(run)][-1] == "addition/2"
     # A worker that takes the run up again voids answers, and says the same again; the grade stays.
     lab.write(run, RunStatus(state="started", step=3, at=300.0), *answers(4, [1, 0]))
