@@ -1,18 +1,25 @@
 """Opening lab.db, for writing or for reading; bringing an older one to today's shape; saying what is wrong with it.
 
-Structural changes are numbered steps (`MIGRATIONS`, counted in `PRAGMA user_version`). What can merely be missing,
-that is tables, columns, indexes, views and the rows of `metrics`, is added without a number whenever the description in
-`schema` is not the one the file was last completed with.
+The shape is sqlite-utils' work: tables, added columns, indexes, views, the rows of `metrics` and `about`, and what
+migrations do. Structural changes are numbered (`MIGRATIONS`, counted in `PRAGMA user_version`, which is read without
+importing anything). What can merely be missing is added without a number whenever the description in `schema` is not
+the one that the file was last completed with.
 """
 
 import hashlib
+import re
 import sqlite3
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
-from gspo_lab.store.schema import INDEXES, METRICS, SUPERSEDED_INDEXES, TABLES, VIEWS, metric_rows
+from gspo_lab.store.schema import ABOUT, INDEXES, METRICS, SUPERSEDED_INDEXES, TABLES, VIEWS, Table, metric_rows
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 """Says to `file` and to us that an SQLite file is ours."""
@@ -126,18 +133,13 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _first_shape(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+def _first_shape(database: "Database") -> None:
+    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_first_shape,)
-"""Each takes a database one version up. Missing tables and columns need none: they are added afterwards."""
-
-
-def description_digest() -> str:
-    """What the file's completion is remembered by."""
-    parts = [*(table.create_sql() for table in TABLES), repr(INDEXES), repr(VIEWS), repr(metric_rows())]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first_shape,)
+"""Each takes a database one version up. Missing tables and columns need none: they are added afterwards. A table that
+sqlite-utils transforms keeps its comments and types; if it is `clustered`, it must be given that again."""
 
 
 def _bring_up_to_date(connection: sqlite3.Connection) -> None:
@@ -146,37 +148,60 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
         known = connection.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
         if known == (_DIGEST,):
             return
-    with transaction(connection):
-        for migrate in MIGRATIONS[version:]:
-            migrate(connection)
-        _complete(connection)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-def _complete(connection: sqlite3.Connection) -> None:
-    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and `about`."""
     from sqlite_utils import Database  # pulls in pandas where installed: 0.3 s, paid only when something is missing
 
     database = Database(connection, execute_plugins=False)
+    with transaction(connection):
+        for migrate in MIGRATIONS[version:]:
+            migrate(database)
+        _complete(database)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _complete(database: "Database") -> None:
+    """Add the tables, columns, indexes and views that the file lacks, and renew `metrics` and `about`."""
     present = set(database.table_names())
     for table in TABLES:
         if table.name not in present:
-            connection.execute(table.create_sql())
+            database.execute(_create(database, table))
             continue
-        columns = database[table.name].columns_dict
+        known = database.table(table.name).columns_dict
         for column in table.columns:
-            if column.name not in columns:
-                connection.execute(f'ALTER TABLE "{table.name}" ADD COLUMN {column.sql}')
-    for name in SUPERSEDED_INDEXES:
-        connection.execute(f"DROP INDEX IF EXISTS {name}")
-    for name, what in INDEXES.items():
-        connection.execute(f"CREATE INDEX IF NOT EXISTS {name} ON {what}")
+            if column.name not in known:
+                database.table(table.name).add_column(column.name, column.type)
+    for index, name in SUPERSEDED_INDEXES.items():
+        database.table(name).drop_index(index, ignore=True)
+    for index, (name, columns) in INDEXES.items():
+        database.table(name).create_index(columns, index, if_not_exists=True)
     for name, query in VIEWS.items():
         database.create_view(name, query, replace=True)
-    connection.execute("DELETE FROM metrics")
-    marks = ", ".join("?" * len(METRICS.names))
-    connection.executemany(f"INSERT INTO metrics VALUES ({marks})", metric_rows())
-    connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", [*ABOUT_ROWS.items(), ("schema", _DIGEST)])
+    database.table("metrics").insert_all([METRICS.names, *metric_rows()], truncate=True)
+    database.table("about").insert_all([ABOUT.names, *ABOUT_ROWS.items(), ("schema", _DIGEST)], replace=True)
+
+
+def _create(database: "Database", table: Table) -> str:
+    """CREATE TABLE by sqlite-utils, and two things that it has no words for: meanings, and rows in their key's order.
+
+    A meaning is a comment above its column, where ALTER TABLE leaves it alone and `Table.transform` finds it.
+    """
+    sql = database.create_table_sql(
+        table.name,
+        {column.name: column.type for column in table.columns},
+        pk=table.key,
+        not_null=[column.name for column in table.columns if column.required],
+        strict=True,
+    )
+
+    def explained(line: re.Match[str]) -> str:
+        column = table.column(line[1])
+        return _comment(column.meaning if column.unit == "-" else f"{column.meaning} [{column.unit}]") + line[0]
+
+    sql = re.sub(r'^ +"(\w+)" ', explained, sql, flags=re.MULTILINE).replace("(\n", f"(\n{_comment(table.meaning)}", 1)
+    return sql.rstrip(" ;\n") + (", WITHOUT ROWID" if table.clustered else "")
+
+
+def _comment(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 110, initial_indent="   -- ", subsequent_indent="   --   ")) + "\n"
 
 
 ABOUT_ROWS = {
@@ -186,4 +211,5 @@ ABOUT_ROWS = {
     "not measured": "is NULL, never 0.",
 }
 
-_DIGEST = description_digest()
+_DIGEST = hashlib.sha256(repr((TABLES, INDEXES, VIEWS, metric_rows())).encode()).hexdigest()
+"""Of the description that a file was completed with."""

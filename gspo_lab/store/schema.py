@@ -5,7 +5,6 @@ adds the column to databases that lack it. Meanings travel into the file as SQL 
 so that somebody who opens it with `sqlite3` or datasette finds every column explained.
 """
 
-import textwrap
 from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType
@@ -27,10 +26,6 @@ class Column:
     json: bool = False
     required: bool = False
 
-    @property
-    def sql(self) -> str:
-        return f'"{self.name}" {self.type}{" NOT NULL" if self.required else ""}'
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -41,17 +36,6 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     clustered: bool = True
-
-    def create_sql(self) -> str:
-        """CREATE TABLE with each column's meaning as a comment above it, where ALTER TABLE leaves comments alone."""
-        lines = [f"-- {self.meaning}"]
-        for column in self.columns:
-            unit = "" if column.unit == "-" else f" [{column.unit}]"
-            lines += textwrap.wrap(f"{column.meaning}{unit}", 110, initial_indent="-- ", subsequent_indent="--   ")
-            lines.append(f"{column.sql},")
-        lines.append(f"PRIMARY KEY ({', '.join(self.key)})")
-        body = "\n  ".join(lines)
-        return f'CREATE TABLE "{self.name}" (\n  {body}\n) STRICT{", WITHOUT ROWID" if self.clustered else ""}'
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -240,9 +224,10 @@ TABLES = (
 
 INDEXES = {
     # All that scores need, so that they are computed without touching the texts.
-    "answers_scored": "answers (run_id, evaluation, bench, step, problem, sample, correct, truncated)",
+    "answers_scored": ("answers", (*ANSWERS.key, "correct", "truncated")),
 }
-SUPERSEDED_INDEXES = ("answers_graded",)
+"""By its name the table and the columns of each."""
+SUPERSEDED_INDEXES = {"answers_graded": "answers"}
 
 ANSWER_KEY = ", ".join(ANSWERS.key)
 REGRADED = [name for name in GRADES.names if name in ANSWERS.names and name not in ANSWERS.key]

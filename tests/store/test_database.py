@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from run_folders import Lab
+from sqlite_utils import Database
 
 from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, StepRecord
@@ -33,6 +34,17 @@ def test_the_fields_of_a_record_are_the_columns_of_its_table(filled: Lab, kind: 
     assert set(columns) - own == set(RECORD_TABLES[record.table].key) - own
     described = {name for table, name, *_ in metric_rows() if table == record.table}
     assert described == own
+
+
+def test_sqlite_utils_knows_the_tables_as_described(filled: Lab) -> None:
+    found = Database(filled.db)
+    assert set(found.table_names()) == {table.name for table in TABLES}
+    assert set(found.view_names()) == {"latest_grades", "scores", "latest_scores"}
+    for table in TABLES:
+        known = found.table(table.name)
+        assert tuple(known.pks) == table.key
+        described = [(column.name, column.type, int(column.required)) for column in table.columns]
+        assert [(column.name, column.type, column.notnull) for column in known.columns] == described
 
 
 def test_types_follow_the_annotations() -> None:
@@ -113,8 +125,8 @@ def test_every_table_can_be_extended_where_its_last_column_stands(tmp_path: Path
 
 
 def test_numbered_migrations_run_once_and_in_order(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shout(connection: sqlite3.Connection) -> None:
-        connection.execute("UPDATE runs SET message = COALESCE(message, '') || '!'")
+    def shout(database: Database) -> None:
+        database.execute("UPDATE runs SET message = COALESCE(message, '') || '!'")
 
     monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, shout))
     with pytest.raises(LabError, match="older gspo-lab"):
@@ -130,8 +142,8 @@ def test_numbered_migrations_run_once_and_in_order(filled: Lab, monkeypatch: pyt
 
 
 def test_a_migration_that_fails_changes_nothing(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM steps")
+    def fail(database: Database) -> None:
+        database.table("steps").delete_where()
         raise RuntimeError("no")
 
     whole = filled.dump()
@@ -139,6 +151,24 @@ def test_a_migration_that_fails_changes_nothing(filled: Lab, monkeypatch: pytest
     with pytest.raises(RuntimeError):
         ingest(filled.runs)
     assert filled.dump() == whole
+
+
+def test_a_migration_is_written_with_sqlite_utils(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table transformed keeps its rows and what explains it; a column that the description lacks stays."""
+
+    def widen(database: Database) -> None:
+        database.table("answers").transform(rename={"reason": "why"}, defaults={"truncated": 0})
+
+    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, widen))
+    before = filled.query("SELECT text, correct FROM answers ORDER BY 1, 2")
+    ingest(filled.runs)
+    assert filled.query("SELECT text, correct FROM answers ORDER BY 1, 2") == before
+    table = Database(filled.db).table("answers")
+    assert "-- 1 if the answer counts as right; NULL if the grader failed [0 or 1]\n" in table.schema
+    assert table.strict
+    assert table.default_values == {"truncated": 0}
+    assert {"why", "reason"} <= set(table.columns_dict), "renamed, and added again as described"
+    assert [index.name for index in table.indexes if index.origin == "c"] == ["answers_scored"]
 
 
 def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
