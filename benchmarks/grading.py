@@ -2,10 +2,10 @@
 
     python benchmarks/grading.py
 
-Runs small correct programs behind each kind of walls that this machine has, over as many slots as cores, checks every
-output, prints the rates and writes them beside this file as JSON. `one house per candidate` is how candidates are
-graded: a house is started, its tests are forked inside. `one house per test` starts one for every test; `python3 -c` is
-the bare interpreter with the same imports and no isolation at all.
+Runs small correct programs in the sandbox, over as many slots as cores, checks every output, prints the rates and
+writes them beside this file as JSON. `one house per candidate` is how candidates are graded: a house is started, its
+tests are forked inside. `one house per test` starts one for every test; `python3 -c` is the bare interpreter with the
+same imports and no isolation at all.
 """
 
 import json
@@ -16,10 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Job, Limits, Program, Sandbox
 from gspo_lab.sandbox.candidate import STARS
-from gspo_lab.sandbox.walls import Kind
 
 SOURCE = """
 import sys
@@ -39,7 +37,6 @@ if __name__ == "__main__":
 """
 TESTS = 40
 """A candidate's tests; LiveCodeBench problems have about that many."""
-KINDS: tuple[Kind, ...] = ("bubblewrap", "landlock")
 
 
 def inputs(count: int) -> list[bytes]:
@@ -85,16 +82,10 @@ def bare(count: int, workers: int) -> dict[str, float]:
 def rates() -> dict[str, dict[str, float]]:
     cores = len(os.sched_getaffinity(0))
     measured: dict[str, dict[str, float]] = {}
-    for kind in KINDS:
-        try:
-            sandbox = Sandbox.open(kinds=(kind,))
-        except LabError as error:
-            print(f"{kind}: {'; '.join(error.details)}")
-            continue
-        with sandbox:
-            in_sandbox(sandbox, cores, 2)
-            measured[f"{sandbox.level}: one house per candidate of {TESTS}"] = in_sandbox(sandbox, 10 * cores, TESTS)
-            measured[f"{sandbox.level}: one house per test"] = in_sandbox(sandbox, 30 * cores, 1)
+    with Sandbox.open() as sandbox:
+        in_sandbox(sandbox, cores, 2)
+        measured[f"{sandbox.level}: one house per candidate of {TESTS}"] = in_sandbox(sandbox, 10 * cores, TESTS)
+        measured[f"{sandbox.level}: one house per test"] = in_sandbox(sandbox, 30 * cores, 1)
     measured["python3 -c with the same imports, not isolated"] = bare(30 * cores, cores)
     return measured
 

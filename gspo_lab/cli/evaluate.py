@@ -85,6 +85,7 @@ def evaluate(
     else:
         study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
 
+    _check_graders(pairs)
     missing = _ask_all(pairs, runs)
     ingest(runs)
     wanted = {one.evaluation: one for one, _ in pairs}
@@ -151,6 +152,19 @@ def _runs_and_benches(
     benches = _benches(names, given, wish, first.settings.task, Path(first.base))
     subjects = [subject for run_id in ids for subject in run_subjects(runs / run_id, device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]
+
+
+def _check_graders(pairs: "Sequence[tuple[Bench, Subject]]") -> None:
+    """LabError where answers are wanted that could not be graded here; those that are there are shown all the same."""
+    from gspo_lab.evaluation.session import unanswered
+    from gspo_lab.tasks import check_isolation
+
+    for bench in {one.evaluation: one for one, _ in pairs}.values():
+        try:
+            check_isolation(bench.task_name, bench.options)
+        except LabError:
+            if any(unanswered(subject, one) for one, subject in pairs if one is bench):
+                raise
 
 
 def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:

@@ -18,7 +18,7 @@ from gspo_lab.models.shapes import check_rank
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Run, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
-from gspo_lab.tasks import build_task, task_key
+from gspo_lab.tasks import build_task, check_isolation, task_key
 from gspo_lab.tasks.benchmarks.published import Published
 
 SHARED_SEED = 0
@@ -31,8 +31,7 @@ def check(study: Study, *, data: bool = True) -> None:
     `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
     """
     base = study.path.parent.resolve()
-    tables = [table for arm in study.arms.values() for table in _tasks(arm.settings)]
-    for name, options in {digest([name, options]): (name, options) for name, options in tables}.values():
+    for name, options in _tables(study):
         build_task(name, options, base)
     for arm in study.arms.values():
         trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
@@ -83,16 +82,18 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
 
 
 def preflight(study: Study, *, here: bool = True) -> list[Finding]:
-    """`check`, the packages that are needed, then the lints; their warnings. Raises LabError for an error among them
-    that no `[waive]` answers.
+    """`check`, the packages and the isolation that are needed, then the lints; their warnings. Raises LabError for an
+    error among them that no `[waive]` answers.
 
-    Without `here` it asks less of this machine: problems and packages may be missing, as a plan can do without them.
+    Without `here` it asks less of this machine: a plan can do without problems, packages and isolation.
     """
     check(study, data=here)
     for arm in study.arms.values() if here else ():
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()
+    for name, options in _tables(study) if here else ():
+        check_isolation(name, options)
     found = findings(study, data=here)
     if errors := [one for one in found if one.level == "error"]:
         raise LabError(
@@ -174,6 +175,11 @@ def _wish(run: Run, runs: Path) -> dict[str, Any]:
     }
 
 
-def _tasks(settings: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    tables = [settings.task, *(bench.task for bench in settings.bench if bench.task is not None)]
-    return [(table.name, table.options) for table in tables]
+def _tables(study: Study) -> list[tuple[str, Mapping[str, Any]]]:
+    """Name and options of every task that an arm trains or is asked."""
+    tables = [
+        (table.name, table.options)
+        for arm in study.arms.values()
+        for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
+    ]
+    return list({digest(list(table)): table for table in tables}.values())

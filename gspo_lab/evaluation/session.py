@@ -82,7 +82,6 @@ def evaluate_subject(
     LabError where an evaluation of that name was declared to be another one, or somebody else is at it.
     """
     folder = subject.folder / EVALUATIONS / bench.evaluation
-    every = questions(bench.name, bench.problems, bench.samples, subject.seed)
     declaration = {
         "evaluation": bench.evaluation,
         "bench": bench.name,
@@ -95,9 +94,9 @@ def evaluate_subject(
         "declared_at": time.time(),
     }
     declared = _declared(folder, declaration)
-    there = _answers(folder, subject.step)
-    progress(sum(question.key in there for question in every))
-    if all(question.key in there for question in every):
+    missing = unanswered(subject, bench)
+    progress(len(bench.problems) * bench.samples - len(missing))
+    if not missing:
         return Asked(0, 0)
     limits = subject.respondent.ready(bench)
     with held(folder / LOCK, f"another gspo-lab is asking in {folder}"):
@@ -107,11 +106,17 @@ def evaluate_subject(
             write_json(folder / EVALUATION, {**declaration, "limits": dict(limits)})
         if twin is not None:
             _take_over(folder, subject.step, twin.folder / EVALUATIONS / bench.evaluation, twin.step, progress)
-        there = _answers(folder, subject.step)
-        missing = [question for question in every if question.key not in there]
+        missing = unanswered(subject, bench)
         with journal.Journal(folder) as sink, Grading(bench, subject.step, sink, progress) as grading:
             reasons = subject.respondent.answer(bench, missing, grading.take)
     return Asked(grading.graded, len(missing) - grading.graded, tuple(reasons))
+
+
+def unanswered(subject: Subject, bench: Bench) -> list[Question]:
+    """What `subject` has not answered yet."""
+    there = _answers(subject.folder / EVALUATIONS / bench.evaluation, subject.step)
+    every = questions(bench.name, bench.problems, bench.samples, subject.seed)
+    return [question for question in every if question.key not in there]
 
 
 def _take_over(folder: Path, step: int, other: Path, other_step: int, progress: Callable[[int], None]) -> None:

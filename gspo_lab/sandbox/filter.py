@@ -1,9 +1,9 @@
 """The system calls that a program under test is refused: a seccomp filter, assembled here.
 
 A list of what is refused, not of what is allowed: threads, numpy and the allocator need too many calls for that. What
-it must hold is small, because namespaces or Landlock hold the rest: no sockets, no memory that limits do not see, no
-look into other processes, no new namespaces, nothing that changes the house for the next test. Calls newer than the
-list are answered as an older kernel would.
+it must hold is small, because namespaces hold the rest: no sockets, no memory or time that limits do not see, no look
+into other processes, no new namespaces, nothing that changes the house for the next test. Calls newer than the list are
+answered as an older kernel would.
 
 Sources: seccomp(2), linux/seccomp.h, linux/bpf_common.h, and the kernel's tables of numbers (`unistd_64.h` of x86-64,
 `asm-generic/unistd.h` for aarch64).
@@ -35,7 +35,7 @@ REFUSED: Numbers = {
     "ioprio_set": (251, 30),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # sockets; a pair of connected ones stays allowed
+    # sockets; a pair of connected ones stays allowed, but for datagrams
     "socket": (41, 198),
     # memory and messages that outlive a process or that no limit counts
     "memfd_create": (319, 279),
@@ -113,41 +113,14 @@ REFUSED: Numbers = {
     "vhangup": (153, 58),
 }
 
-REFUSED_WITHOUT_NAMESPACES: Numbers = {
-    # every process of the user could be signalled
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424),
-    # Landlock does not cover them (or does not in its first versions)
-    "truncate": (76, 45),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-}
-
 BY_ARGUMENT: dict[str, tuple[int, int]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
     "fcntl": (72, 25),
     "ioctl": (16, 29),
     "prlimit64": (302, 261),
+    "rt_sigaction": (13, 134),
+    "socketpair": (53, 199),
 }
 """Calls whose arguments decide."""
 
@@ -156,6 +129,8 @@ NEWEST = 450
 
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 OWNERS_OF_SIGNALS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel signal another process
+SIGCHLD = 17
+DATAGRAM_BIT = 2  # of SOCK_DGRAM and of SOCK_RAW, which is the same within a machine
 IOCTLS = (0x5412, 0x541C, 0x8901, 0x8902)  # TIOCSTI, TIOCLINUX (typing into a terminal), FIOSETOWN, SIOCSPGRP
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -166,7 +141,7 @@ ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
 
 
-def assemble(*, namespaces: bool, machine: str | None = None) -> bytes:
+def assemble(machine: str | None = None) -> bytes:
     """The filter as an array of `struct sock_filter`, for the given machine (default: this one)."""
     machine = machine or platform.machine()
     if machine not in MACHINES:
@@ -194,13 +169,15 @@ def assemble(*, namespaces: bool, machine: str | None = None) -> bytes:
     refuse(errno.ENOSYS)
     code.append((EQUAL, 0, 1, BY_ARGUMENT["clone3"][column]))  # no filter sees its flags; libc falls back to clone
     refuse(errno.ENOSYS)
-    for numbers in (REFUSED | ({} if namespaces else REFUSED_WITHOUT_NAMESPACES)).values():
+    for numbers in REFUSED.values():
         number = numbers[column]
         if number is not None:
             code.append((EQUAL, 0, 1, number))
             refuse()
     refuse_if("clone", FIRST_ARGUMENT, ANY_BIT, NEW_NAMESPACES)
     refuse_if("prlimit64", FIRST_ARGUMENT, EQUAL, 0, unless=True)  # one's own limits only
+    refuse_if("rt_sigaction", FIRST_ARGUMENT, EQUAL, SIGCHLD)  # ignored, children's time would be told to nobody
+    refuse_if("socketpair", SECOND_ARGUMENT, ANY_BIT, DATAGRAM_BIT)  # these could be sent elsewhere
     refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS)
     refuse_if("ioctl", SECOND_ARGUMENT, EQUAL, *IOCTLS)
     code.append((RETURN, 0, 0, ALLOW))

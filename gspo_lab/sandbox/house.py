@@ -85,7 +85,6 @@ def sealed(content: bytes) -> int:
 
 def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> bytes:
     """What the first process of a house needs to know. The expected outputs are not among it."""
-    namespaces = walls.kind == "bubblewrap"
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     told = {
         "source": program.source.encode("utf-8", "replace").decode(),
@@ -102,12 +101,10 @@ def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> b
             "CORE": 0,
             "MEMLOCK": 0,
         },
-        "filter": "" if walls.kind == "none" else assemble(namespaces=namespaces).hex(),
-        "landlock": walls.kind == "landlock",
-        "readable": walls.readable(),
-        "scratch": ["/tmp", "/dev/shm"] if namespaces else [],
-        "alone": namespaces or uid is not None,
-        "uid": None if namespaces else uid,
+        "filter": assemble().hex() if walls.isolated else "",
+        "scratch": ["/tmp", "/dev/shm"] if walls.isolated else [],
+        "alone": walls.isolated or uid is not None,
+        "uid": None if walls.isolated else uid,
         "numpy": walls.numpy_inside(),
     }
     return json.dumps(told).encode()
@@ -116,7 +113,7 @@ def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> b
 def counted_apart(walls: Walls, uid: int | None) -> bool:
     """Whether the limit on processes counts those of the house alone: by its uid, or (since 5.14) by its namespace."""
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
-    return uid is not None or (walls.kind == "bubblewrap" and version >= (5, 14))
+    return uid is not None or (walls.isolated and version >= (5, 14))
 
 
 def threads_of_user() -> int:

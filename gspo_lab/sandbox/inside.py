@@ -9,10 +9,10 @@ line names is a socket to the parent:
 
 A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no expected output, no
 other test's input. The child loses the control socket before the candidate's first line, and cannot trace or read this
-process (it is not dumpable) nor signal it (it is the first of its process namespace, or signals are refused).
+process (it is not dumpable) nor signal it (it is the first of its process namespace).
 """
 # pathlib takes as long to import as all the rest.
-# ruff: noqa: PTH110, PTH112, PTH116, PTH123, PTH208
+# ruff: noqa: PTH116, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -39,10 +39,6 @@ LEEWAY = 10.0
 """How many times `seconds` a test may take by the clock if the machine is too busy to run it."""
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
-FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Landlock's version -> how many rights over files it knows; 16 since the fifth."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,13 +47,6 @@ class Filter(ctypes.Structure):
     """struct sock_fprog."""
 
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
-
-
-class PathBeneath(ctypes.Structure):
-    """struct landlock_path_beneath_attr."""
-
-    _pack_ = 1
-    _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
 class Process(NamedTuple):
@@ -70,30 +59,9 @@ class Process(NamedTuple):
     resident: int
 
 
-def call(what: str, *arguments: Any) -> int:
-    """A system call by ctypes that raises on failure; `what` is "prctl" or Landlock's name for the message."""
-    result: int = (libc.prctl if what == "prctl" else libc.syscall)(*arguments)
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-    return result
-
-
-def landlock_rules(readable: list[str]) -> int:
-    """A ruleset under which these paths can be read and run, /dev/null written, and nothing else be touched."""
-    version = call("Landlock", LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
-    handled = [(1 << FILE_RIGHTS.get(version, 16)) - 1]
-    handled += [3] if version >= 4 else []  # TCP: bind, connect
-    handled += [3] if version >= 6 else []  # abstract sockets and signals beyond the rules' reach
-    attributes = (ctypes.c_uint64 * len(handled))(*handled)
-    rules = call("Landlock", LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
-    for path in [*readable, "/dev/null"]:
-        if os.path.exists(path):
-            place = os.open(path, os.O_PATH)
-            rights = EXECUTE | READ_FILE | (READ_DIR if os.path.isdir(path) else 0)
-            beneath = PathBeneath(rights | (WRITE_FILE if path == "/dev/null" else 0), place)
-            call("Landlock", LANDLOCK_ADD, rules, 1, ctypes.byref(beneath), 0)
-            os.close(place)
-    return rules
+def prctl(*arguments: Any) -> None:
+    if libc.prctl(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), f"prctl: {os.strerror(ctypes.get_errno())}")
 
 
 def processes() -> dict[int, Process]:
@@ -154,7 +122,6 @@ class House:
 
     def __init__(self, orders: dict[str, Any]) -> None:
         self.orders = orders
-        self.rules = landlock_rules(orders["readable"]) if orders["landlock"] else None
         prelude()
         if orders["numpy"]:
             sys.path.append(orders["numpy"])
@@ -164,8 +131,7 @@ class House:
         self.control = _socket.socket(fileno=CONTROL)
         self.unspoilt = self.scratch()
         self.limit()
-        if self.rules is None:  # inherited by every child; within its own processes, this one needs nothing refused
-            self.refuse_calls()
+        self.refuse_calls()
         self.baseline = processes()[os.getpid()].resident  # a child shares it until it writes to it
         gc.collect()
         gc.freeze()
@@ -288,17 +254,15 @@ class House:
             resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
 
     def refuse_calls(self) -> None:
+        """From now on, for this process, which needs none of them any more, and for every child."""
         code = bytes.fromhex(self.orders["filter"])
         if code:
-            call("prctl", PR_SET_SECCOMP, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0)
+            prctl(PR_SET_SECCOMP, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0)
 
     def confine(self) -> None:
-        call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (self.orders["cpu"], self.orders["cpu"]))
-        if self.rules is not None:
-            call("Landlock", LANDLOCK_RESTRICT, self.rules, 0)
-            self.refuse_calls()
 
 
 def main() -> None:
@@ -314,8 +278,9 @@ def main() -> None:
         os.setresgid(*[orders["uid"]] * 3)
         os.setresuid(*[orders["uid"]] * 3)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a signal without a handler does not reach the first process
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else children would go uncollected
     sys.path[:] = [path for path in sys.path if path]
-    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-    call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     House(orders).serve()

@@ -1,4 +1,4 @@
-"""The front door: finds the best walls that hold here, keeps the slots, runs candidates, tries doubtful tests again.
+"""The front door: tries the walls, keeps the slots, runs candidates, tries doubtful tests again.
 
 with Sandbox.open() as sandbox:
     print(sandbox.level)
@@ -22,10 +22,13 @@ from gspo_lab.errors import LabError
 from gspo_lab.machine import cores
 from gspo_lab.sandbox.house import Ended, House
 from gspo_lab.sandbox.program import GoOn, Job, Limits, Outcome, Program, SandboxFailed, always
-from gspo_lab.sandbox.walls import Kind, Walls, missing, numpy_for, pythons
+from gspo_lab.sandbox.walls import Walls, missing, numpy_for, pythons
 
 UIDS = range(60600, 61100)
 """Debian and systemd leave these to nobody; one per slot, held by a name that only one process can have."""
+
+NOT_HELD = "bubblewrap is installed and its walls do not stand"
+NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
 
 PROBE = Program(
     """
@@ -151,40 +154,31 @@ class Sandbox:
             self._free.put(slot)
 
     @classmethod
-    def open(
-        cls,
-        *,
-        slots: int | None = None,
-        unsafe: bool = False,
-        kinds: Sequence[Kind] = ("bubblewrap", "landlock"),
-    ) -> "Sandbox":
-        """The best isolation that holds here, tried out. `slots` candidates at once, as many as cores by default.
+    def open(cls, *, slots: int | None = None, unsafe: bool = False) -> "Sandbox":
+        """Walls that were tried out. `slots` candidates at once, as many as cores by default.
 
-        LabError if none of `kinds` holds; with `unsafe`, programs then run under limits alone.
+        LabError if they do not hold here; with `unsafe`, programs then run under limits alone.
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
         first = Slot.claim_one()
+        lack = missing()
         refused: list[str] = []
-        none: tuple[Kind, ...] = ("none",) if unsafe else ()
-        for kind in (*kinds, *none):
-            lack = missing(kind)
-            if lack:
-                refused.append(f"{kind}: {lack}")
-                continue
+        for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
             for python in pythons():
-                walls = Walls(kind, python, numpy_for(python))
+                walls = Walls(python, numpy_for(python), isolated)
                 try:
                     probe(walls, first.uid)
                 except (SandboxFailed, LabError) as failure:
-                    refused.append(f"{kind} with {python}: {failure}")
+                    refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
                     continue
                 count = slots or cores()
                 return cls(walls, [first, *(Slot.claim_one() for _ in range(count - 1))])
         first.release()
+        why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
-            "programs cannot be isolated on this machine: install bubblewrap (apt-get install bubblewrap), "
-            "or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
+            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed (docs/sandbox.md). "
+            "Or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
             details=tuple(refused),
         )
 
@@ -241,5 +235,5 @@ def probe(walls: Walls, uid: int | None) -> None:
     facts = json.loads(outcome.stdout)
     if uid is not None and facts["uid"] != uid:
         raise SandboxFailed(f"programs run as uid {facts['uid']}, not {uid}")
-    if walls.kind != "none" and (facts["sockets"] or facts["files"]):
+    if walls.isolated and (facts["sockets"] or facts["files"]):
         raise SandboxFailed(f"a program could open {'a socket' if facts['sockets'] else 'a file outside'}")

@@ -1,10 +1,7 @@
-"""The kinds of isolation, best first, and how the first process of a house is started behind each.
+"""How the first process of a house is started: behind bubblewrap, or bare, under limits alone, with the user's leave.
 
-* bubblewrap: needs `bwrap` and user namespaces. Own view of files, processes, network, IPC and host name; an empty,
-  capped /tmp; seccomp; limits.
-* landlock: needs Linux 5.13 with Landlock. Reads the system and the interpreter, writes nothing, signals nobody;
-  seccomp; limits.
-* none: limits alone.
+Behind bubblewrap (`bwrap` and user namespaces) it has its own view of files, processes, network, IPC and host name, and
+an empty, capped /tmp; a seccomp filter and limits come on top.
 
 Started as root, every slot has a uid of its own, dropped to before anything else: bubblewrap run by root can be left.
 """
@@ -17,17 +14,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gspo_lab.sandbox.program import MIB
-
-Kind = Literal["bubblewrap", "landlock", "none"]
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 CONFIGURATION = ("/etc/alternatives", "/etc/ld.so.cache")
 """Debian's numpy finds its linear algebra through these."""
-DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 NUMPY = "/numpy"
+PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
+"""Debian's names for what brings the tools."""
 
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
@@ -44,10 +39,11 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    kind: Kind
     python: Path
     numpy: Path | None
     """A folder that holds numpy for this Python, if the program may import it."""
+    isolated: bool = True
+    """Whether bubblewrap and the filter stand; without them there are limits alone."""
 
     @property
     def prefix(self) -> Path | None:
@@ -55,14 +51,9 @@ class Walls:
         return None if any(self.python.is_relative_to(folder) for folder in SYSTEM) else self.python.parents[1]
 
     def level(self, uid: int | None) -> str:
-        if self.kind == "none":
+        if not self.isolated:
             return "none"
-        return f"{self.kind}+seccomp+rlimits" + ("" if uid is None else ", uid per slot")
-
-    def readable(self) -> list[str]:
-        """What Landlock lets a program read and run."""
-        extra = [str(path) for path in (self.prefix, *self.numpy_folders()) if path]
-        return [*SYSTEM, *CONFIGURATION, *DEVICES, *extra]
+        return "bubblewrap+seccomp+rlimits" + ("" if uid is None else ", uid per slot")
 
     def numpy_folders(self) -> list[Path]:
         if self.numpy is None:
@@ -73,18 +64,18 @@ class Walls:
         """The entry of sys.path under which the program finds numpy."""
         if self.numpy is None:
             return None
-        return NUMPY if self.kind == "bubblewrap" else str(self.numpy)
+        return NUMPY if self.isolated else str(self.numpy)
 
     def command(self, text: str, uid: int | None, file_bytes: int) -> list[str]:
         """The command line of a house: `text` is what its first process runs, `file_bytes` the size of its /tmp."""
         python = [str(self.python), "-s", "-c", text]
-        if self.kind != "bubblewrap":
+        if not self.isolated:
             return python
-        drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+        drop = [tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
         return [*(drop if uid is not None else []), *self.bubblewrap(file_bytes), *python]
 
     def bubblewrap(self, file_bytes: int) -> list[str]:
-        command = ["bwrap", "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
+        command = [tool("bwrap"), "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
         if can_disable_userns():
             command.append("--disable-userns")
         for path in SYSTEM:
@@ -107,15 +98,21 @@ class Walls:
 @functools.cache
 def can_disable_userns() -> bool:
     """Whether this bubblewrap knows the option (since 0.8); seccomp refuses new namespaces in any case."""
-    told = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=False)
+    told = subprocess.run([tool("bwrap"), "--help"], capture_output=True, text=True, check=False)
     return "--disable-userns" in told.stdout + told.stderr
 
 
-def missing(kind: Kind) -> str | None:
-    """What a kind of walls lacks here before anything is tried."""
-    tools = {"bubblewrap": ["bwrap", *(["setpriv"] if os.geteuid() == 0 else [])]}.get(kind, [])
-    absent = [tool for tool in tools if shutil.which(tool) is None]
-    return f"{' and '.join(absent)} not installed" if absent else None
+def tool(name: str) -> str:
+    """Where the user's PATH has it: the one that a house is started with holds the system's folders only."""
+    return shutil.which(name) or name
+
+
+def missing() -> str | None:
+    """What isolation lacks here before anything is tried, and the line that installs it."""
+    needed = ["bwrap", *(["setpriv"] if os.geteuid() == 0 else [])]
+    absent = [name for name in needed if shutil.which(name) is None]
+    packages = " ".join(PACKAGES[name] for name in absent)
+    return f"{' and '.join(absent)} not installed (apt-get install {packages})" if absent else None
 
 
 def pythons() -> list[Path]:

@@ -20,6 +20,7 @@ __all__ = [
     "Problem",
     "Task",
     "build_task",
+    "check_isolation",
     "grade_answer",
     "task_key",
     "without_sandbox",
@@ -93,6 +94,18 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
 def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A task's options with leave to run programs without isolation where none holds; of other tasks as they are."""
     return {**options, "unsafe": True} if _in_name(name, {})[0] in RUN_PROGRAMS else dict(options)
+
+
+def check_isolation(name: str, options: Mapping[str, Any]) -> None:
+    """LabError where a task runs programs, nothing isolates them on this machine, and nobody gave leave to do without.
+
+    To be asked before a model is: an answer that is not graded is missing in every score.
+    """
+    name, options = _in_name(name, options)
+    if name in RUN_PROGRAMS:
+        from gspo_lab.sandbox import Sandbox
+
+        Sandbox.open(slots=1, unsafe=bool(options.get("unsafe"))).close()
 
 
 def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) -> str:

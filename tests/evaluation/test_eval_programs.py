@@ -8,12 +8,33 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
+from gspo_lab.conduct.prepare import obstacle
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
 from gspo_lab.records import GradeRecord
 from gspo_lab.sandbox import Sandbox
 from gspo_lab.stats.rating import estimate_rating
+from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task, without_sandbox
 
+STUDY = """\
+question = "Does it learn to program by adding?"
+task = "addition"
+model = "tiny-qwen3"
+seeds = 2
+steps = 4
+
+[[bench]]
+name = "programs"
+task = {name = "codeforces", data = "own.jsonl"}
+
+[arm.grpo]
+objective = "grpo"
+
+[arm.gspo]
+objective = "gspo"
+"""
 RATINGS = {"1/A": 800, "1/B": 1200, "1/C": 1600, "1/D": None}
 
 
@@ -34,7 +55,7 @@ def asking(here: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
     }
     lines = [json.dumps({**common, "id": name, "rating": rating}) + "\n" for name, rating in RATINGS.items()]
     (here / "own.jsonl").write_text("".join(lines))
-    options = ("--data", "own.jsonl", "--samples", 2, "--max-tokens", 4)
+    options = ("--data", "codeforces=own.jsonl", "--samples", 2, "--max-tokens", 4)
     return ("eval", "--bench", "codeforces", "--model", "tiny-qwen3", *options)
 
 
@@ -53,6 +74,7 @@ def turn(runs: Path, right: dict[str, int]) -> None:
 
 
 def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object, ...]) -> None:
+    asking += ("--unsafe-no-sandbox",)  # an untrained model writes no program that would be run
     none = gspo_lab(*asking, "--json")
     assert none.code == 0, none
     rating = none.json["scores"][0]["rating"]
@@ -74,13 +96,17 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     assert "rating" not in addition.json["scores"][0]
 
 
-def test_leave_to_run_without_isolation_is_declared_and_used(here: Path, asking: tuple[object, ...]) -> None:
+def test_leave_to_run_without_isolation_is_declared_and_used(
+    here: Path, asking: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = here / "runs"
     said = gspo_lab(*asking, "--unsafe-no-sandbox", "--json")
     assert said.code == 0, said
     (journal,) = runs.rglob("evaluations/*/journal.jsonl")
     declared = json.loads(journal.with_name("evaluation.json").read_text())
     assert declared["task"]["options"]["unsafe"] is True
+    # As on a machine that isolates: an untrained model writes no program that would be run.
+    monkeypatch.setattr("gspo_lab.tasks.check_isolation", lambda *_: None)
     assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], "other settings"
 
     right = {"text": "```python\nprint(2 * int(input()))\n```", "truncated": False}
@@ -93,6 +119,48 @@ def test_leave_to_run_without_isolation_is_declared_and_used(here: Path, asking:
     with Sandbox.open(slots=1, unsafe=True) as best:
         assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [(1, best.level)]
     assert len(rows(runs, "SELECT 1 FROM latest_grades")) == 2 * len(lines)
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+def test_without_isolation_no_model_is_asked(here: Path, asking: tuple[object, ...]) -> None:
+    refused = gspo_lab(*asking)
+    assert refused.code == 2
+    (line,) = refused.err.splitlines()
+    assert line.startswith("gspo-lab: programs cannot be isolated on this machine: bwrap")
+    assert "apt-get install bubblewrap" in line
+    assert "user namespaces" in line
+    assert "--unsafe-no-sandbox" in line
+    assert not list((here / "runs").rglob("journal.jsonl"))
+    both = gspo_lab("eval", "--bench", "addition", *asking[1:])
+    assert (both.code, both.err) == (2, refused.err), "not even what could be graded"
+    assert not list((here / "runs").rglob("journal.jsonl"))
+
+
+def test_answers_that_are_there_are_shown_without_isolation(
+    here: Path, asking: tuple[object, ...], can_isolate: None, request: pytest.FixtureRequest
+) -> None:
+    asked = gspo_lab(*asking, "--json")
+    assert asked.code == 0, asked
+    request.getfixturevalue("no_bubblewrap")
+    assert gspo_lab(*asking, "--json").json == asked.json
+    assert gspo_lab(*asking, "--samples", 3).code == 2
+
+
+@pytest.mark.usefixtures("asking", "no_bubblewrap")
+def test_without_isolation_no_study_that_is_asked_for_programs_begins(here: Path) -> None:
+    path = here / "study.toml"
+    path.write_text(STUDY)
+    refused = gspo_lab("run", path)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith("gspo-lab: programs cannot be isolated on this machine: bwrap")
+    assert not (here / "runs").exists()
+    planned = gspo_lab("plan", path)
+    assert planned.code == 0, planned
+    assert "cannot be run here yet: programs cannot be isolated" in planned.out
+    with pytest.raises(LabError, match="cannot be isolated"):  # a worker that somebody starts by hand, elsewhere
+        set_up(load_study(path).runs()[0], None)
+    path.write_text(STUDY.replace('"own.jsonl"', '"own.jsonl", unsafe = true'))
+    assert obstacle(load_study(path)) is None
 
 
 def test_only_tasks_that_run_programs_get_the_leave() -> None:

@@ -67,6 +67,19 @@ for name, where in (("path", host["folder"] + "/socket"), ("abstract", "\\0gspo-
     attempt(name, lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", where))
 """,
     ),
+    Attack(
+        "datagrams of a pair",
+        """
+def reach(kind, connected, where):
+    ours, other = socket.socketpair(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
+    (ours.connect(where), ours.send(b"x")) if connected else ours.sendto(b"x", where)
+    try: return not other.recv(1)
+    except BlockingIOError: return True  # what did not come to the other end went elsewhere
+for where in (host["folder"] + "/socket", "\\0gspo-lab-test-" + host["abstract"]):
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+        for connected in (False, True): attempt(where, lambda: reach(kind, connected, where), worked=bool)
+""",
+    ),
     Attack("netlink", "attempt('netlink', lambda: socket.socket(16, socket.SOCK_RAW, 0))"),
     Attack("raw", "attempt('raw', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))"),
     Attack("packet", "attempt('packet', lambda: socket.socket(17, socket.SOCK_RAW, 0))"),

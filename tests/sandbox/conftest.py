@@ -1,4 +1,4 @@
-"""A sandbox behind each kind of walls, a host with things worth stealing, and a look for what was left behind."""
+"""Sandboxes, a host with things worth stealing, and a look for what was left behind."""
 
 import os
 import secrets
@@ -10,30 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from walled import KINDS, OPEN, Host, opened
+from isolation import opened
+from walled import OPEN, Host
 
 from gspo_lab.sandbox import Sandbox
-from gspo_lab.sandbox.walls import Kind
-
-
-@pytest.fixture(scope="session", params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    chosen: Kind = request.param
-    return chosen
 
 
 @pytest.fixture(scope="session")
-def sandbox(kind: Kind) -> Iterator[Sandbox]:
-    with opened(kind, 2) as made:
+def sandbox() -> Iterator[Sandbox]:
+    with opened(2) as made:
         OPEN.append(made)
         yield made
         OPEN.remove(made)
 
 
 @pytest.fixture(scope="session")
-def crowded(kind: Kind) -> Iterator[Sandbox]:
+def crowded() -> Iterator[Sandbox]:
     """Eight candidates at once, whatever the number of cores."""
-    with opened(kind, 8) as made:
+    with opened(8) as made:
         OPEN.append(made)
         yield made
         OPEN.remove(made)

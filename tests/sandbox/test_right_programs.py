@@ -196,9 +196,6 @@ def test_a_large_input_that_nobody_reads_and_one_that_is_read_at_once(sandbox: S
 )
 def test_how_a_program_ends_is_told(source: str, ending: str, exit_code: int, stderr: bytes, sandbox: Sandbox) -> None:
     outcome = one(sandbox, source)
-    if source.endswith("abort()") and "landlock" in sandbox.level:
-        exit_code = outcome.exit_code or 0  # its signal is refused, so it ends by an illegal instruction or a fault
-        assert exit_code < 0
     assert (outcome.ending, outcome.exit_code) == (ending, exit_code), outcome
     assert stderr in outcome.stderr
     assert b"sandbox" not in outcome.stderr, "a traceback shows the program's own lines only"
@@ -278,4 +275,4 @@ def test_what_an_empty_environment_shows(sandbox: Sandbox) -> None:
     }  # fmt: skip
     assert arguments == ["solution.py"]
     assert "" not in path
-    assert folder in ("/tmp", "/")
+    assert folder == "/tmp"

@@ -13,14 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from isolation import opened
 from waiting import until
-from walled import TIGHT, opened
+from walled import TIGHT
 
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Program, Sandbox, SandboxFailed
 from gspo_lab.sandbox import sandbox as room
 from gspo_lab.sandbox.sandbox import Crowd, Slot, Tenancy
-from gspo_lab.sandbox.walls import Kind, Walls, pythons
+from gspo_lab.sandbox.walls import Walls, can_disable_userns, missing, pythons
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,9 +39,11 @@ def alive(marker: str) -> list[int]:
     return found
 
 
-def test_a_killed_lab_leaves_no_process(kind: Kind) -> None:
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
     """SIGKILL to the parent while a program daemonises, ignores signals and spins."""
-    opened(kind, 1).close()
+    if isolated:
+        opened(1).close()
     marker = f"marker-{os.getpid()}-{time.monotonic_ns()}"
     hostile = textwrap.dedent(
         """
@@ -61,11 +64,12 @@ def test_a_killed_lab_leaves_no_process(kind: Kind) -> None:
             "-c",
             "import sys\n"
             "from gspo_lab.sandbox import *\n"
-            f"with Sandbox.open(kinds=({kind!r},), slots=1) as sandbox:\n"
+            f"with Sandbox.open(unsafe={not isolated}, slots=1) as sandbox:\n"
             "    sandbox.run(Program(sys.stdin.read()), [b''], Limits(seconds=60))\n",
         ],
         stdin=subprocess.PIPE,
         cwd=ROOT,
+        env=dict(os.environ) if isolated else {**os.environ, "PATH": str(tmp_path)},
     )
     assert lab.stdin is not None
     lab.stdin.write(hostile.encode())
@@ -127,15 +131,32 @@ def descends(pid: int, ancestor: int) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
-    with pytest.raises(LabError, match=r"install bubblewrap.*--unsafe-no-sandbox"):
-        Sandbox.open(kinds=())
-    with Sandbox.open(kinds=(), unsafe=True, slots=1) as bare:
+    with pytest.raises(LabError, match=r"bwrap.* not installed \(apt-get install bubblewrap.*--unsafe-no-sandbox"):
+        Sandbox.open()
+    with Sandbox.open(unsafe=True, slots=1) as bare:
         assert bare.level == "none"
         (outcome,) = bare.run(Program("print(input())"), [b"hello\n"], TIGHT)
         assert outcome.stdout == b"hello\n"
         (endless,) = bare.run(Program("while True: pass"), [b""], TIGHT)
         assert endless.ending == "time"
+
+
+def test_what_keeps_bubblewrap_from_its_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where user namespaces are not allowed."""
+    for tool in ("bwrap", "setpriv"):
+        (tmp_path / tool).write_text("#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    can_disable_userns.cache_clear()
+    assert missing() is None
+    with pytest.raises(LabError, match="user namespaces must be allowed") as refused:
+        Sandbox.open()
+    can_disable_userns.cache_clear()
+    assert all(line.endswith("setting up uid map: Permission denied") for line in refused.value.details)
+    with Sandbox.open(unsafe=True, slots=1) as bare:
+        assert bare.level == "none"
 
 
 def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> None:
@@ -144,18 +165,18 @@ def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> No
     mute.chmod(0o755)
     for python, words in ((tmp_path / "absent", "absent: No such file"), (mute, "did not start: no room at the inn")):
         with (
-            Tenancy(Program("print(1)"), TIGHT, Walls("none", python, None), None) as tenancy,
+            Tenancy(Program("print(1)"), TIGHT, Walls(python, None, isolated=False), None) as tenancy,
             pytest.raises(SandboxFailed, match=words),
         ):
             tenancy.test(b"")
 
 
-def test_a_probe_sees_that_a_wall_is_missing(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_sees_that_a_wall_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its filter no level may be claimed."""
-    opened(kind, 1).close()
-    monkeypatch.setattr("gspo_lab.sandbox.house.assemble", lambda **_: b"")
+    opened(1).close()
+    monkeypatch.setattr("gspo_lab.sandbox.house.assemble", lambda: b"")
     with pytest.raises(LabError) as refused:
-        Sandbox.open(kinds=(kind,), slots=1)
+        Sandbox.open(slots=1)
     assert any("could open a socket" in line for line in refused.value.details)
 
 
@@ -169,12 +190,12 @@ def test_an_interpreter_beside_the_home_folder_would_show_it(tmp_path: Path, mon
     assert python not in pythons()
     monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
     assert pythons()[0] == python
-    assert Walls("bubblewrap", python, None).prefix == home
-    assert Walls("bubblewrap", Path("/usr/bin/python3"), None).prefix is None
+    assert Walls(python, None).prefix == home
+    assert Walls(Path("/usr/bin/python3"), None).prefix is None
 
 
-def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str], kind: Kind) -> None:
-    opened(kind, 1).close()
+def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    opened(1).close()
     page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(compile(block, "sandbox.md", "exec"), {})
@@ -183,10 +204,11 @@ def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str], kind: Kind)
     assert outcomes == "[('finished', b'2\\n'), ('finished', b'42\\n')]"
 
 
+@pytest.mark.usefixtures("no_bubblewrap")
 def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give uids")
-    with Sandbox.open(kinds=(), unsafe=True, slots=3) as one, Sandbox.open(kinds=(), unsafe=True, slots=3) as two:
+    with Sandbox.open(unsafe=True, slots=3) as one, Sandbox.open(unsafe=True, slots=3) as two:
         assert len({*one.uids, *two.uids}) == 6
         (who,) = one.run(Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT)
         assert who.stdout.decode().split()[0] in map(str, one.uids)

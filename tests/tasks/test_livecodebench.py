@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.sandbox import Sandbox
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.tasks import Task, build_task, task_key
 from gspo_lab.tasks.benchmarks.boxed import NoAnswer
@@ -51,14 +50,6 @@ PAIRS = TWICE | {
 
 def fenced(program: str) -> str:
     return f"Here it is.\n```python\n{program}\n```\nDone."
-
-
-@pytest.fixture(scope="module")
-def can_isolate() -> None:
-    try:
-        Sandbox.open(slots=1).close()
-    except LabError as error:
-        pytest.skip(f"no isolation here: {error}")
 
 
 @pytest.fixture

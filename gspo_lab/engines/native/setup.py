@@ -20,7 +20,7 @@ from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
 from gspo_lab.samplers.check import METHODS, no_routes
 from gspo_lab.study import Run, digest
-from gspo_lab.tasks import build_task, task_key
+from gspo_lab.tasks import build_task, check_isolation, task_key
 from gspo_lab.tasks.base import Task
 
 
@@ -56,6 +56,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     torch.use_deterministic_algorithms(True, warn_only=True)
     base = Path(run.base)
     task = build_task(settings.task.name, settings.task.options, base)
+    for table in (settings.task, *(bench.task for bench in settings.bench if bench.task is not None)):
+        check_isolation(table.name, table.options)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
     model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
