@@ -1,19 +1,24 @@
 """What every folder of the lab is kept by: files and folders that are whole or absent, and locks.
 
-A lock is let go by the system when its holder dies, however it dies.
+A lock is let go by the system when its holder dies, however it dies. Other hosts that share the disk may not see that:
+for them the lock's file names the holder's host, and is touched as long as it is held.
 """
 
 import fcntl
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
+
+BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
+"""How often the file of a lock is touched, and after which silence another host's holder counts as gone."""
 
 
 @contextmanager
@@ -98,14 +103,20 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         give_up = time.monotonic() + patience_seconds
-        while not _taken(file.fileno(), fcntl.LOCK_EX):
+        while not _taken(file.fileno(), fcntl.LOCK_EX) or _elsewhere(path):
             if time.monotonic() > give_up:
-                raise LabError(f"{refusal} (process {path.read_text().strip() or 'unknown'})")
+                raise LabError(f"{refusal} (process {_named(path)[0] or 'unknown'})")
             time.sleep(0.05)
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(f"{os.getpid()} {_host()}")
         file.flush()
-        yield
+        left = threading.Event()
+        threading.Thread(target=_beat, args=(path, left), daemon=True).start()
+        try:
+            yield
+        finally:
+            left.set()
+            file.truncate(0)  # for other hosts, which may not see that the lock is let go
 
 
 @contextmanager
@@ -117,13 +128,39 @@ def waited_for(path: Path) -> Iterator[None]:
 
 
 def holder(path: Path) -> str | None:
-    """The process id that holds the lock `path`, as text; None where nobody does."""
+    """The process that holds the lock `path`, for people: "4711", or "4711 on HOST"; None where nobody does.
+
+    On a shared disk the system's lock may not be seen from another host: one whose name is in the file holds it as long
+    as the file is touched. Clocks that differ by less than `SILENT_SECONDS` do no harm.
+    """
     try:
         with path.open("r") as file:
             # A shared lock for an instant is the only way to ask; two who ask at once do not see each other.
-            return None if _taken(file.fileno(), fcntl.LOCK_SH) else file.read().strip() or "unknown"
+            return _elsewhere(path) if _taken(file.fileno(), fcntl.LOCK_SH) else _named(path)[0] or "unknown"
     except FileNotFoundError:
         return None
+
+
+def _elsewhere(path: Path) -> str | None:
+    """Who on another host holds the lock, by the name in it and its heartbeat."""
+    process, elsewhere = _named(path)
+    return process if elsewhere and time.time() - path.stat().st_mtime <= SILENT_SECONDS else None
+
+
+def _named(path: Path) -> tuple[str, bool]:
+    """The process that a lock's file names, with its host where that is another one, and whether it is."""
+    process, _, host = path.read_text(encoding="utf-8").strip().partition(" ")
+    return (f"{process} on {host}", True) if host not in ("", _host()) else (process, False)
+
+
+def _host() -> str:
+    return os.uname().nodename
+
+
+def _beat(path: Path, left: threading.Event) -> None:
+    while not left.wait(BEAT_SECONDS):
+        with suppress(OSError):  # the folder may have been moved away
+            os.utime(path)
 
 
 def _taken(descriptor: int, how: int) -> bool:

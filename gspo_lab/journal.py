@@ -7,16 +7,20 @@ it would have held is recorded again. Any other line that is no JSON object was 
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from gspo_lab.layout import JOURNAL
-from gspo_lab.records import Record, to_dict
+from gspo_lab.records import Record, RunStatus, to_dict, voided
+from gspo_lab.states import STARTED
 
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
+
+FIRST_LOOK_BYTES = 1 << 16
+"""How much of a journal's end is read at first, where only its end matters."""
 
 
 class Journal:
@@ -78,10 +82,35 @@ def scan(path: Path, offset: int = 0) -> Lines:
     return Lines(items, at, damaged)
 
 
-def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """The objects of all complete lines after byte `offset`, and the offset behind the last of them."""
-    found = scan(path, offset)
-    return found.items, found.end
+def from_end(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of all complete lines, the last first. Reads no more of the file than is asked for."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        start = file.seek(0, os.SEEK_END)
+        look, rest, ended = FIRST_LOOK_BYTES, b"", False
+        while start:
+            end, start = start, max(0, start - look)
+            look *= 8
+            file.seek(start)
+            data = file.read(end - start) + rest
+            if not ended:  # what stands behind the last newline is torn
+                data = data[: data.rfind(b"\n") + 1]
+                ended = bool(data)
+            rest, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
+            for line in reversed(lines if start else [rest, *lines]):
+                if (item := _object(line)) is not None:
+                    yield item
+
+
+def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records in their order, without those that a later start of the run has voided."""
+    kept: list[dict[str, Any]] = []
+    for item in items:
+        if item.get("kind") == RunStatus.kind and item["state"] == STARTED:
+            kept = [one for one in kept if not voided(one, item["step"])]
+        kept.append(item)
+    return kept
 
 
 def line_number(path: Path, offset: int) -> int:

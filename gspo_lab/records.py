@@ -10,6 +10,7 @@ binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 nev
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -309,6 +310,20 @@ Record = StepRecord | UpdateRecord | AnswerRecord | GradeRecord | RunStatus
 RECORDS: dict[str, type[Record]] = {
     cls.kind: cls for cls in (StepRecord, UpdateRecord, AnswerRecord, GradeRecord, RunStatus)
 }
+
+
+def voided(record: Mapping[str, Any], step: int) -> bool:
+    """Whether `started` at `step` voids what an earlier worker has written: the rule of `RunStatus`, told once.
+
+    A benchmark asked after `step` steps stands, for its moment lies before; whatever else is of `step` is made again.
+    """
+    if record.get("kind") == AnswerRecord.kind and record["bench"] != "rollout":
+        return bool(record["step"] > step)
+    return record.get("kind") in OF_A_STEP and bool(record["step"] >= step)
+
+
+OF_A_STEP = (StepRecord.kind, UpdateRecord.kind, AnswerRecord.kind)
+"""The kinds of records that a later start can void."""
 
 
 def is_time(name: str) -> bool:

@@ -13,40 +13,42 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("errors", "layout", "machine", "sources"), 0),
+    **dict.fromkeys(("errors", "layout", "machine", "sources", "states"), 0),
     **dict.fromkeys(("files", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
-    **dict.fromkeys(("study", "store", "launch"), 3),
-    **dict.fromkeys(("models", "matching"), 4),
-    **dict.fromkeys(("samplers", "findings"), 5),
-    **dict.fromkeys(("evaluation", "claims"), 6),
-    **dict.fromkeys(("engines", "report"), 7),
-    **dict.fromkeys(("worker", "conduct"), 8),
-    "cli": 9,
-    "__main__": 10,
+    "study": 3,
+    **dict.fromkeys(("runfolder", "models"), 4),
+    **dict.fromkeys(("store", "launch", "samplers"), 5),
+    **dict.fromkeys(("matching", "evaluation"), 6),
+    **dict.fromkeys(("findings", "engines"), 7),
+    **dict.fromkeys(("claims", "worker"), 8),
+    **dict.fromkeys(("report", "conduct"), 9),
+    "cli": 10,
+    "__main__": 11,
 }
 """Room -> floor: a file imports from its own room and from lower floors."""
 
 WALLS: dict[str, set[str]] = {
-    "store": {"objectives", "tasks", "stats"},
+    "store": {"objectives", "tasks", "stats", "models"},
     "stats": {"records"},
-    "launch": {"objectives", "tasks", "stats"},
-    "matching": {"objectives", "tasks"},
-    "models": {"store", "stats", "launch"},
-    "samplers": {"store", "stats", "launch", "matching"},
-    "findings": {"models", "launch", "tasks", "journal"},
-    "claims": {"models", "launch", "tasks", "journal", "samplers"},
-    "evaluation": {"store", "stats", "claims", "matching"},
-    "engines": {"store", "stats", "launch", "claims", "matching"},
-    "report": {"models", "samplers", "evaluation", "tasks", "launch", "journal"},
+    "launch": {"objectives", "tasks", "stats", "models", "study"},
+    "runfolder": {"objectives", "tasks", "stats"},
+    "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
+    "models": {"stats"},
+    "samplers": {"stats"},
+    "findings": {"models", "samplers", "evaluation", "launch", "tasks", "journal", "runfolder"},
+    "claims": {"models", "samplers", "evaluation", "engines", "launch", "tasks", "journal", "runfolder"},
+    "evaluation": {"store", "stats", "launch"},
+    "engines": {"store", "stats", "launch", "matching"},
+    "report": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder"},
     "worker": {"store", "stats", "claims", "matching", "report"},
     "conduct": {"report", "evaluation"},
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "layout", "machine", "sources", "files", "sandbox", "registry", "records", "journal"),
-    *("study", "tasks", "launch", "cli", "worker", "__main__"),
+    *("errors", "layout", "machine", "sources", "states", "files", "sandbox", "registry", "records", "journal"),
+    *("runfolder", "study", "tasks", "launch", "cli", "worker", "__main__"),
 )
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 

@@ -1,12 +1,15 @@
 """Files that are whole or absent, and locks."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
+from gspo_lab import files
 from gspo_lab.errors import LabError
-from gspo_lab.files import held, holder, read_json, waited_for, whole, whole_folder, write_json
+from gspo_lab.files import SILENT_SECONDS, held, holder, read_json, waited_for, whole, whole_folder, write_json
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:
@@ -26,6 +29,40 @@ def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
     assert holder(lock) is None
     with held(lock, "yours"):
         pass
+
+
+def test_another_host_s_lock_is_believed_as_long_as_it_is_touched(tmp_path: Path) -> None:
+    """On a shared disk this host may not see that the lock is taken: the file says so."""
+    lock = tmp_path / "lock"
+    lock.write_text("77 elsewhere")
+    assert holder(lock) == "77 on elsewhere"
+    with pytest.raises(LabError, match=r"^mine \(process 77 on elsewhere\)$"), held(lock, "mine", patience_seconds=0.1):
+        raise AssertionError("two hold it")
+    assert lock.read_text() == "77 elsewhere", "who is refused leaves it as it was"
+    silent = time.time() - SILENT_SECONDS - 1
+    os.utime(lock, (silent, silent))
+    assert holder(lock) is None
+    with held(lock, "mine"):
+        assert lock.read_text() == f"{os.getpid()} {os.uname().nodename}"
+        assert holder(lock) == str(os.getpid())
+    assert lock.read_text() == "", "other hosts need not wait for its silence"
+
+
+@pytest.mark.parametrize("text", ["77", f"77 {os.uname().nodename}"])
+def test_a_lock_that_died_on_this_host_is_free_at_once(tmp_path: Path, text: str) -> None:
+    """As it was left by the present code, or by that which knew no hosts."""
+    (tmp_path / "lock").write_text(text)
+    assert holder(tmp_path / "lock") is None
+    with held(tmp_path / "lock", "mine", patience_seconds=0.0):
+        pass
+
+
+def test_a_lock_is_touched_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BEAT_SECONDS", 0.01)
+    lock = tmp_path / "lock"
+    with held(lock, "mine"):
+        os.utime(lock, (0, 0))
+        until(lambda: lock.stat().st_mtime > 0)
 
 
 def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gspo_lab.journal import Journal, line_number, read, scan
+import pytest
+
+from gspo_lab.journal import FIRST_LOOK_BYTES, Journal, from_end, in_force, line_number, scan
 from gspo_lab.layout import JOURNAL
-from gspo_lab.records import RunStatus, StepRecord, from_dict, to_dict
+from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
 
 
 def steps(first: int, last: int) -> list[StepRecord]:
@@ -21,21 +23,21 @@ def test_what_is_written_comes_back_in_order(tmp_path: Path) -> None:
         sink.write(written[:2])
         sink.write([])
         sink.write(written[2:])
-    items, end = read(tmp_path / JOURNAL)
+    items, end, _ = scan(tmp_path / JOURNAL)
     assert [from_dict(item) for item in items] == written
     assert end == (tmp_path / JOURNAL).stat().st_size
 
 
 def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / JOURNAL
-    assert read(path, 0) == ([], 0)
+    assert scan(path, 0) == ([], 0, [])
     with Journal(tmp_path) as sink:
         sink.write(steps(0, 2))
-        first, end = read(path)
+        first, end, _ = scan(path)
         assert [item["step"] for item in first] == [0, 1]
-        assert read(path, end) == ([], end)
+        assert scan(path, end) == ([], end, [])
         sink.write(steps(2, 3))
-    assert [item["step"] for item in read(path, end)[0]] == [2]
+    assert [item["step"] for item in scan(path, end).items] == [2]
 
 
 def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
@@ -45,11 +47,38 @@ def test_every_cut_of_the_file_gives_its_whole_lines(tmp_path: Path) -> None:
     whole = (tmp_path / JOURNAL).read_bytes()
     for cut in range(len(whole) + 1):
         (tmp_path / JOURNAL).write_bytes(whole[:cut])
-        items, end = read(tmp_path / JOURNAL)
+        items, end, _ = scan(tmp_path / JOURNAL)
         assert len(items) == whole[:cut].count(b"\n")
         assert end == whole[:cut].rfind(b"\n") + 1
         (tmp_path / JOURNAL).write_bytes(whole)
-        assert len(items) + len(read(tmp_path / JOURNAL, end)[0]) == 3
+        assert len(items) + len(scan(tmp_path / JOURNAL, end).items) == 3
+
+
+@pytest.mark.parametrize("length", [1, FIRST_LOOK_BYTES // 3, 3 * FIRST_LOOK_BYTES])
+def test_from_its_end_a_journal_is_read_in_pieces(tmp_path: Path, length: int) -> None:
+    """Lines shorter and longer than the first look, with a damaged and a torn one: what `scan` finds, backwards."""
+    texts = [f"{i}" * length for i in range(9)]
+    with Journal(tmp_path) as sink:
+        sink.write([RunStatus(state="failed", step=i, message=text) for i, text in enumerate(texts)])
+    path = tmp_path / JOURNAL
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], b"{}#\n", *lines[4:], lines[0][:-1]]))  # the torn one lacks its newline
+    assert list(from_end(path)) == scan(path).items[::-1]
+    assert [item["step"] for item in from_end(path)] == [*range(8, -1, -1)]
+    assert list(from_end(tmp_path / "absent")) == []
+
+
+def test_a_later_start_voids_what_it_will_record_again() -> None:
+    """At step 2: the batch of index 2 and its training answers. The benchmark was asked after 2 steps, before it."""
+
+    def answer(step: int, bench: str) -> AnswerRecord:
+        return AnswerRecord(step=step, bench=bench, problem="p", sample=0)
+
+    one_step = [UpdateRecord(step=2, minibatch=0), StepRecord(step=2, prompts=1, responses=2), answer(2, "rollout")]
+    before = [RunStatus(state="started", step=0), *steps(0, 2), answer(1, "rollout"), answer(2, "sums")]
+    again = [RunStatus(state="started", step=2), *one_step, answer(3, "sums")]
+    written = [*before, *one_step, answer(3, "sums"), *again]
+    assert in_force([to_dict(one) for one in written]) == [to_dict(one) for one in [*before, *again]]
 
 
 def test_a_new_writer_closes_a_torn_line(tmp_path: Path) -> None:
@@ -59,7 +88,7 @@ def test_a_new_writer_closes_a_torn_line(tmp_path: Path) -> None:
         file.write(b'{"kind":"step","ste')
     with Journal(tmp_path) as sink:
         sink.write(steps(1, 2))
-    items, end = read(tmp_path / JOURNAL)
+    items, end, _ = scan(tmp_path / JOURNAL)
     assert [item["step"] for item in items] == [0, 1]
     assert end == (tmp_path / JOURNAL).stat().st_size
     assert (tmp_path / JOURNAL).read_bytes().splitlines()[1] == b'{"kind":"step","ste <torn>'
@@ -109,12 +138,12 @@ def test_text_of_any_kind_stays_on_one_line(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
         sink.write([RunStatus(state="failed", step=0, message=text)])
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == 1
-    assert read(tmp_path / JOURNAL)[0][0]["message"] == text
+    assert scan(tmp_path / JOURNAL).items[0]["message"] == text
 
 
 def test_lines_that_are_no_record_are_left_out(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_bytes(b'\n[1,2]\n"text"\n\xff\xfe\n{"kind":"step","step":1}\n')
-    assert [item["step"] for item in read(tmp_path / JOURNAL)[0]] == [1]
+    assert [item["step"] for item in scan(tmp_path / JOURNAL).items] == [1]
 
 
 def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> None:
@@ -134,7 +163,7 @@ def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> Non
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
     last = max(int(line) for line in said if line.endswith("\n"))
-    recorded = [item["step"] for item in read(tmp_path / JOURNAL)[0]]
+    recorded = [item["step"] for item in scan(tmp_path / JOURNAL).items]
     assert recorded == list(range(len(recorded)))
     assert len(recorded) - 1 >= last
 

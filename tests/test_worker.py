@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from gspo_lab.journal import read
+from gspo_lab.journal import scan
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.study import load_study
 
@@ -87,7 +87,7 @@ def worker(folder: Path, **environment: str) -> "subprocess.Popen[str]":
 
 
 def records(folder: Path, kind: str) -> list[dict[str, Any]]:
-    return [record for record in read(folder / "journal.jsonl")[0] if record["kind"] == kind]
+    return [record for record in scan(folder / "journal.jsonl").items if record["kind"] == kind]
 
 
 def test_a_run_to_its_end(folder: Path) -> None:

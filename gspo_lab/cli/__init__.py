@@ -24,6 +24,7 @@ from gspo_lab.cli import (
 )
 from gspo_lab.cli.options import TOLD
 from gspo_lab.errors import LabError
+from gspo_lab.states import Exit
 
 app = typer.Typer(
     name="gspo-lab",
@@ -77,9 +78,9 @@ def main() -> None:
         typer.echo(f"gspo-lab: {error}", err=True)
         for detail in error.details:
             typer.echo(f"  {detail}", err=True)
-        sys.exit(2)
+        sys.exit(Exit.REFUSED)
     except OSError as error:
         if error.errno not in THE_MACHINES:
             raise
         typer.echo(f"gspo-lab: {error.filename or 'a file'} cannot be used: {error.strerror}", err=True)
-        sys.exit(2)
+        sys.exit(Exit.REFUSED)

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gspo_lab.cli.options import Json
+from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.stats.calibration import Row
@@ -45,7 +46,7 @@ def calibrate(
         wrong = [f"{row.cell}, n = {row.n}, {row.method}" for row in found.rows if not row.passed]
         typer.echo("every row lies where it must" if found.ok else f"not where it must be: {'; '.join(wrong)}")
     if not found.ok:
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.INCOMPLETE)
 
 
 def _data(row: "Row") -> dict[str, object]:

@@ -3,6 +3,7 @@ from typing import Annotated
 import typer
 
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.states import Exit
 
 EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --json"
 
@@ -22,4 +23,4 @@ def certify(
         print_json(found.to_json())
     else:
         typer.echo("\n".join(found.lines()))
-    raise typer.Exit(0 if found.ok else 1)
+    raise typer.Exit(Exit.FINISHED if found.ok else Exit.INCOMPLETE)

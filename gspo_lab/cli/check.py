@@ -1,6 +1,7 @@
 import typer
 
 from gspo_lab.cli.options import AgainstItself, Arms, Json, Name, Overrides, Seeds, Steps, StudyFile, study_from
+from gspo_lab.states import Exit
 
 EXAMPLES = (
     "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
@@ -29,7 +30,7 @@ def check(
     failed = any(finding.level == "error" for finding in found)
     if json:
         print_json({**study.locked(), "findings": [vars(finding) for finding in found]})
-        raise typer.Exit(2 if failed else 0)
+        raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
     typer.echo(f"{study.name}: {study.question}")
     typer.echo(f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs")
     resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in study.arms.items()}
@@ -42,4 +43,4 @@ def check(
     for finding in found:
         typer.echo(str(finding))
     if failed:
-        raise typer.Exit(2)
+        raise typer.Exit(Exit.REFUSED)

@@ -8,6 +8,7 @@ import typer
 
 from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.errors import LabError
+from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.bench import Bench
@@ -18,7 +19,6 @@ EXAMPLES = (
     "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100   |   "
     "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B"
 )
-INCOMPLETE, INTERRUPTED = 1, 130
 
 
 class Given(NamedTuple):
@@ -92,7 +92,7 @@ def evaluate(
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     _show(runs, ids, wanted, None if run or model else study, json, model if server is not None else None)
     if missing:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(Exit.INCOMPLETE)
 
 
 def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
@@ -138,8 +138,9 @@ def _runs_and_benches(
     runs: Path, study: str | None, run: str | None, names: Sequence[str], given: Given, wish: Any, device: str
 ) -> "tuple[str, list[tuple[Bench, Subject]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
-    from gspo_lab.evaluation.subjects import read_run, run_subjects
+    from gspo_lab.evaluation.subjects import run_subjects
     from gspo_lab.registry import nearest
+    from gspo_lab.runfolder import RunFolder
 
     with evidence_of(runs) as evidence:
         wanted = study_named(evidence, run.partition("/")[0] if run else study, runs)
@@ -148,9 +149,9 @@ def _runs_and_benches(
     if not ids:
         what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
         raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
-    first, _ = read_run(runs / ids[0])
+    first = RunFolder(runs / ids[0]).run()
     benches = _benches(names, given, wish, first.settings.task, Path(first.base))
-    subjects = [subject for run_id in ids for subject in run_subjects(runs / run_id, device=device)]
+    subjects = [subject for run_id in ids for subject in run_subjects(RunFolder(runs / run_id), device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]
 
 
@@ -190,7 +191,7 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
     except KeyboardInterrupt:
         ingest(runs)
         typer.echo("interrupted; the same command asks what is missing", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
     return missing
 
 

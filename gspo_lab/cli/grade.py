@@ -7,6 +7,7 @@ import typer
 
 from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.errors import LabError
+from gspo_lab.runfolder import RunFolder
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded
@@ -42,9 +43,7 @@ def grade(
         )
     written = 0
     if apply:
-        written = sum(
-            put_into_force(runs / run_id, evaluation, ones) for (run_id, evaluation), ones in regraded.items()
-        )
+        written = sum(put_into_force(RunFolder(runs / run_id), name, ones) for (run_id, name), ones in regraded.items())
         ingest(runs)
     turned = [
         _change(run_id, evaluation, one)
@@ -101,7 +100,7 @@ def _regrade(
             if not answers:
                 continue
             try:
-                tasks = tasks_of(runs / run_id, evaluation, unsafe=unsafe)
+                tasks = tasks_of(RunFolder(runs / run_id), evaluation, unsafe=unsafe)
             except LabError as error:
                 typer.echo(f"gspo-lab: left out: {error}", err=True)
                 advance("grading", len(answers))

@@ -12,6 +12,7 @@ from gspo_lab.conduct.live import open_view
 from gspo_lab.conduct.work import Ending, Interrupts, Job, work_off
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Launcher, Slot
+from gspo_lab.states import State
 from gspo_lab.store import ingest
 from gspo_lab.study import Study
 
@@ -44,7 +45,7 @@ class Crew:
             view = open_view(stack, self.console, title, jobs, self.slots, self.live)
             endings = work_off(jobs, self.launcher, self.slots, view, self.interrupts, self._follow)
         self.endings += endings
-        return len(endings) == len(jobs) and all(ending.state == "finished" for ending in endings)
+        return len(endings) == len(jobs) and all(ending.state is State.FINISHED for ending in endings)
 
     def ingest(self) -> None:
         """Take everything that the journals hold into the database."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from gspo_lab import __version__
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
-from gspo_lab.layout import ARCHIVE, JOURNAL, STUDY
+from gspo_lab.layout import ARCHIVE, STUDY
 from gspo_lab.matching.settings import shown
+from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
 from gspo_lab.study.declaration import Band, reference_bands
 from gspo_lab.study.dotted import BAND, differing
@@ -54,21 +55,6 @@ def _kept(declared: Declaration, home: Path) -> Declaration:
     if content != read_json(home / STUDY):
         write_json(home / STUDY, content)
     return declared
-
-
-def begun_arms(home: Path) -> set[str]:
-    """The arms that have recorded anything."""
-    return {
-        path.parent.parent.name
-        for path in home.glob(f"*/s*/{JOURNAL}")
-        if not path.parent.parent.name.startswith("_") and _begun(path)
-    }
-
-
-def _begun(path: Path) -> bool:
-    """Whether a journal holds more than the news that its run could not begin."""
-    with path.open("rb") as file:
-        return any(b'"started"' in line or b'"kind":"step"' in line for line in file)
 
 
 def archive(folder: Path, runs: Path, name: str) -> Path:

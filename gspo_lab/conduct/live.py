@@ -11,6 +11,7 @@ from rich.table import Table
 
 from gspo_lab.conduct.work import Ending, Job, View
 from gspo_lab.launch.base import Slot
+from gspo_lab.states import State
 
 REDRAW_SECONDS = 1.0
 MOST_ROWS = 24
@@ -46,7 +47,7 @@ class LineView:
     def tick(self, now: float) -> None:
         for job in self._jobs:
             tenth = _tenth(job)
-            due = job.watch.progress.state == "running" and now - self._when[job.name] >= LINE_SECONDS
+            due = job.watch.progress.state is State.RUNNING and now - self._when[job.name] >= LINE_SECONDS
             if due and self._told[job.name] != tenth < LINES_PER_RUN:
                 self._told[job.name] = tenth
                 self._when[job.name] = now
@@ -92,7 +93,7 @@ class LiveView(AbstractContextManager["LiveView"]):
                 self._draw()
 
     def end(self, ending: Ending) -> None:
-        if ending.state == "failed":
+        if ending.state is State.FAILED:
             self.say(ending.line)
         self._drawn = 0.0
 
@@ -108,7 +109,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         for job in rows:
             table.add_row(job.name, *_columns(job))
         left = time_left(self._jobs, self._slots)
-        done = sum(job.watch.progress.state == "finished" for job in self._jobs)
+        done = sum(job.watch.progress.state is State.FINISHED for job in self._jobs)
         more = f", {len(self._jobs) - len(rows)} not shown" if len(rows) < len(self._jobs) else ""
         rest = f", {duration(left)} left" if left else ""
         table.caption = f"{done} of {len(self._jobs)} finished{more}{rest}"
@@ -123,10 +124,10 @@ def time_left(jobs: Sequence[Job], slots: int) -> float | None:
         return None
     usual = sum(known) / len(known)
     ends: list[float] = []
-    for state in ("running", "waiting"):
+    for state in (State.RUNNING, State.QUEUED):
         for job in jobs:
             progress = job.watch.progress
-            if progress.state == state:
+            if progress.state is state:
                 seconds = (progress.seconds_per_step or usual) * max(0, progress.steps - progress.step)
                 free = heapq.heappop(ends) if len(ends) >= slots else 0.0
                 heapq.heappush(ends, free + seconds)
@@ -136,15 +137,15 @@ def time_left(jobs: Sequence[Job], slots: int) -> float | None:
 def _most_telling(jobs: Sequence[Job]) -> list[Job]:
     if len(jobs) <= MOST_ROWS:
         return list(jobs)
-    rank = {"running": 0, "failed": 1, "stopped": 2, "waiting": 3, "finished": 4}
-    chosen = sorted(range(len(jobs)), key=lambda i: (rank.get(jobs[i].watch.progress.state, 5), i))[:MOST_ROWS]
+    rank = [State.RUNNING, State.LOST, State.FAILED, State.STOPPED, State.QUEUED, State.FINISHED]
+    chosen = sorted(range(len(jobs)), key=lambda i: (rank.index(jobs[i].watch.progress.state), i))[:MOST_ROWS]
     return [jobs[i] for i in sorted(chosen)]
 
 
 def _columns(job: Job) -> tuple[str, str, str, str, str]:
     progress = job.watch.progress
     pace = progress.seconds_per_step
-    running = progress.state == "running"
+    running = progress.state is State.RUNNING
     return (
         f"{progress.step}/{progress.steps}",
         "" if progress.reward is None else f"{progress.reward:.3f}",

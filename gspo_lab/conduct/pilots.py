@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from gspo_lab import journal
 from gspo_lab.conduct.declaration import archive
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Job
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
-from gspo_lab.launch.folder import standing
-from gspo_lab.layout import BANDS, JOURNAL, PILOTS, RUN
+from gspo_lab.layout import BANDS, PILOTS
 from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.records import UpdateRecord
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
 from gspo_lab.study.declaration import reference_bands
 from gspo_lab.study.dotted import BAND
@@ -54,11 +54,11 @@ def pilot_job(run: Run, runs: Path) -> Job | None:
 
     What lies in its folder from a pilot with other settings is moved away.
     """
-    folder = run.folder(runs)
-    former = read_json(folder / RUN)
+    folder = RunFolder(run.folder(runs))
+    former = folder.specification()
     if former is not None and former["settings"] != run.to_json()["settings"]:
-        archive(folder, runs, run.study.replace("/", "-") + f"-{run.arm}")
-    if standing(folder).finished:
+        archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
+    if folder.standing().finished:
         return None
     return Job(f"pilot {run.arm}", folder, RunWatch(folder, STEPS))
 
@@ -68,11 +68,11 @@ def calibrate(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
     from gspo_lab.objectives.calibration import calibrated_band
 
     objective = arm.settings.objective
-    folder = run.folder(runs)
+    folder = RunFolder(run.folder(runs))
     try:
         low, high = calibrated_band(_details(folder), objective.importance_sampling_level, objective.clip_target)
     except LabError as error:
-        raise LabError(f"arm.{arm.name}: {error} (pilot: {folder})", details=error.details) from error
+        raise LabError(f"arm.{arm.name}: {error} (pilot: {folder.path})", details=error.details) from error
     write_json(
         home / BANDS,
         {
@@ -82,7 +82,7 @@ def calibrate(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
                 "clip_high": high,
                 "clip_target": objective.clip_target,
                 "level": objective.importance_sampling_level,
-                "pilot": str(folder.relative_to(runs)),
+                "pilot": str(folder.path.relative_to(runs)),
                 "settings": _settings_digest(arm),
             },
         },
@@ -90,16 +90,13 @@ def calibrate(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
     return low, high
 
 
-def _details(folder: Path) -> list[dict[str, Any]]:
+def _details(folder: RunFolder) -> list[dict[str, Any]]:
     """`response_detail` of the updates that count: settled steps, and mini-batches after the first."""
-    kept: list[dict[str, Any]] = []
-    records, _ = journal.read(folder / JOURNAL)
-    for record in records:
-        if record.get("kind") == "status" and record["state"] == "started":
-            kept = [update for update in kept if update["step"] < record["step"]]
-        elif record.get("kind") == "update" and record["step"] >= DROPPED_STEPS and record["minibatch"] >= 1:
-            kept.append(record)
-    return [update["response_detail"] for update in kept if update.get("response_detail") is not None]
+    return [
+        update["response_detail"]
+        for update in folder.records(UpdateRecord.kind)
+        if update["step"] >= DROPPED_STEPS and update["minibatch"] >= 1 and update.get("response_detail") is not None
+    ]
 
 
 def _settings_digest(arm: Arm) -> str:

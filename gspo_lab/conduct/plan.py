@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.conduct.cost import Pace, guessed_pace, measured_pace, run_seconds
-from gspo_lab.conduct.declaration import begun_arms
 from gspo_lab.conduct.memory import Fit, fits
 from gspo_lab.conduct.pilots import calibrated, found_bands, pilot
-from gspo_lab.conduct.prepare import distinct_starts, made_start, obstacle, preflight
+from gspo_lab.conduct.prepare import distinct_starts, obstacle, preflight
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
-from gspo_lab.launch.folder import standing
 from gspo_lab.launch.local import slots, visible_gpus
+from gspo_lab.runfolder import RunFolder, begun_arms
+from gspo_lab.states import State
 from gspo_lab.study import Settings, Study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Task
@@ -22,10 +22,10 @@ from gspo_lab.tasks.base import Task
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run as it stands; `state` as in `launch.folder.Standing`."""
+    """One run as it stands; Where it stands is told by its folder alone."""
 
     id: str
-    state: str
+    state: State
     steps_done: int
     steps: int
     seconds: float
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def finished(self) -> int:
-        return sum(run.state == "finished" for run in self.runs)
+        return sum(run.state is State.FINISHED for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
         needs = [{**asdict(fit), "total": fit.need.total, "too_little": fit.too_little} for fit in self.memory]
@@ -114,16 +114,16 @@ def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
     }
     planned, left = [], []
     for run in study.runs():
-        stands = standing(run.folder(runs))
+        stands = RunFolder(run.folder(runs)).standing()
         done = min(stands.steps, run.settings.steps)
-        rest = tasks.work(run.settings, 0 if stands.state == "new" else done)
+        rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
         if stands.finished:
             rest = Work(0, 0, 0, 0, 0)
         seconds = run_seconds(paces[run.arm], rest) if not stands.finished else 0.0
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
-    needy = [run for run, stands in zip(study.runs(), planned, strict=True) if stands.state != "finished"]
-    starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if made_start(folder) is None]
+    needy = [run for run, stands in zip(study.runs(), planned, strict=True) if stands.state is not State.FINISHED]
+    starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if folder.made() is None]
     stages = [
         [paces[run.arm].warm_start_seconds for run in starts],
         [run_seconds(paces[run.arm], tasks.work(run.settings, 0)) for run in waiting],

@@ -10,11 +10,11 @@ from gspo_lab.conduct.watch import StartWatch
 from gspo_lab.conduct.work import Job
 from gspo_lab.engines.check import check_engine
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json, write_json
 from gspo_lab.launch.local import on_gpu
-from gspo_lab.layout import MADE, RUN, STARTS, WARM_START
+from gspo_lab.layout import STARTS
 from gspo_lab.models.check import EMBEDDED, check_architecture, check_eight_bit, check_lora, check_model, is_moe
 from gspo_lab.models.shapes import check_rank
+from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Run, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
@@ -118,14 +118,14 @@ def needs_start(model: str) -> bool:
     return model in EMBEDDED
 
 
-def start_folder(run: Run, runs: Path) -> Path:
+def start_folder(run: Run, runs: Path) -> StartFolder:
     """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
     wish = _wish(run, runs)
     del wish["base"]  # where the task's files lie; what is in them is part of the task's key
-    return Path(wish["cache"]) / "jobs" / digest(wish)[:16]
+    return StartFolder(Path(wish["cache"]) / "jobs" / digest(wish)[:16])
 
 
-def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[Path, Run]:
+def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
     """Each warm start's folder, with a run that needs it."""
     return {start_folder(run, runs): run for run in wanted if needs_start(run.settings.model)}
 
@@ -134,31 +134,22 @@ def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Job]:
     """A job for each warm start that does not exist yet."""
     jobs = []
     for folder, run in distinct_starts(wanted, runs).items():
-        if made_start(folder) is None:
-            write_json(folder / WARM_START, _wish(run, runs))
+        if folder.made() is None:
+            folder.ask(_wish(run, runs))
             seed = f" seed {run.seed}" if run.settings.warm_start.per_seed else ""
             jobs.append(Job(f"warm start {run.settings.model}{seed}", folder, StartWatch(folder)))
     return jobs
 
 
-def made_start(folder: Path) -> Path | None:
-    """The warm start that was made for `folder`, if it is still there."""
-    made = read_json(folder / MADE)
-    path = Path(made["path"]) if made else None
-    return path if path is not None and path.exists() else None
-
-
-def write_run(run: Run, runs: Path) -> Path:
+def write_run(run: Run, runs: Path) -> RunFolder:
     """Write run.json, with the model's folder that the run starts from; the run's folder."""
-    folder = run.folder(runs)
+    folder = RunFolder(run.folder(runs))
     if needs_start(run.settings.model):
-        start = made_start(start_folder(run, runs))
+        start = start_folder(run, runs).made()
         if start is None:
             raise LabError(f"{run.id}: its warm start has gone; start the study again to remake it")
         run = replace(run, warm_start=str(start))
-    data = run.to_json()
-    if read_json(folder / RUN) != data:
-        write_json(folder / RUN, data)
+    folder.specify(run.to_json())
     return folder
 
 

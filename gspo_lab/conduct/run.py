@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gspo_lab.conduct.crew import Crew
-from gspo_lab.conduct.declaration import archive, begun_arms, declare, set_band
+from gspo_lab.conduct.declaration import archive, declare, set_band
 from gspo_lab.conduct.memory import refuse_too_little
 from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
 from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
@@ -24,10 +24,10 @@ from gspo_lab.conduct.summary import StudyOutcome, outcome
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Interrupts, Job
 from gspo_lab.errors import LabError
-from gspo_lab.files import held, holder
-from gspo_lab.launch.folder import drop_resume, standing
+from gspo_lab.files import held
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
+from gspo_lab.runfolder import RunFolder, WorkFolder, begun_arms
 from gspo_lab.store import DATABASE
 from gspo_lab.study import Declaration, Run, Study
 
@@ -69,7 +69,7 @@ def conduct(
     written = None
     if interrupted:
         console.print("stopped; the same command goes on where this ended", markup=False)
-    elif report is not None and any(standing(run.folder(runs)).finished for run in study.runs()):
+    elif report is not None and any(RunFolder(run.folder(runs)).standing().finished for run in study.runs()):
         written = report(study.name)  # before the outcome: who writes it may accept mismatches
     return outcome(study, runs / DATABASE, crew.endings, interrupted=interrupted, report=written)
 
@@ -84,8 +84,9 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
     }
     left = []
     for run in study.runs():
-        if standing(run.folder(runs)).finished:
-            drop_resume(run.folder(runs))  # its worker may have been killed before it could
+        folder = RunFolder(run.folder(runs))
+        if folder.standing().finished:
+            folder.drop_resume()  # its worker may have been killed before it could
         else:
             left.append(run)
     if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
@@ -124,7 +125,7 @@ def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:
     if fresh and home.exists():
         with held(home / CONDUCTOR_LOCK, refusal):
             for lock in home.glob(f"**/{LOCK}"):
-                if (process := holder(lock)) is not None:
+                if (process := WorkFolder(lock.parent).at_work()) is not None:
                     raise LabError(
                         f"--fresh: {lock.parent} still has a worker (process {process}); wait until it leaves"
                     )

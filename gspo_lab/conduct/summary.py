@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from gspo_lab.conduct.work import Ending
+from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from gspo_lab.findings.decision import Decision
     from gspo_lab.findings.outcomes import RunOutcome
 
-REFUSED = 2
-INTERRUPTED = 130
 TAIL = 0.1
 """The reward shown is the mean over this last share of the steps."""
 
@@ -94,18 +93,18 @@ def outcome(
     """The outcome of a study whose journals are in the database."""
     from gspo_lab.findings import Findings
 
-    failures = tuple(ending.line for ending in endings if ending.state != "finished")
+    failures = tuple(ending.line for ending in endings if ending.state is not State.FINISHED)
     with Evidence.open(database) as evidence:
         found = Findings(evidence, study.name)
         decided, arms = found.decision, arm_results(found, study)
     complete = all(arm.finished == arm.runs for arm in arms)
-    failed = {ending.code for ending in endings if ending.state == "failed"}
+    failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
     if interrupted:
-        code = INTERRUPTED
+        code = Exit.INTERRUPTED
     elif failed:
-        code = REFUSED if failed == {REFUSED} else 1
+        code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
-        code = 0 if complete else 1
+        code = Exit.FINISHED if complete else Exit.INCOMPLETE
     return StudyOutcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
 
 
@@ -126,7 +125,7 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
             ArmResult(
                 arm=name,
                 runs=len(study.seeds),
-                finished=int((mine["state"] == "finished").sum()),
+                finished=int((mine["state"] == State.FINISHED).sum()),
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
                 clipped=found.clipped.share(name, seeds=study.seeds),

@@ -1,13 +1,11 @@
 """How far a worker is, read from what it leaves in its folder: nothing is asked of the worker itself."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab import journal
-from gspo_lab.files import read_json
-from gspo_lab.launch.folder import standing
-from gspo_lab.layout import JOURNAL, MADE, PROGRESS, WARM_START
+from gspo_lab.runfolder import RunFolder, StartFolder
+from gspo_lab.states import STARTED, State
 
 
 @dataclass
@@ -18,7 +16,7 @@ class Progress:
     step: int = 0
     reward: float | None = None
     clip: float | None = None
-    state: str = "waiting"
+    state: State = State.QUEUED
     first: tuple[float, int] | None = field(default=None, repr=False)
     last: tuple[float, int] | None = field(default=None, repr=False)
 
@@ -47,10 +45,9 @@ class Watch(Protocol):
 class RunWatch:
     """Follows a run's journal from its present end."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self.path = folder / JOURNAL
-        stands = standing(folder)
-        self.progress = Progress(steps, stands.steps, state="finished" if stands.finished else "waiting")
+    def __init__(self, folder: RunFolder, steps: int) -> None:
+        self.path = folder.journal
+        self.progress = Progress(steps, folder.standing().steps)
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
         self._clips: list[float] = []
 
@@ -59,10 +56,11 @@ class RunWatch:
         if size == self._size:
             return False
         self._size = size
-        records, self._offset = journal.read(self.path, self._offset)
-        for record in records:
+        found = journal.scan(self.path, self._offset)
+        self._offset = found.end
+        for record in found.items:
             self._take(record, now)
-        return bool(records)
+        return bool(found.items)
 
     def _take(self, record: dict[str, Any], now: float) -> None:
         if record.get("kind") == "update" and record.get("clip_fraction_tokens") is not None:
@@ -72,7 +70,7 @@ class RunWatch:
             self.progress.clip = sum(self._clips) / len(self._clips) if self._clips else None
             self._clips.clear()
             self.progress.mark(now, record["step"] + 1)
-        elif record.get("kind") == "status" and record["state"] == "started":
+        elif record.get("kind") == "status" and record["state"] == STARTED:
             self._clips.clear()
             self.progress.mark(now, record["step"])
 
@@ -80,13 +78,12 @@ class RunWatch:
 class StartWatch:
     """Follows the making of a warm start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: StartFolder) -> None:
         self.folder = folder
-        self.progress = Progress(read_json(folder / WARM_START)["warm_start"]["steps"])
+        self.progress = Progress(folder.wish()["warm_start"]["steps"])
 
     def look(self, now: float) -> bool:
-        found = read_json(self.folder / PROGRESS)
-        step = self.progress.steps if (self.folder / MADE).is_file() else found["step"] if found else 0
+        step = self.progress.steps if self.folder.made() else self.folder.steps_done()
         if step == self.progress.step:
             return False
         self.progress.mark(now, step)

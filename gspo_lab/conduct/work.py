@@ -10,10 +10,9 @@ from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 from gspo_lab.conduct.watch import Watch
-from gspo_lab.files import holder
 from gspo_lab.launch.base import Launcher, Process, Slot
-from gspo_lab.launch.folder import standing
-from gspo_lab.layout import LOCK, LOG
+from gspo_lab.runfolder import RunFolder, WorkFolder
+from gspo_lab.states import Exit, State, state_of_exit
 
 TICK_SECONDS = 0.2
 
@@ -23,7 +22,7 @@ class Job:
     """A folder that a worker is to be started on."""
 
     name: str
-    folder: Path
+    folder: WorkFolder
     watch: Watch
 
 
@@ -36,8 +35,8 @@ class Ending:
     message: str
 
     @property
-    def state(self) -> str:
-        return {0: "finished", 3: "stopped"}.get(self.code, "failed")
+    def state(self) -> State:
+        return state_of_exit(self.code)
 
     @property
     def line(self) -> str:
@@ -116,8 +115,8 @@ def work_off(
             for index, slot in enumerate(slots):
                 if index not in active and (next_job := _free(waiting, view, told)) is not None:
                     waiting.remove(next_job)
-                    active[index] = (next_job, launcher.start(next_job.folder, slot))
-                    next_job.watch.progress.state = "running"
+                    active[index] = (next_job, launcher.start(next_job.folder.path, slot))
+                    next_job.watch.progress.state = State.RUNNING
                     view.begin(next_job, slot)
             view.tick(time.monotonic())
             follow(news)
@@ -144,7 +143,7 @@ def _interrupt(active: dict[int, tuple[Job, Process]], view: View, *, again: boo
 def _free(waiting: Sequence[Job], view: View, told: set[str]) -> Job | None:
     """The first job that no other worker is at: one of a killed conductor may still be finishing its step."""
     for job in waiting:
-        other = holder(job.folder / LOCK)
+        other = job.folder.at_work()
         if other is None:
             return job
         if job.name not in told:
@@ -154,15 +153,16 @@ def _free(waiting: Sequence[Job], view: View, told: set[str]) -> Job | None:
 
 
 def _message(job: Job, code: int) -> str:
-    if code in (0, 3):
+    log = job.folder.log
+    if code in (Exit.FINISHED, Exit.STOPPED):
         return ""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         hint = "; out of memory?" if -code == signal.SIGKILL else ""
-        return f"killed by {name}{hint} (log: {job.folder / LOG})"
-    stands = standing(job.folder)
-    said = stands.message if stands.state == "failed" else _last_line(job.folder / LOG)
-    return f"{said or f'exit code {code}'} (log: {job.folder / LOG})"
+        return f"killed by {name}{hint} (log: {log})"
+    stands = job.folder.standing() if isinstance(job.folder, RunFolder) else None
+    said = stands.message if stands is not None and stands.state is State.FAILED else _last_line(log)
+    return f"{said or f'exit code {code}'} (log: {log})"
 
 
 def _last_line(log: Path) -> str:

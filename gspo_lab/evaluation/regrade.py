@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import NOT_ASKED
 from gspo_lab.evaluation.session import grading_threads
-from gspo_lab.evaluation.subjects import read_run
-from gspo_lab.files import held, read_json
-from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, LOCK
 from gspo_lab.records import GradeRecord
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
 from gspo_lab.tasks.base import Task
 
@@ -62,7 +59,7 @@ class Regraded:
         return self.grade is not None and any(getattr(self.grade, n) != getattr(self.stored, n) for n in GRADE)
 
 
-def tasks_of(folder: Path, evaluation: str, *, unsafe: bool = False) -> dict[str, tuple[str, Task]]:
+def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dict[str, tuple[str, Task]]:
     """Bench -> (name, task) of what a run asked itself (`evaluation` ""), or of a later evaluation by its declaration.
 
     `unsafe` gives leave to run programs without isolation. LabError where the evaluation was never declared: answers
@@ -73,12 +70,12 @@ def tasks_of(folder: Path, evaluation: str, *, unsafe: bool = False) -> dict[str
         return name, build_task(name, without_sandbox(name, options) if unsafe else options, base)
 
     if evaluation:
-        declared = read_json(folder / EVALUATIONS / evaluation / EVALUATION)
+        declared = folder.evaluation(evaluation).declaration()
         if declared is None:
-            raise LabError(f"{folder}: the evaluation {evaluation} was never declared, so nobody knows its task")
+            raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so nobody knows its task")
         table = declared["task"]
         return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]))}
-    run, _ = read_run(folder)
+    run = folder.run()
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
     return {bench: build(one.name, one.options, Path(run.base)) for bench, one in tables.items()}
 
@@ -112,11 +109,11 @@ def _record(stored: Stored, grade: Mapping[str, Any]) -> GradeRecord:
     return GradeRecord(**key, **grade, at=time.time())
 
 
-def apply(folder: Path, evaluation: str, regraded: Iterable[Regraded]) -> int:
+def apply(folder: RunFolder, evaluation: str, regraded: Iterable[Regraded]) -> int:
     """Put the grades that are others into force, by the journal beside the answers; how many."""
-    place = (folder / EVALUATIONS / evaluation if evaluation else folder) / GRADES
+    place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [one.grade for one in regraded if one.differs]
     if grades:
-        with held(place / LOCK, f"another gspo-lab is grading in {place}"), journal.Journal(place) as sink:
+        with place.held(f"another gspo-lab is grading in {place.path}"), place.append() as sink:
             sink.write(grades)
     return len(grades)

@@ -13,18 +13,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from gspo_lab import __version__, journal
+from gspo_lab import __version__
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import Answer, Question, graded_record, questions
 from gspo_lab.evaluation.bench import DATA, Bench
-from gspo_lab.files import held, read_json, write_json
-from gspo_lab.layout import EVALUATION, EVALUATIONS, JOURNAL, LOCK, SUBJECT
+from gspo_lab.journal import Journal
 from gspo_lab.machine import cores
 from gspo_lab.records import AnswerRecord, from_dict
+from gspo_lab.runfolder import EvaluationFolder, SubjectFolder
 
 FIXED = ("asked", "subject", "seed", "lab_version")
 """The entries of a declaration that must be what they were for answers to be added."""
@@ -49,13 +48,13 @@ class Respondent(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is asked: `id` as in the database, `folder` the one that `evaluations/` lies in, `content` what it is.
+    """Who is asked: `id` as in the database, `content` what it is.
 
     The two checkpoints of a run are two subjects with one folder and one content, told apart by `step`.
     """
 
     id: str
-    folder: Path
+    folder: SubjectFolder
     seed: int
     step: int
     content: Mapping[str, Any]
@@ -81,7 +80,7 @@ def evaluate_subject(
     What a `twin` of the same weights and seed has answered is taken over: it would be said again word for word.
     LabError where an evaluation of that name was declared to be another one, or somebody else is at it.
     """
-    folder = subject.folder / EVALUATIONS / bench.evaluation
+    folder = subject.folder.evaluation(bench.evaluation)
     declaration = {
         "evaluation": bench.evaluation,
         "bench": bench.name,
@@ -99,45 +98,47 @@ def evaluate_subject(
     if not missing:
         return Asked(0, 0)
     limits = subject.respondent.ready(bench)
-    with held(folder / LOCK, f"another gspo-lab is asking in {folder}"):
+    with folder.held(f"another gspo-lab is asking in {folder.path}"):
         if declared is None and _declared(folder, declaration) is None:
             if subject.content["kind"] != "run":
-                write_json(subject.folder / SUBJECT, dict(subject.content))
-            write_json(folder / EVALUATION, {**declaration, "limits": dict(limits)})
+                subject.folder.describe(dict(subject.content))
+            folder.declare({**declaration, "limits": dict(limits)})
         if twin is not None:
-            _take_over(folder, subject.step, twin.folder / EVALUATIONS / bench.evaluation, twin.step, progress)
+            _take_over(folder, subject.step, twin.folder.evaluation(bench.evaluation), twin.step, progress)
         missing = unanswered(subject, bench)
-        with journal.Journal(folder) as sink, Grading(bench, subject.step, sink, progress) as grading:
+        with folder.append() as sink, Grading(bench, subject.step, sink, progress) as grading:
             reasons = subject.respondent.answer(bench, missing, grading.take)
     return Asked(grading.graded, len(missing) - grading.graded, tuple(reasons))
 
 
 def unanswered(subject: Subject, bench: Bench) -> list[Question]:
     """What `subject` has not answered yet."""
-    there = _answers(subject.folder / EVALUATIONS / bench.evaluation, subject.step)
+    there = _answers(subject.folder.evaluation(bench.evaluation), subject.step)
     every = questions(bench.name, bench.problems, bench.samples, subject.seed)
     return [question for question in every if question.key not in there]
 
 
-def _take_over(folder: Path, step: int, other: Path, other_step: int, progress: Callable[[int], None]) -> None:
+def _take_over(
+    folder: EvaluationFolder, step: int, other: EvaluationFolder, other_step: int, progress: Callable[[int], None]
+) -> None:
     """Copy the answers of another evaluation at a step that are not here yet."""
     there = _answers(folder, step)
     lines = _answers(other, other_step)
     copied = [from_dict({**line, "step": step}) for key, line in lines.items() if key not in there]
-    with journal.Journal(folder) as sink:
+    with folder.append() as sink:
         sink.write(copied)
     progress(len(copied))
 
 
-def _declared(folder: Path, declaration: Mapping[str, Any]) -> Any:
+def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
     """The declaration that lies there, or None; LabError where it is of another evaluation."""
-    there = read_json(folder / EVALUATION)
+    there = folder.declaration()
     if there is None:
         return None
     if other := [key for key in FIXED if there.get(key) != declaration[key]]:
         what = ", ".join(f"{key} ({_short(there.get(key))}, now {_short(declaration[key])})" for key in other)
         raise LabError(
-            f"{folder} holds answers to another evaluation, which differs in {what}; move it away to ask anew"
+            f"{folder.path} holds answers to another evaluation, which differs in {what}; move it away to ask anew"
         )
     return there
 
@@ -147,13 +148,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _answers(folder: Path, step: int) -> dict[tuple[str, int], dict[str, Any]]:
+def _answers(folder: EvaluationFolder, step: int) -> dict[tuple[str, int], dict[str, Any]]:
     """The answers at a step that lie in an evaluation's folder, by (problem, sample)."""
-    lines, _ = journal.read(folder / JOURNAL)
     return {
         (line["problem"], line["sample"]): line
-        for line in lines
-        if line.get("kind") == AnswerRecord.kind and line.get("step") == step
+        for line in folder.records(AnswerRecord.kind)
+        if line.get("step") == step
     }
 
 
@@ -165,7 +165,7 @@ def grading_threads(task_name: str) -> int:
 class Grading:
     """Grades what is handed over, in threads, and writes it down; leaving it waits until all is graded."""
 
-    def __init__(self, bench: Bench, step: int, sink: journal.Journal, progress: Callable[[int], None]) -> None:
+    def __init__(self, bench: Bench, step: int, sink: Journal, progress: Callable[[int], None]) -> None:
         self.graded = 0
         self._bench = bench
         self._step = step

@@ -9,40 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.session import Subject
-from gspo_lab.files import read_json
-from gspo_lab.layout import CHECKPOINTS, FINAL, RUN, SUBJECTS
+from gspo_lab.layout import SUBJECTS
 from gspo_lab.models.check import EMBEDDED, check_model, folder_digest
-from gspo_lab.study import Run, digest
+from gspo_lab.runfolder import RunFolder, SubjectFolder
+from gspo_lab.study import digest
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.local import Dtype
     from gspo_lab.samplers.server_sampler import Server
 
 
-def read_run(run_folder: Path) -> tuple[Run, Path | None]:
-    """A run and its warm start, if it has one, from its run.json. LabError where that is missing or damaged."""
-    path = run_folder / RUN
-    data = read_json(path)
-    remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
-    if data is None:
-        raise LabError(f"{path} is missing: {remedy}")
-    try:
-        start = data.get("warm_start")
-        return Run.from_json(data), None if start is None else Path(start)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        told = str(error).partition("\n")[0]
-        raise LabError(f"{path} is damaged ({type(error).__name__}: {told}): {remedy}") from error
-
-
-def run_subjects(run_folder: Path, *, device: str = "auto") -> list[Subject]:
+def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[Subject]:
     """The start and the end of a finished run, read from its folder; LabError where it has not finished."""
     from gspo_lab.evaluation.local import LocalModel, device_of
 
-    run, start = read_run(run_folder)
-    final = run_folder / CHECKPOINTS / FINAL
-    if not final.is_dir():
+    run = folder.run()
+    if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    places = {0: start, run.settings.steps: final}
+    places = {0: folder.warm_start(), run.settings.steps: folder.final}
     dtype = run.settings.rollout.dtype
     model, on = run.settings.model, device_of(device)
     weights = {step: _weights(model, place) for step, place in places.items()}
@@ -59,7 +43,7 @@ def run_subjects(run_folder: Path, *, device: str = "auto") -> list[Subject]:
         step: LocalModel(model, place, dtype=dtype, device=on, thinking=thinking) for step, place in places.items()
     }
     return [
-        Subject(run.id, run_folder, run.seed, step, content, models[step], f"{weights[step]} {dtype} {thinking}")
+        Subject(run.id, folder, run.seed, step, content, models[step], f"{weights[step]} {dtype} {thinking}")
         for step in places
     ]
 
@@ -92,7 +76,7 @@ def _declared(runs: Path, shown: str, seed: int, content: dict[str, Any], respon
     """The name holds a digest of what the subject is: other weights in the same folder are another subject."""
     slug = re.sub(r"[^A-Za-z0-9.]+", "-", shown).strip("-.")[:60]
     name = f"{slug or 'model'}-{digest(content)[:8]}"
-    return Subject(f"{SUBJECTS}/{name}", runs / SUBJECTS / name, seed, 0, content, respondent)
+    return Subject(f"{SUBJECTS}/{name}", SubjectFolder(runs / SUBJECTS / name), seed, 0, content, respondent)
 
 
 def _weights(name: str, folder: Path | None) -> str | None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
-from gspo_lab.layout import LOG
 from gspo_lab.machine import cores
+from gspo_lab.runfolder import WorkFolder
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
 """Environment variable with the process id whose end means that nobody waits for the worker any more."""
@@ -69,7 +69,7 @@ def slots(device: str, jobs: int | None = None) -> list[Slot]:
 
 def start(folder: Path, slot: Slot) -> "LocalProcess":
     """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor."""
-    with (folder / LOG).open("ab") as log:
+    with WorkFolder(folder).log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "gspo_lab.worker", str(folder)],
             stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from finished_runs import STUDY, leave_runs, tree, write_study
 
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.runfolder import RunFolder
 
 
 def refused(said: Said) -> list[str]:
@@ -232,7 +233,7 @@ def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | No
     else:
         path.write_text(damage)
     with pytest.raises(LabError) as refusal:
-        run_subjects(path.parent)
+        run_subjects(RunFolder(path.parent))
     assert told in str(refusal.value)
     said = gspo_lab("eval", "--bench", "addition", "--run", "seen/gspo/s1")
     assert (said.code, said.out) == (2, "")

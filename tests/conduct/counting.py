@@ -13,7 +13,7 @@ from rich.console import Console
 from waiting import until
 
 from gspo_lab.conduct import StudyOutcome, conduct
-from gspo_lab.journal import read
+from gspo_lab.journal import scan
 from gspo_lab.study import Study, load_study
 
 ENGINE = Path(__file__).with_name("counting_engine.py")
@@ -120,7 +120,7 @@ class Bench:
                 conductor.communicate()
 
     def journal(self, run: str) -> list[dict[str, Any]]:
-        return read(self.home / run / "journal.jsonl")[0]
+        return scan(self.home / run / "journal.jsonl").items
 
     def steps_of(self, run: str) -> list[int]:
         return [record["step"] for record in self.journal(run) if record["kind"] == "step"]
@@ -129,7 +129,7 @@ class Bench:
         return [(record["state"], record["step"]) for record in self.journal(run) if record["kind"] == "status"]
 
     def worker_of(self, run: str) -> int:
-        return int((self.home / run / "lock").read_text())
+        return int((self.home / run / "lock").read_text().split()[0])
 
 
 def alive(process: int) -> bool:

@@ -15,7 +15,7 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     bench.steps, bench.b = 6, 'clip = "calibrated"'
     found = plan(bench.study(), bench.runs, jobs=2)
     assert [(run.id, run.state, run.steps) for run in found.runs] == [
-        (f"count/{run}", "new", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
+        (f"count/{run}", "planned", 6) for run in ("a/s0", "b/s0", "b/s1", "a/s1")
     ]
     assert found.updates_per_step == {"a": 2, "b": 2}
     assert found.responses == 4 * 6 * 4 * 2  # runs x steps x prompts x group

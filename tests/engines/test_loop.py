@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from gspo_lab import worker
 from gspo_lab.engines.native import checkpoint
 from gspo_lab.files import write_json
-from gspo_lab.journal import read
-from gspo_lab.launch.folder import standing
+from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
 from gspo_lab.records import Record, is_time, to_dict
+from gspo_lab.runfolder import RunFolder
 
 
 def without_times(records: list[Record]) -> list[dict[str, Any]]:
@@ -95,11 +95,11 @@ def test_a_kill_at_the_very_end_loses_nothing(
     def work(folder: Path, dies_at: tuple[object, str] | None = None) -> None:
         with monkeypatch.context() as patched:
             if dies_at is None:
-                assert worker.train(folder, worker.StopAsked(None)) == worker.FINISHED
+                assert worker.train(RunFolder(folder), worker.StopAsked(None)) == 0
                 return
             patched.setattr(*dies_at, killed)
             with pytest.raises(Killed):
-                worker.train(folder, worker.StopAsked(None))
+                worker.train(RunFolder(folder), worker.StopAsked(None))
 
     run = make_run("gspo", "steps=3", "update.checkpoint_every=2")
     calm, harried = tmp_path / "calm", tmp_path / "harried"
@@ -109,18 +109,18 @@ def test_a_kill_at_the_very_end_loses_nothing(
     assert not (calm / CHECKPOINTS / RESUME).exists()
 
     work(harried, (checkpoint, "save_model"))
-    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
+    assert (RunFolder(harried).standing().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
     work(harried, (worker.StepCount, "say"))
-    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
+    assert (RunFolder(harried).standing().state, (harried / CHECKPOINTS / RESUME).exists()) == ("interrupted", True)
     assert (harried / "checkpoints/final").is_dir()
-    work(harried, (worker, "drop_resume"))
-    assert (standing(harried).state, (harried / CHECKPOINTS / RESUME).exists()) == ("finished", True)
+    work(harried, (RunFolder, "drop_resume"))
+    assert (RunFolder(harried).standing().state, (harried / CHECKPOINTS / RESUME).exists()) == ("finished", True)
     before = (harried / JOURNAL).read_bytes()
     work(harried)
     assert not (harried / CHECKPOINTS / RESUME).exists()
     assert (harried / JOURNAL).read_bytes() == before
 
-    seen = [read(folder / JOURNAL)[0] for folder in (calm, harried)]
+    seen = [scan(folder / JOURNAL).items for folder in (calm, harried)]
     updates = [
         {(r["step"], r["minibatch"]): (r["loss"], r["grad_norm"]) for r in lines if r["kind"] == "update"}
         for lines in seen

@@ -9,7 +9,7 @@ from typing import Any
 from laboratory import declare, leave, rendered
 
 from gspo_lab.findings import Findings
-from gspo_lab.journal import read
+from gspo_lab.journal import scan
 from gspo_lab.matching import Certificate, Check, accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, rebuild
@@ -85,7 +85,7 @@ class Lab:
     def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
         """Change the lines of a run's journal by hand; `edit` works in place or returns the new ones."""
         path = self.home / run / "journal.jsonl"
-        lines = read(path)[0]
+        lines = scan(path).items
         lines = edit(lines) or lines
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         rebuild(self.runs)

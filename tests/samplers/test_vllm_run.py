@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gspo_lab.journal import read
+from gspo_lab.journal import scan
 from gspo_lab.records import is_time
 
 if find_spec("vllm") is None:
@@ -91,11 +91,11 @@ def start(study: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 def records(folder: Path, kind: str) -> list[dict[str, Any]]:
     path = folder / "journal.jsonl"
-    return [record for record in read(path)[0] if record["kind"] == kind] if path.exists() else []
+    return [record for record in scan(path).items if record["kind"] == kind] if path.exists() else []
 
 
 def without_times(folder: Path) -> list[dict[str, Any]]:
-    lines, _ = read(folder / "journal.jsonl")
+    lines = scan(folder / "journal.jsonl").items
     return [{key: v for key, v in line.items() if not is_time(key)} for line in lines if line["kind"] != "status"]
 
 
@@ -143,7 +143,7 @@ def test_a_study_is_matched_and_a_stopped_run_goes_on_with_the_records_of_an_uni
     first = start(study, *again)
     folder = study.parent / "runs/parts/gspo/s0"
     wait_for_a_step(folder, first)
-    os.kill(int((folder / "lock").read_text()), signal.SIGINT)  # the worker has it before it goes on
+    os.kill(int((folder / "lock").read_text().split()[0]), signal.SIGINT)  # the worker has it before it goes on
     hold.unlink()
     first.communicate(timeout=HANGS)
     assert records(folder, "status")[-1]["state"] == "stopped"
@@ -158,7 +158,7 @@ def test_a_killed_worker_leaves_no_process_behind(study: Path) -> None:
     conductor = start(study, "--arms", "grpo", "--seeds", "1", "--steps", "1000")
     folder = study.parent / "runs/s/grpo/s0"
     wait_for_a_step(folder, conductor)
-    worker = int((folder / "lock").read_text())
+    worker = int((folder / "lock").read_text().split()[0])
     family = [psutil.Process(worker), *psutil.Process(worker).children(recursive=True)]
     os.kill(worker, signal.SIGKILL)
     conductor.send_signal(signal.SIGINT)

@@ -7,19 +7,17 @@ import torch
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole, whole_folder
-from gspo_lab.layout import FINAL, RESUME
 from gspo_lab.models.lora import merged_state
 
 
-def save(folder: Path, state: dict[str, Any]) -> None:
+def save(path: Path, state: dict[str, Any]) -> None:
     """Replace the checkpoint that the run would go on from; a death on the way leaves the one before."""
-    with whole(folder / RESUME) as beside:
+    with whole(path) as beside:
         torch.save(state, beside)
 
 
-def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
+def load(path: Path, device: torch.device) -> dict[str, Any] | None:
     """The state to go on from, or None at the very start."""
-    path = folder / RESUME
     if not path.exists():
         return None
     try:
@@ -29,8 +27,8 @@ def load(folder: Path, device: torch.device) -> dict[str, Any] | None:
     return state
 
 
-def save_model(folder: Path, model: Any, tokenizer: Any) -> None:
-    """The model, adapters merged, as `folder/final`, which `AutoModelForCausalLM` reads; only ever whole."""
-    with whole_folder(folder / FINAL) as beside:
+def save_model(path: Path, model: Any, tokenizer: Any) -> None:
+    """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
+    with whole_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)

@@ -30,11 +30,11 @@ from gspo_lab.engines.native.prompts import PromptStream, rolled
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.evaluation import answer_record, evaluate
-from gspo_lab.layout import CHECKPOINTS
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.objectives import advantages, mismatch_measures
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
@@ -74,7 +74,7 @@ class Loop:
         self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
         self.parts = parts
         self.sink = sink
-        self.checkpoints = folder / CHECKPOINTS
+        self.folder = RunFolder(folder)
         self.totals = Totals()
         rollout = self.settings.rollout
         self.prompts = PromptStream(parts.task.problems("train"), run.seed, rollout.prompts_per_step)
@@ -101,7 +101,7 @@ class Loop:
             self._evaluate(done)
             if done % self.settings.update.checkpoint_every == 0 and done < self.settings.steps:
                 self._checkpoint(done)
-        checkpoint.save_model(self.checkpoints, self.parts.policy.model, self.parts.tokenizer)
+        checkpoint.save_model(self.folder.final, self.parts.policy.model, self.parts.tokenizer)
         return True
 
     def _step(self, step: int) -> None:
@@ -310,7 +310,7 @@ class Loop:
 
     def _checkpoint(self, done: int) -> None:
         checkpoint.save(
-            self.checkpoints,
+            self.folder.resume,
             {
                 "step": done,
                 "model": trained_state(self.parts.policy.model),
@@ -321,7 +321,7 @@ class Loop:
         )
 
     def _resume(self) -> int:
-        state = checkpoint.load(self.checkpoints, self.parts.device)
+        state = checkpoint.load(self.folder.resume, self.parts.device)
         if state is None:
             return 0
         load_trained_state(self.parts.policy.model, state["model"])

@@ -1,0 +1,241 @@
+"""A run is a folder and a command. What the folder holds, each under one name, and what can be told from it.
+
+    WorkFolder              a worker is started on it: its lock, its log
+      StartFolder           a warm start to make
+      JournalFolder         records, who writes them, and later grades of the answers among them
+        EvaluationFolder    a later evaluation
+        SubjectFolder       who can be asked: a model or a server
+          RunFolder         a run, whose checkpoints can be asked
+
+Nothing is read before it is asked for, and nothing is remembered: a folder changes under its readers.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.files import held, holder, read_json, write_json
+from gspo_lab.journal import Journal, from_end, in_force, scan
+from gspo_lab.layout import (
+    CHECKPOINTS,
+    EVALUATION,
+    EVALUATIONS,
+    FINAL,
+    GRADES,
+    JOURNAL,
+    LOCK,
+    LOG,
+    MADE,
+    PROGRESS,
+    RESUME,
+    RUN,
+    SUBJECT,
+    WARM_START,
+)
+from gspo_lab.records import RunStatus, StepRecord
+from gspo_lab.states import LAST_WORDS, STARTED, State
+
+if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no pydantic
+    from gspo_lab.study import Run
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """What a worker is started on."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        """The worker's output."""
+        return self.path / LOG
+
+    def at_work(self) -> str | None:
+        """The process that holds the folder, for people; None where nobody does."""
+        return holder(self.path / LOCK)
+
+    def held(self, refusal: str) -> AbstractContextManager[None]:
+        """Be the one who works here. LabError(refusal) where somebody else does."""
+        return held(self.path / LOCK, refusal)
+
+
+class StartFolder(WorkFolder):
+    """A warm start to make: what is wished for, how far it is, and where the model lies once it is made."""
+
+    @property
+    def wished(self) -> bool:
+        return (self.path / WARM_START).is_file()
+
+    def wish(self) -> dict[str, Any]:
+        """Model, task, settings, seed, base and cache."""
+        content: dict[str, Any] = read_json(self.path / WARM_START)
+        return content
+
+    def ask(self, wish: dict[str, Any]) -> None:
+        write_json(self.path / WARM_START, wish)
+
+    def steps_done(self) -> int:
+        """How far its worker says that it is."""
+        found = read_json(self.path / PROGRESS)
+        return int(found["step"]) if found else 0
+
+    def say(self, step: int, steps: int) -> None:
+        """How far it is: `step` of `steps`."""
+        write_json(self.path / PROGRESS, {"step": step, "steps": steps})
+
+    def made(self) -> Path | None:
+        """The model's folder, if it has been made and is still there."""
+        made = read_json(self.path / MADE)
+        path = Path(made["path"]) if made else None
+        return path if path is not None and path.exists() else None
+
+    def finish(self, model: Path) -> None:
+        write_json(self.path / MADE, {"path": str(model.resolve())})
+
+
+class JournalFolder(WorkFolder):
+    """Records, and who writes them."""
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
+
+    def append(self) -> Journal:
+        """The journal, to be written to by whoever holds the folder."""
+        return Journal(self.path)
+
+    def records(self, *kinds: str) -> list[dict[str, Any]]:
+        """The records in force, of some kinds or of all, in their order."""
+        found = in_force(scan(self.journal).items)
+        return [one for one in found if not kinds or one.get("kind") in kinds]
+
+    @property
+    def grades(self) -> "JournalFolder":
+        """Later grades of its answers."""
+        return JournalFolder(self.path / GRADES)
+
+
+class EvaluationFolder(JournalFolder):
+    """A later evaluation: what was declared, and the answers."""
+
+    def declaration(self) -> dict[str, Any] | None:
+        """What is asked of whom and how; None before anything was."""
+        content: dict[str, Any] | None = read_json(self.path / EVALUATION)
+        return content
+
+    def declare(self, content: dict[str, Any]) -> None:
+        write_json(self.path / EVALUATION, content)
+
+
+class SubjectFolder(JournalFolder):
+    """Who can be asked: a folder of evaluations, and of a model or a server what it is."""
+
+    def evaluation(self, name: str) -> EvaluationFolder:
+        return EvaluationFolder(self.path / EVALUATIONS / name)
+
+    def describe(self, content: dict[str, Any]) -> None:
+        """Write what a subject is that is no run."""
+        write_json(self.path / SUBJECT, content)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands by its folder alone: its state, the steps that are complete, and why it failed."""
+
+    state: State
+    steps: int
+    message: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state is State.FINISHED
+
+
+class RunFolder(SubjectFolder):
+    """A run: what it is to do, where it stands, its checkpoints."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether it says what is to be run."""
+        return (self.path / RUN).is_file()
+
+    def specification(self) -> dict[str, Any] | None:
+        """run.json as it is; None where there is none."""
+        content: dict[str, Any] | None = read_json(self.path / RUN)
+        return content
+
+    def specify(self, content: dict[str, Any]) -> None:
+        """Write run.json where it does not say so already."""
+        if self.specification() != content:
+            write_json(self.path / RUN, content)
+
+    def run(self) -> "Run":
+        """What is to be run. LabError where run.json is missing or damaged."""
+        from gspo_lab.study import Run
+
+        remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
+        data = self.specification()
+        if data is None:
+            raise LabError(f"{self.path / RUN} is missing: {remedy}")
+        try:
+            return Run.from_json(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            told = str(error).partition("\n")[0]
+            raise LabError(f"{self.path / RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
+
+    def warm_start(self) -> Path | None:
+        """The folder of the model that the run starts from, where that is a warm start."""
+        found = (self.specification() or {}).get("warm_start")
+        return None if found is None else Path(found)
+
+    def standing(self) -> Standing:
+        """Where the run stands, whatever the journal's length: its last word counts, or else its last step."""
+        for back, record in enumerate(one for one in from_end(self.journal) if "kind" in one):
+            if record["kind"] == StepRecord.kind:
+                return self._under_way(record["step"] + 1)
+            if record["kind"] == RunStatus.kind:
+                if back or record["state"] not in LAST_WORDS:
+                    return self._under_way(record["step"])
+                return Standing(State(record["state"]), record["step"], record.get("message"))
+        return Standing(State.PLANNED, 0)
+
+    def _under_way(self, steps: int) -> Standing:
+        return Standing(State.RUNNING if self.at_work() else State.INTERRUPTED, steps)
+
+    def begun(self) -> bool:
+        """Whether more is recorded than that the run could not begin."""
+        return any(one.get("kind") == StepRecord.kind or one.get("state") == STARTED for one in from_end(self.journal))
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / CHECKPOINTS
+
+    @property
+    def resume(self) -> Path:
+        """What the run goes on from."""
+        return self.checkpoints / RESUME
+
+    @property
+    def final(self) -> Path:
+        """The trained model as a Hugging Face folder."""
+        return self.checkpoints / FINAL
+
+    def drop_resume(self) -> None:
+        """Delete what a finished run would have gone on from: as large as the optimizer's state, never read again."""
+        for path in (self.resume, self.resume.with_name(f".{RESUME}.partial")):
+            path.unlink(missing_ok=True)
+
+
+def run_folders(home: Path) -> Iterator[RunFolder]:
+    """The folders of a study's runs; those of its pilots are left out."""
+    for path in home.glob("*/s*"):
+        if path.is_dir() and not path.parent.name.startswith(("_", ".")):
+            yield RunFolder(path)
+
+
+def begun_arms(home: Path) -> set[str]:
+    """The arms of a study that have recorded anything."""
+    return {folder.path.parent.name for folder in run_folders(home) if folder.begun()}
