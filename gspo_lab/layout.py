@@ -1,11 +1,12 @@
 """The names of what lies under `runs/` (docs/architecture.md shows the tree) and where the lab's cache is."""
 
+import hashlib
 import os
 from pathlib import Path
 
 DATABASE = "lab.db"
-DATABASE_LOCK = ".lab.lock"
-"""Held by whoever takes journals into the database."""
+DATABASES = "GSPO_LAB_DATABASES"
+"""Environment variable with a folder for databases, where they are not to lie beside the runs."""
 
 SUBJECTS = "_subjects"
 """The folder under `runs/` of models and servers that were asked without a run: a folder each, with SUBJECT."""
@@ -51,3 +52,20 @@ MADE = "made.json"
 def cache_folder() -> Path:
     """`$GSPO_LAB_CACHE`, or `~/.cache/gspo-lab`. It need not exist."""
     return Path(os.environ.get("GSPO_LAB_CACHE") or "~/.cache/gspo-lab").expanduser()
+
+
+def database_of(runs: Path) -> Path:
+    """The database of a folder of runs: in that folder, or in `$GSPO_LAB_DATABASES`, by a name of its own there.
+
+    SQLite wants a local disk, and runs may have to lie on a shared one.
+    """
+    folder = os.environ.get(DATABASES)
+    if not folder:
+        return runs / DATABASE
+    where = runs.expanduser().resolve()
+    return Path(folder).expanduser() / f"{where.name}-{hashlib.sha256(str(where).encode()).hexdigest()[:12]}.db"
+
+
+def database_lock(database: Path) -> Path:
+    """Held by whoever takes journals into the database: `.lab.lock`."""
+    return database.with_name(f".{database.stem}.lock")

@@ -21,7 +21,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("store", "launch", "samplers"), 5),
     **dict.fromkeys(("matching", "evaluation"), 6),
     **dict.fromkeys(("findings", "engines"), 7),
-    **dict.fromkeys(("claims", "worker"), 8),
+    **dict.fromkeys(("claims", "worker", "plan"), 8),
     **dict.fromkeys(("report", "conduct"), 9),
     "cli": 10,
     "__main__": 11,
@@ -42,7 +42,8 @@ WALLS: dict[str, set[str]] = {
     "engines": {"store", "stats", "launch", "matching"},
     "report": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder"},
     "worker": {"store", "stats", "claims", "matching", "report"},
-    "conduct": {"report", "evaluation"},
+    "plan": {"evaluation"},
+    "conduct": {"report", "worker", "evaluation"},
 }
 """Room -> rooms that lie lower and are none of its business all the same."""
 

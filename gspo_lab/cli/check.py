@@ -20,8 +20,8 @@ def check(
 ) -> None:
     """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
     from gspo_lab.cli.output import print_json
-    from gspo_lab.conduct.prepare import check as check_models_and_tasks
-    from gspo_lab.conduct.prepare import findings
+    from gspo_lab.plan.check import check as check_models_and_tasks
+    from gspo_lab.plan.check import findings
     from gspo_lab.study import flat
 
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)

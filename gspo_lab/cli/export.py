@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 import typer
 
 from gspo_lab.cli.options import RUNS, Runs, evidence_of, study_named
+from gspo_lab.layout import database_of
 
 EXAMPLES = "Examples:  gspo-lab export quickstart   |   gspo-lab export moe_stability --format parquet --to data/"
 
@@ -15,11 +16,10 @@ def export(
     runs: Runs = RUNS,
 ) -> None:
     """Write a study's tables as CSV or Parquet files."""
-    from gspo_lab.store import DATABASE
     from gspo_lab.store import export as export_tables
 
     with evidence_of(runs) as evidence:
         if study is not None:
             study_named(evidence, study, runs)
-    for path in export_tables(runs / DATABASE, study, to, format):
+    for path in export_tables(database_of(runs), study, to, format):
         typer.echo(str(path))

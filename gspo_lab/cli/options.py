@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import STUDY, SUBJECT, SUBJECTS
+from gspo_lab.layout import STUDY, SUBJECT, SUBJECTS, database_of
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -28,6 +28,7 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train
 Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
 Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")]
+On = Annotated[str, typer.Option("--on", metavar="LAUNCHER", help="Who starts workers: local, or 'module:attribute'.")]
 AgainstItself = Annotated[
     str | None, typer.Option("--aa", metavar="ARM", help="This arm against itself: what is found is noise.")
 ]
@@ -63,11 +64,11 @@ def tell(line: str) -> None:
 
 def bring_up_to_date(runs: Path) -> Path | None:
     """The database under `runs`, with all that the run folders hold; None, and nothing written, where nothing is."""
-    from gspo_lab.store import DATABASE, ingest
+    from gspo_lab.store import ingest
 
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: start with gspo-lab run studies/quickstart.toml, or name one by --runs")
-    database = runs / DATABASE
+    database = database_of(runs)
     if not database.exists() and not any(runs.glob(f"*/{STUDY}")) and not any(runs.glob(f"{SUBJECTS}/*/{SUBJECT}")):
         return None
     try:
@@ -88,7 +89,7 @@ def evidence_of(runs: Path) -> "Evidence":
     database = bring_up_to_date(runs)
     if database is None:
         raise LabError(f"{runs} {NO_STUDY}")
-    return Evidence.open(database)
+    return Evidence.open(database, runs)
 
 
 def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:

@@ -9,6 +9,7 @@ from gspo_lab.cli.options import (
     Jobs,
     Json,
     Name,
+    On,
     Overrides,
     Runs,
     Seeds,
@@ -35,6 +36,7 @@ def plan(
     arms: Arms = None,
     name: Name = None,
     jobs: Jobs = None,
+    on: On = "local",
     aa: AgainstItself = None,
     sd: Annotated[
         float | None, typer.Option(help="Assume this sd of a pair's difference instead of a measured one.")
@@ -46,13 +48,13 @@ def plan(
     from dataclasses import asdict
 
     from gspo_lab.cli.output import print_json
-    from gspo_lab.conduct import plan as plan_study
-    from gspo_lab.conduct.detectable import detectable
+    from gspo_lab.plan import plan as plan_study
+    from gspo_lab.plan.detectable import detectable
 
     if sd is not None and not 0 <= sd <= LARGEST_SD:
         raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
-    planned, found = plan_study(study, runs, jobs=jobs), detectable(study, runs, sd)
+    planned, found = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
     if json:
         print_json({**planned.to_json(), "detectable": asdict(found)})
     else:

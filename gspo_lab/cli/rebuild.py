@@ -1,16 +1,16 @@
 import typer
 
 from gspo_lab.cli.options import RUNS, Runs, tell
+from gspo_lab.layout import database_of
 
 EXAMPLES = "Example:  gspo-lab rebuild"
 
 
 def rebuild(runs: Runs = RUNS) -> None:
     """Make the database again from the runs' journals, which are never changed."""
-    from gspo_lab.store import DATABASE
     from gspo_lab.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)
     for line in report.damaged:
         tell(line)
-    typer.echo(f"{runs / DATABASE}: {report.records:,} records of {report.runs} runs")
+    typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from gspo_lab.cli.options import (
     Jobs,
     Json,
     Name,
+    On,
     Overrides,
     Runs,
     Seeds,
@@ -19,6 +20,10 @@ from gspo_lab.cli.options import (
     study_from,
 )
 from gspo_lab.errors import LabError
+from gspo_lab.layout import database_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXAMPLES = (
     "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
@@ -34,6 +39,7 @@ def run(
     arms: Arms = None,
     name: Name = None,
     jobs: Jobs = None,
+    on: On = "local",
     aa: AgainstItself = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
@@ -46,40 +52,31 @@ def run(
     """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
     from gspo_lab.cli.output import console as console_for
     from gspo_lab.cli.output import print_json
-    from gspo_lab.conduct import conduct, plan
+    from gspo_lab.conduct import conduct
+    from gspo_lab.conduct import outcome as outcome_of
     from gspo_lab.matching import reason_in_words
+    from gspo_lab.plan import plan
+    from gspo_lab.runfolder import RunFolder
 
     if accept_mismatch is not None:  # told now, not after the training
         reason_in_words(accept_mismatch)
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     if dry_run:
-        planned = plan(study, runs, jobs=jobs)
+        planned = plan(study, runs, on=on, jobs=jobs)
         if json:
             print_json(planned.to_json())
         else:
             typer.echo("\n".join(planned.lines()))
         return
 
-    def write_report(study_name: str) -> Path:
-        from gspo_lab.findings import Findings
-        from gspo_lab.matching import accept_mismatch as accept
-        from gspo_lab.report import render, write
-        from gspo_lab.store import DATABASE, Evidence
-
-        with Evidence.open(runs / DATABASE) as evidence:
-            if accept_mismatch is not None:
-                found = Findings(evidence, study_name)
-                if found.certificate.open:
-                    accept(evidence, found.declaration, accept_mismatch)
-                else:  # the training is done: no reason to withhold its report
-                    said = f"warning: --accept-mismatch: {study_name} has no undeclared difference; nothing is accepted"
-                    console.print(said, markup=False, highlight=False, soft_wrap=True)
-            return write(render([Findings(evidence, study_name)]), reports)[0]
-
     if reports.exists() and not reports.is_dir():  # told now, not after the training
         raise LabError(f"--reports {reports}: that is a file; name a folder")
     console = console_for(stderr=json)
-    outcome = conduct(study, runs, jobs=jobs, console=console, fresh=fresh, yes=yes, report=write_report)
+    done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=yes)
+    some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
+    # Before the outcome is asked for: who writes the report may accept mismatches.
+    page = _report(study.name, runs, reports, accept_mismatch, console) if some and not done.interrupted else None
+    outcome = outcome_of(study, database_of(runs), done.endings, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
     else:
@@ -91,3 +88,21 @@ def run(
         if outcome.report is not None:
             console.print(f"report: {outcome.report}", markup=False)
     raise typer.Exit(outcome.exit_code)
+
+
+def _report(study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console") -> Path:
+    """Write the report on a study, after accepting its mismatches where that is wished; the page."""
+    from gspo_lab.findings import Findings
+    from gspo_lab.matching import accept_mismatch as accept
+    from gspo_lab.report import render, write
+    from gspo_lab.store import Evidence
+
+    with Evidence.open(database_of(runs), runs) as evidence:
+        if accept_mismatch is not None:
+            found = Findings(evidence, study)
+            if found.certificate.open:
+                accept(evidence, found.declaration, accept_mismatch)
+            else:  # the training is done: no reason to withhold its report
+                said = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
+        return write(render([Findings(evidence, study)]), to)[0]

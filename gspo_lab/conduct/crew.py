@@ -9,43 +9,41 @@ from pathlib import Path
 from rich.console import Console
 
 from gspo_lab.conduct.live import open_view
-from gspo_lab.conduct.work import Ending, Interrupts, Job, work_off
+from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts, work_off
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Launcher, Slot
 from gspo_lab.states import State
 from gspo_lab.store import ingest
-from gspo_lab.study import Study
 
 INGEST_SECONDS = 0.5
 
 
 @dataclass
 class Crew:
-    """The workers of one study: puts jobs on slots, shows them, and takes their journals into the database."""
+    """The workers of one study: puts errands on slots, shows them, and takes their journals into the database."""
 
-    study: Study
     runs: Path
     console: Console
     live: bool
     launcher: Launcher
     slots: Sequence[Slot]
     interrupts: Interrupts
-    endings: list[Ending] = field(default_factory=list)
+    endings: list[ErrandEnd] = field(default_factory=list)
     _ingested: float = 0.0
     _behind: bool = False
     _trouble: str | None = None
 
-    def work(self, title: str, jobs: Sequence[Job]) -> bool:
-        """Work the jobs off; whether all of them finished."""
+    def work(self, title: str, errands: Sequence[Errand]) -> bool:
+        """Work the errands off; whether all of them finished."""
         if self.interrupts.count:
             return False
-        if not jobs:
+        if not errands:
             return True
         with ExitStack() as stack:
-            view = open_view(stack, self.console, title, jobs, self.slots, self.live)
-            endings = work_off(jobs, self.launcher, self.slots, view, self.interrupts, self._follow)
+            view = open_view(stack, self.console, title, errands, self.slots, self.live)
+            endings = work_off(errands, self.launcher, self.slots, view, self.interrupts, self._follow)
         self.endings += endings
-        return len(endings) == len(jobs) and all(ending.state is State.FINISHED for ending in endings)
+        return len(endings) == len(errands) and all(ending.state is State.FINISHED for ending in endings)
 
     def ingest(self) -> None:
         """Take everything that the journals hold into the database."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from gspo_lab.conduct.work import Ending, Job, View
+from gspo_lab.conduct.work import Errand, ErrandEnd, View
 from gspo_lab.launch.base import Slot
 from gspo_lab.states import State
 
@@ -21,41 +21,43 @@ LINE_SECONDS = 5.0
 
 
 def open_view(
-    stack: ExitStack, console: Console, title: str, jobs: Sequence[Job], slots: Sequence[Slot], live: bool
+    stack: ExitStack, console: Console, title: str, errands: Sequence[Errand], slots: Sequence[Slot], live: bool
 ) -> View:
     """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`."""
     if live and console.is_terminal:
-        return stack.enter_context(LiveView(console, title, jobs, len(slots)))
-    return LineView(console, jobs, len(slots))
+        return stack.enter_context(LiveView(console, title, errands, len(slots)))
+    return LineView(console, errands, len(slots))
 
 
 class LineView:
-    """One dated line when a run starts, at about every tenth of it, and when it ends."""
+    """One dated line when a run starts, is queued or lost, at about every tenth of it, and when it ends."""
 
-    def __init__(self, console: Console, jobs: Sequence[Job], slots: int) -> None:
+    def __init__(self, console: Console, errands: Sequence[Errand], slots: int) -> None:
         self._console = console
-        self._jobs = jobs
+        self._errands = errands
         self._slots = slots
-        self._told = {job.name: _tenth(job) for job in jobs}
+        self._told = {errand.name: _tenth(errand) for errand in errands}
         self._when: dict[str, float] = {}
 
-    def begin(self, job: Job, slot: Slot) -> None:
-        self._when[job.name] = time.monotonic()
-        at = f" at step {job.watch.progress.step}" if job.watch.progress.step else ""
-        self.say(f"{job.name}: started{at} on {slot.name}")
+    def place(self, errand: Errand, slot: Slot) -> None:
+        self._when[errand.name] = time.monotonic()
+        progress = errand.watch.progress
+        word = "started" if progress.state is State.RUNNING else progress.state
+        at = f" at step {progress.step}" if progress.step else ""
+        self.say(f"{errand.name}: {word}{at} on {slot.name}")
 
     def tick(self, now: float) -> None:
-        for job in self._jobs:
-            tenth = _tenth(job)
-            due = job.watch.progress.state is State.RUNNING and now - self._when[job.name] >= LINE_SECONDS
-            if due and self._told[job.name] != tenth < LINES_PER_RUN:
-                self._told[job.name] = tenth
-                self._when[job.name] = now
-                left = time_left(self._jobs, self._slots)
+        for errand in self._errands:
+            tenth = _tenth(errand)
+            due = errand.watch.progress.state is State.RUNNING and now - self._when[errand.name] >= LINE_SECONDS
+            if due and self._told[errand.name] != tenth < LINES_PER_RUN:
+                self._told[errand.name] = tenth
+                self._when[errand.name] = now
+                left = time_left(self._errands, self._slots)
                 rest = f"; all: {duration(left)} left" if left is not None else ""
-                self.say(f"{job.name}: {', '.join(cell for cell in _cells(job) if cell)}{rest}")
+                self.say(f"{errand.name}: {', '.join(cell for cell in _cells(errand) if cell)}{rest}")
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ErrandEnd) -> None:
         self.say(ending.line)
 
     def say(self, text: str) -> None:
@@ -65,9 +67,9 @@ class LineView:
 class LiveView(AbstractContextManager["LiveView"]):
     """One row per run: step, reward, clip fraction, steps a minute, time left; the total below."""
 
-    def __init__(self, console: Console, title: str, jobs: Sequence[Job], slots: int) -> None:
+    def __init__(self, console: Console, title: str, errands: Sequence[Errand], slots: int) -> None:
         self._title = title
-        self._jobs = jobs
+        self._errands = errands
         self._slots = slots
         self._live = Live(console=console, auto_refresh=False)
         self._drawn = 0.0
@@ -81,18 +83,18 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._draw()
         self._live.stop()
 
-    def begin(self, job: Job, slot: Slot) -> None:
+    def place(self, errand: Errand, slot: Slot) -> None:
         self._drawn = 0.0
 
     def tick(self, now: float) -> None:
         if now - self._drawn >= REDRAW_SECONDS:
             self._drawn = now
-            shown = [(job.watch.progress.state, job.watch.progress.step) for job in self._jobs]
+            shown = [(errand.watch.progress.state, errand.watch.progress.step) for errand in self._errands]
             if shown != self._shown:  # drawing is the dearest thing that the conductor does
                 self._shown = shown
                 self._draw()
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ErrandEnd) -> None:
         if ending.state is State.FAILED:
             self.say(ending.line)
         self._drawn = 0.0
@@ -105,28 +107,28 @@ class LiveView(AbstractContextManager["LiveView"]):
         table.add_column("run", no_wrap=True)
         for name in ("step", "reward", "clip", "pace", "left"):
             table.add_column(name, justify="right", no_wrap=True)
-        rows = _most_telling(self._jobs)
-        for job in rows:
-            table.add_row(job.name, *_columns(job))
-        left = time_left(self._jobs, self._slots)
-        done = sum(job.watch.progress.state is State.FINISHED for job in self._jobs)
-        more = f", {len(self._jobs) - len(rows)} not shown" if len(rows) < len(self._jobs) else ""
+        rows = _most_telling(self._errands)
+        for errand in rows:
+            table.add_row(errand.name, *_columns(errand))
+        left = time_left(self._errands, self._slots)
+        done = sum(errand.watch.progress.state is State.FINISHED for errand in self._errands)
+        more = f", {len(self._errands) - len(rows)} not shown" if len(rows) < len(self._errands) else ""
         rest = f", {duration(left)} left" if left else ""
-        table.caption = f"{done} of {len(self._jobs)} finished{more}{rest}"
+        table.caption = f"{done} of {len(self._errands)} finished{more}{rest}"
         table.caption_justify = "left"
         self._live.update(table, refresh=True)
 
 
-def time_left(jobs: Sequence[Job], slots: int) -> float | None:
-    """Seconds until the last job ends, each slot taking the next one when it is free; None before any measurement."""
-    known = [pace for job in jobs if (pace := job.watch.progress.seconds_per_step) is not None]
+def time_left(errands: Sequence[Errand], slots: int) -> float | None:
+    """Seconds until the last errand ends, each slot taking the next one when free; None before any measurement."""
+    known = [pace for errand in errands if (pace := errand.watch.progress.seconds_per_step) is not None]
     if not known:
         return None
     usual = sum(known) / len(known)
     ends: list[float] = []
-    for state in (State.RUNNING, State.QUEUED):
-        for job in jobs:
-            progress = job.watch.progress
+    for state in (State.RUNNING, State.LOST, State.QUEUED):
+        for errand in errands:
+            progress = errand.watch.progress
             if progress.state is state:
                 seconds = (progress.seconds_per_step or usual) * max(0, progress.steps - progress.step)
                 free = heapq.heappop(ends) if len(ends) >= slots else 0.0
@@ -134,16 +136,16 @@ def time_left(jobs: Sequence[Job], slots: int) -> float | None:
     return max(ends, default=0.0)
 
 
-def _most_telling(jobs: Sequence[Job]) -> list[Job]:
-    if len(jobs) <= MOST_ROWS:
-        return list(jobs)
+def _most_telling(errands: Sequence[Errand]) -> list[Errand]:
+    if len(errands) <= MOST_ROWS:
+        return list(errands)
     rank = [State.RUNNING, State.LOST, State.FAILED, State.STOPPED, State.QUEUED, State.FINISHED]
-    chosen = sorted(range(len(jobs)), key=lambda i: (rank.index(jobs[i].watch.progress.state), i))[:MOST_ROWS]
-    return [jobs[i] for i in sorted(chosen)]
+    chosen = sorted(range(len(errands)), key=lambda i: (rank.index(errands[i].watch.progress.state), i))[:MOST_ROWS]
+    return [errands[i] for i in sorted(chosen)]
 
 
-def _columns(job: Job) -> tuple[str, str, str, str, str]:
-    progress = job.watch.progress
+def _columns(errand: Errand) -> tuple[str, str, str, str, str]:
+    progress = errand.watch.progress
     pace = progress.seconds_per_step
     running = progress.state is State.RUNNING
     return (
@@ -155,8 +157,8 @@ def _columns(job: Job) -> tuple[str, str, str, str, str]:
     )
 
 
-def _cells(job: Job) -> tuple[str, ...]:
-    step, reward, clip, pace, left = _columns(job)
+def _cells(errand: Errand) -> tuple[str, ...]:
+    step, reward, clip, pace, left = _columns(errand)
     return (
         f"step {step}",
         reward and f"reward {reward}",
@@ -166,8 +168,8 @@ def _cells(job: Job) -> tuple[str, ...]:
     )
 
 
-def _tenth(job: Job) -> int:
-    progress = job.watch.progress
+def _tenth(errand: Errand) -> int:
+    progress = errand.watch.progress
     return LINES_PER_RUN * progress.step // progress.steps if progress.steps else 0
 
 

@@ -1,144 +1,26 @@
-"""What must be right and ready before a study's first step: models, tasks, warm starts, and a run.json for each run."""
+"""What must be ready before workers start: errands for the warm starts that are missing, a run.json for each run."""
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.conduct.watch import StartWatch
-from gspo_lab.conduct.work import Job
-from gspo_lab.engines.check import check_engine
+from gspo_lab.conduct.work import Errand
 from gspo_lab.errors import LabError
-from gspo_lab.launch.local import on_gpu
-from gspo_lab.layout import STARTS
-from gspo_lab.models.check import EMBEDDED, check_architecture, check_eight_bit, check_lora, check_model, is_moe
-from gspo_lab.models.shapes import check_rank
-from gspo_lab.runfolder import RunFolder, StartFolder
-from gspo_lab.samplers.check import check_sampler
-from gspo_lab.study import Run, Study, digest
-from gspo_lab.study.lints import Finding, Known, lints
-from gspo_lab.tasks import build_task, check_isolation, task_key
-from gspo_lab.tasks.benchmarks.published import Published
-
-SHARED_SEED = 0
-"""The seed of a warm start that all of a study's seeds share."""
+from gspo_lab.plan.starts import distinct_starts, needs_start, start_folder, wish
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.study import Run
 
 
-def check(study: Study, *, data: bool = True) -> None:
-    """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError.
-
-    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
-    """
-    base = study.path.parent.resolve()
-    for name, options in _tables(study):
-        build_task(name, options, base)
-    for arm in study.arms.values():
-        trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
-        if isinstance(trained, Published) and (data or not trained.trains):
-            trained.problems("train")
-    for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
-        check_model(model, here=data)
-        check_architecture(model)
-    for arm in study.arms.values():
-        check_rank(arm.settings.model, arm.settings.update.lora_rank)
-        check_engine(arm.settings.engine, base)
-        sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
-        check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
-        if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
-            raise LabError(
-                f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
-                f"study; use warm_start.steps = 0 with '{arm.settings.model}'"
-            )
-        if arm.settings.routing_replay != "none" and is_moe(arm.settings.model) is False:
-            raise LabError(
-                f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
-                "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
-            )
-
-
-def findings(study: Study, *, data: bool = True) -> list[Finding]:
-    """The study's lints, with what its models and tasks say without being loaded; `data` as in `check`."""
-    base = study.path.parent.resolve()
-    settings = [arm.settings for arm in study.arms.values()]
-    moe = {one.model: is_moe(one.model) for one in settings}
-    limit = build_task(settings[0].task.name, settings[0].task.options, base).max_tokens
-    problems = {}
-    for bench in settings[0].bench:
-        table = bench.task or settings[0].task
-        try:
-            held_out = build_task(table.name, table.options, base).problems("held-out")
-        except LabError:
-            if data:
-                raise
-            continue
-        problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
-    known = Known(
-        moe={model: answer for model, answer in moe.items() if answer is not None},
-        max_tokens=dict.fromkeys(study.arms, limit),
-        problems=problems,
-    )
-    return lints(study, known)
-
-
-def preflight(study: Study, *, here: bool = True) -> list[Finding]:
-    """`check`, the packages and the isolation that are needed, then the lints; their warnings. Raises LabError for an
-    error among them that no `[waive]` answers.
-
-    Without `here` it asks less of this machine: a plan can do without problems, packages and isolation.
-    """
-    check(study, data=here)
-    for arm in study.arms.values() if here else ():
-        check_lora(arm.settings.update.lora_rank)
-        if arm.settings.update.optimizer == "adamw-8bit":
-            check_eight_bit()
-    for name, options in _tables(study) if here else ():
-        check_isolation(name, options)
-    found = findings(study, data=here)
-    if errors := [one for one in found if one.level == "error"]:
-        raise LabError(
-            f"{study.path}: this comparison would say little; mend it, or answer for it under [waive] with "
-            f"{errors[0].name} = 'the reason', which the report prints",
-            details=tuple(map(str, errors)),
-        )
-    return found
-
-
-def obstacle(study: Study) -> str | None:
-    """What keeps a study that can be planned from being run on this machine, in one line."""
-    try:
-        preflight(study)
-    except LabError as error:
-        return str(error)
-    return None
-
-
-def needs_start(model: str) -> bool:
-    """Embedded models are made, even with 0 steps; all others start from their checkpoint as it is."""
-    return model in EMBEDDED
-
-
-def start_folder(run: Run, runs: Path) -> StartFolder:
-    """The folder in which the warm start that `run` needs is asked for: equal needs, equal folder."""
-    wish = _wish(run, runs)
-    del wish["base"]  # where the task's files lie; what is in them is part of the task's key
-    return StartFolder(Path(wish["cache"]) / "jobs" / digest(wish)[:16])
-
-
-def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[StartFolder, Run]:
-    """Each warm start's folder, with a run that needs it."""
-    return {start_folder(run, runs): run for run in wanted if needs_start(run.settings.model)}
-
-
-def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Job]:
-    """A job for each warm start that does not exist yet."""
-    jobs = []
+def starts_to_make(wanted: Iterable[Run], runs: Path) -> list[Errand]:
+    """An errand for each warm start that does not exist yet."""
+    errands = []
     for folder, run in distinct_starts(wanted, runs).items():
         if folder.made() is None:
-            folder.ask(_wish(run, runs))
+            folder.ask(wish(run, runs))
             seed = f" seed {run.seed}" if run.settings.warm_start.per_seed else ""
-            jobs.append(Job(f"warm start {run.settings.model}{seed}", folder, StartWatch(folder)))
-    return jobs
+            errands.append(Errand(f"warm start {run.settings.model}{seed}", folder, StartWatch(folder)))
+    return errands
 
 
 def write_run(run: Run, runs: Path) -> RunFolder:
@@ -151,26 +33,3 @@ def write_run(run: Run, runs: Path) -> RunFolder:
         run = replace(run, warm_start=str(start))
     folder.specify(run.to_json())
     return folder
-
-
-def _wish(run: Run, runs: Path) -> dict[str, Any]:
-    settings = run.settings
-    return {
-        "model": settings.model,
-        "task": {"name": settings.task.name, "options": settings.task.options},
-        "task_key": task_key(settings.task.name, settings.task.options, Path(run.base)),
-        "warm_start": settings.warm_start.model_dump(mode="json"),
-        "seed": run.seed if settings.warm_start.per_seed else SHARED_SEED,
-        "base": run.base,
-        "cache": str(Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()),
-    }
-
-
-def _tables(study: Study) -> list[tuple[str, Mapping[str, Any]]]:
-    """Name and options of every task that an arm trains or is asked."""
-    tables = [
-        (table.name, table.options)
-        for arm in study.arms.values()
-        for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
-    ]
-    return list({digest(list(table)): table for table in tables}.values())

@@ -1,6 +1,6 @@
 """conduct: from a study to its finished runs.
 
-    lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs ─> outcome
+    lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs
                                                            └──── one crew of workers ────┘
     while workers work: their journals ─ ingest ─> runs/lab.db, and the live view
 
@@ -8,70 +8,74 @@ Whatever ends it, the same command goes on: finished runs are skipped, the other
 """
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from gspo_lab.conduct.crew import Crew
 from gspo_lab.conduct.declaration import archive, declare, set_band
-from gspo_lab.conduct.memory import refuse_too_little
-from gspo_lab.conduct.pilots import calibrate, calibrated, found_bands, pilot, pilot_job
-from gspo_lab.conduct.prepare import preflight, starts_to_make, write_run
-from gspo_lab.conduct.summary import StudyOutcome, outcome
+from gspo_lab.conduct.pilots import find_band, pilot_errand
+from gspo_lab.conduct.prepare import starts_to_make, write_run
 from gspo_lab.conduct.watch import RunWatch
-from gspo_lab.conduct.work import Interrupts, Job
+from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
 from gspo_lab.files import held
-from gspo_lab.launch.local import LocalPool
+from gspo_lab.launch.make import LOCAL, make_launcher
 from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
+from gspo_lab.plan.check import preflight
+from gspo_lab.plan.memory import refuse_too_little
+from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
 from gspo_lab.runfolder import RunFolder, WorkFolder, begun_arms
-from gspo_lab.store import DATABASE
 from gspo_lab.study import Declaration, Run, Study
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """What came of conducting a study: how each errand ended, and whether Ctrl-C ended the work."""
+
+    endings: Sequence[ErrandEnd]
+    interrupted: bool
 
 
 def conduct(
     study: Study,
     runs: Path,
     *,
+    on: str = LOCAL,
     jobs: int | None = None,
     console: Console,
     fresh: bool = False,
     live: bool = True,
     yes: bool = False,
-    report: Callable[[str], object] | None = None,
-) -> StudyOutcome:
-    """Run what is left of `study` under the folder `runs` and say what was seen.
+) -> Conducted:
+    """Run what is left of `study` under the folder `runs`; when it returns, everything is in the database.
 
-    `fresh` moves the study's former runs to runs/_archive; `yes` goes on where memory is estimated not to do. `report`
-    is called with the study's name when everything is in the database, unless an interrupt ended the work. Raises
-    LabError for what keeps the first step from being made.
+    `on` names the launcher, `jobs` how many workers it may start at once. `fresh` moves the study's former runs to
+    runs/_archive; `yes` goes on where memory is estimated not to do. Raises LabError for what keeps the first step from
+    being made.
     """
+    launcher = make_launcher(on, jobs)
     warnings = preflight(study)  # before the first folder is made
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
         command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
         console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
-    launcher = LocalPool(jobs)
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     if not yes:
         refuse_too_little(study, slots)
     with ExitStack() as stack:
         home = _take(study, runs, fresh, stack)
         interrupts = stack.enter_context(Interrupts())
-        crew = Crew(study, runs, console, live, launcher, slots, interrupts)
+        crew = Crew(runs, console, live, launcher, slots, interrupts)
         _through_the_stages(study, runs, home, crew)
         crew.ingest()
-    interrupted = interrupts.count > 0
-    written = None
-    if interrupted:
+    if interrupts.count:
         console.print("stopped; the same command goes on where this ended", markup=False)
-    elif report is not None and any(RunFolder(run.folder(runs)).standing().finished for run in study.runs()):
-        written = report(study.name)  # before the outcome: who writes it may accept mismatches
-    return outcome(study, runs / DATABASE, crew.endings, interrupted=interrupted, report=written)
+    return Conducted(crew.endings, interrupts.count > 0)
 
 
 def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:
@@ -79,7 +83,7 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
     declaration = declare(study, home)
     pilots = {
         arm.name: pilot(study, arm)
-        for arm in calibrated(study)
+        for arm in pilot_arms(study)
         if arm.name not in begun and arm.name not in found_bands(study, home)
     }
     left = []
@@ -91,25 +95,25 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
             left.append(run)
     if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
         return
-    pilot_jobs = [job for run in pilots.values() if (job := pilot_job(run, runs)) is not None]
+    pilot_errands = [errand for run in pilots.values() if (errand := pilot_errand(run, runs)) is not None]
     for run in pilots.values():
         write_run(run, runs)
-    if not crew.work(f"{study.name}: pilots", pilot_jobs):
+    if not crew.work(f"{study.name}: pilots", pilot_errands):
         return
     for name, run in pilots.items():
-        low, high = calibrate(study.arms[name], run, runs, home)
+        low, high = find_band(study.arms[name], run, runs, home)
         crew.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
     for name, band in found_bands(study, home).items():
         if name not in begun:
             declaration = set_band(home, name, band)
     wanted = {run.id for run in left}
-    jobs = []
+    errands = []
     for run in declared_runs(study, declaration):
         if run.id in wanted:
             folder = write_run(run, runs)
-            jobs.append(Job(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
-    skipped = len(study.runs()) - len(jobs)
-    crew.work(study.name + (f" ({skipped} finished before)" if skipped else ""), jobs)
+            errands.append(Errand(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
+    skipped = len(study.runs()) - len(errands)
+    crew.work(study.name + (f" ({skipped} finished before)" if skipped else ""), errands)
 
 
 def declared_runs(study: Study, declaration: Declaration) -> list[Run]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.conduct.work import Ending
+from gspo_lab.conduct.work import ErrandEnd
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
@@ -88,7 +88,7 @@ class StudyOutcome:
 
 
 def outcome(
-    study: Study, database: Path, endings: Sequence[Ending], *, interrupted: bool, report: object | None = None
+    study: Study, database: Path, endings: Sequence[ErrandEnd], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
     """The outcome of a study whose journals are in the database."""
     from gspo_lab.findings import Findings

@@ -10,7 +10,7 @@ from gspo_lab.states import STARTED, State
 
 @dataclass
 class Progress:
-    """What is known of one job. `reward` and `clip` are those of its last step; times are of a monotonic clock."""
+    """What is known of one errand. `reward` and `clip` are those of its last step; times are of a monotonic clock."""
 
     steps: int
     step: int = 0

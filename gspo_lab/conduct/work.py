@@ -1,4 +1,4 @@
-"""Keeps the slots busy until every job has ended: starts workers, follows them, and stops them when asked to."""
+"""Keeps the slots busy until every errand has ended: starts workers, follows them, and stops them when asked to."""
 
 import signal
 import threading
@@ -18,7 +18,7 @@ TICK_SECONDS = 0.2
 
 
 @dataclass
-class Job:
+class Errand:
     """A folder that a worker is to be started on."""
 
     name: str
@@ -27,10 +27,10 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a job's worker ended. `code` is its exit code, -N where signal N ended it."""
+class ErrandEnd:
+    """How an errand's worker ended. `code` is its exit code, -N where signal N ended it."""
 
-    job: Job
+    errand: Errand
     code: int
     message: str
 
@@ -41,17 +41,20 @@ class Ending:
     @property
     def line(self) -> str:
         """For people."""
-        progress = self.job.watch.progress
+        progress = self.errand.watch.progress
         said = f": {self.message}" if self.message else ""
-        return f"{self.job.name}: {self.state} at step {progress.step}/{progress.steps}{said}"
+        return f"{self.errand.name}: {self.state} at step {progress.step}/{progress.steps}{said}"
 
 
 class View(Protocol):
-    """What people see of the jobs."""
+    """What people see of the errands."""
 
-    def begin(self, job: Job, slot: Slot) -> None: ...
+    def place(self, errand: Errand, slot: Slot) -> None:
+        """Its launcher says something new of it: it is queued, running or lost."""
+        ...
+
     def tick(self, now: float) -> None: ...
-    def end(self, ending: Ending) -> None: ...
+    def end(self, ending: ErrandEnd) -> None: ...
     def say(self, text: str) -> None: ...
 
 
@@ -79,21 +82,21 @@ class Interrupts:
 
 
 def work_off(
-    jobs: Sequence[Job],
+    errands: Sequence[Errand],
     launcher: Launcher,
     slots: Sequence[Slot],
     view: View,
     interrupts: Interrupts,
     follow: Callable[[bool], None],
-) -> list[Ending]:
-    """Run the jobs in order, one worker a slot; how each one that was started ended.
+) -> list[ErrandEnd]:
+    """Run the errands in order, one worker a slot; how each one that was started ended.
 
-    `follow` is told at every tick whether any job left something new. The first interrupt asks the workers to
+    `follow` is told at every tick whether any errand left something new. The first interrupt asks the workers to
     finish their step and starts no more; the second kills them.
     """
-    waiting = list(jobs)
-    active: dict[int, tuple[Job, Process]] = {}
-    endings: list[Ending] = []
+    waiting = list(errands)
+    active: dict[int, tuple[Errand, Process]] = {}
+    endings: list[ErrandEnd] = []
     told: set[str] = set()
     heard = 0
     try:
@@ -104,20 +107,24 @@ def work_off(
                 _interrupt(active, view, again=count > 1)
                 heard = count
             news = False
-            for index, (job, process) in list(active.items()):
+            for index, (errand, process) in list(active.items()):
                 code = process.poll()
-                news |= job.watch.look(time.monotonic())
+                news |= errand.watch.look(time.monotonic())
                 if code is not None:
                     del active[index]
-                    endings.append(Ending(job, code, _message(job, code)))
-                    job.watch.progress.state = endings[-1].state
+                    endings.append(ErrandEnd(errand, code, _message(errand, code)))
+                    errand.watch.progress.state = endings[-1].state
                     view.end(endings[-1])
+                elif (state := process.state) is not errand.watch.progress.state:
+                    errand.watch.progress.state = state
+                    view.place(errand, slots[index])
             for index, slot in enumerate(slots):
-                if index not in active and (next_job := _free(waiting, view, told)) is not None:
-                    waiting.remove(next_job)
-                    active[index] = (next_job, launcher.start(next_job.folder.path, slot))
-                    next_job.watch.progress.state = State.RUNNING
-                    view.begin(next_job, slot)
+                if index not in active and (next_errand := _free(waiting, view, told)) is not None:
+                    waiting.remove(next_errand)
+                    process = launcher.start(next_errand.folder.path, slot)
+                    active[index] = (next_errand, process)
+                    next_errand.watch.progress.state = process.state
+                    view.place(next_errand, slot)
             view.tick(time.monotonic())
             follow(news)
             if active or waiting:
@@ -128,7 +135,7 @@ def work_off(
     return endings
 
 
-def _interrupt(active: dict[int, tuple[Job, Process]], view: View, *, again: bool) -> None:
+def _interrupt(active: dict[int, tuple[Errand, Process]], view: View, *, again: bool) -> None:
     if again:
         view.say("killing the workers; each goes on from its last checkpoint when started again")
     elif active:
@@ -140,27 +147,29 @@ def _interrupt(active: dict[int, tuple[Job, Process]], view: View, *, again: boo
             process.stop()
 
 
-def _free(waiting: Sequence[Job], view: View, told: set[str]) -> Job | None:
-    """The first job that no other worker is at: one of a killed conductor may still be finishing its step."""
-    for job in waiting:
-        other = job.folder.at_work()
+def _free(waiting: Sequence[Errand], view: View, told: set[str]) -> Errand | None:
+    """The first errand that no other worker is at: one of a killed conductor may still be finishing its step."""
+    for errand in waiting:
+        other = errand.folder.at_work()
         if other is None:
-            return job
-        if job.name not in told:
-            told.add(job.name)
-            view.say(f"{job.name}: waiting for the worker that is still at it (process {other})")
+            return errand
+        if errand.name not in told:
+            told.add(errand.name)
+            view.say(f"{errand.name}: waiting for the worker that is still at it (process {other})")
     return None
 
 
-def _message(job: Job, code: int) -> str:
-    log = job.folder.log
+def _message(errand: Errand, code: int) -> str:
+    log = errand.folder.log
     if code in (Exit.FINISHED, Exit.STOPPED):
         return ""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         hint = "; out of memory?" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint} (log: {log})"
-    stands = job.folder.standing() if isinstance(job.folder, RunFolder) else None
+    if code == Exit.LOST:
+        return f"its launcher has given it up (log: {log})"
+    stands = errand.folder.standing() if isinstance(errand.folder, RunFolder) else None
     said = stands.message if stands is not None and stands.state is State.FAILED else _last_line(log)
     return f"{said or f'exit code {code}'} (log: {log})"
 

@@ -1,6 +1,7 @@
 """What a launcher is: it knows the places where a worker can run, and starts one for a folder.
 
-The command is always the same, `python -m gspo_lab.worker FOLDER`; who starts it makes no difference to what it does.
+The command is always the same, `python -m gspo_lab.worker FOLDER`; who starts it, and where, makes no difference to
+what it does. A launcher may start it again: a worker goes on from what the folder holds.
 """
 
 from collections.abc import Mapping
@@ -8,24 +9,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gspo_lab.states import State
+
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one worker at a time: its name for people and what the worker's environment needs there."""
+    """A place for one worker at a time: a device, and what the worker's environment needs there.
 
-    name: str
+    Slots that say the same device share it.
+    """
+
+    kind: str
+    """What a worker has there: "core", "gpu", or a launcher's own word."""
+    index: str
+    """Which one of its kind on its host."""
     environment: Mapping[str, str]
+    host: str | None = None
+    """The machine; None is this one."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.kind} {self.index}" + (f" of {self.host}" if self.host else "")
 
 
 class Process(Protocol):
-    """A started worker. Its exit code: 0 finished, 3 stopped on request, 2 LabError, anything else a crash."""
+    """A worker that has been asked for. Its exit code is one of `states.Exit`."""
+
+    @property
+    def state(self) -> State:
+        """While `poll` gives None: RUNNING; QUEUED where it waits for its place; LOST where nobody knows what became of
+        it, and the launcher still hopes or will start it again."""
+        ...
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs; -N where signal N ended it."""
+        """The exit code; -N where signal N ended it, `Exit.LOST` where it is given up; None until then."""
         ...
 
     def stop(self) -> None:
-        """Ask it to finish its step, save and leave."""
+        """Ask it to finish its step, save and leave; one that is queued leaves the queue as STOPPED."""
         ...
 
     def kill(self) -> None:

@@ -14,11 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
 from gspo_lab.machine import cores
 from gspo_lab.runfolder import WorkFolder
+from gspo_lab.states import State
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
 """Environment variable with the process id whose end means that nobody waits for the worker any more."""
@@ -53,17 +55,16 @@ def slots(device: str, jobs: int | None = None) -> list[Slot]:
     if device == "cuda" and not gpus:
         raise LabError("device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'")
     if on_gpu(device):
-        names = [f"gpu {gpu}" for gpu in gpus]
-        visible = gpus
+        kind, places = "gpu", gpus
     else:
-        names = [f"core {core}" for core in range(cores())]
-        visible = [""]
-    count = jobs if jobs is not None else _jobs_wanted(len(names))
+        kind, places = "core", [str(core) for core in range(cores())]
+    count = jobs if jobs is not None else _jobs_wanted(len(places))
     if count < 1:
         raise LabError(f"jobs = {count}: at least one worker is needed")
+    chosen = [places[i % len(places)] for i in range(count)]
     return [
-        Slot(names[i % len(names)], {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": visible[i % len(visible)]})
-        for i in range(count)
+        Slot(kind, place, {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""})
+        for place in chosen
     ]
 
 
@@ -84,6 +85,7 @@ def start(folder: Path, slot: Slot) -> "LocalProcess":
 @dataclass(frozen=True)
 class LocalProcess:
     process: "subprocess.Popen[bytes]"
+    state: ClassVar[State] = State.RUNNING
 
     @property
     def pid(self) -> int:

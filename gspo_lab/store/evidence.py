@@ -31,15 +31,15 @@ class Evidence:
     What was not measured is NaN (numbers) or missing (texts); JSON columns are their text.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
+    def __init__(self, connection: sqlite3.Connection, path: Path, folder: Path) -> None:
+        self._connection, self._path, self._folder = connection, path, folder
         self._known: dict[Hashable, Any] = {}
 
     @classmethod
-    def open(cls, path: Path) -> "Evidence":
-        """Open read-only. LabError if there is no database, it is damaged, foreign, or of another version."""
-        return cls(reading(path), path)
+    def open(cls, path: Path, runs: Path | None = None) -> "Evidence":
+        """Open read-only; `runs`: where the studies lie, if not beside it. LabError if there is no database, it is
+        damaged, foreign, or of another version."""
+        return cls(reading(path), path, path.parent if runs is None else runs)
 
     def __enter__(self) -> "Evidence":
         return self
@@ -54,8 +54,8 @@ class Evidence:
 
     @property
     def runs_folder(self) -> Path:
-        """The folder that holds the database, and the studies' folders beside it."""
-        return self._path.parent
+        """The folder of the studies' folders."""
+        return self._folder
 
     def studies(self) -> list[str]:
         """The studies' names, the one with the most recent activity last."""

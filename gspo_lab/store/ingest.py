@@ -24,7 +24,7 @@ from typing import Any
 from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
-from gspo_lab.layout import DATABASE, DATABASE_LOCK, LOCK, RUN, STUDY, SUBJECT, SUBJECTS
+from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.store import rows
 from gspo_lab.store.database import transaction, writing
 from gspo_lab.store.files import (
@@ -59,13 +59,14 @@ def ingest(runs: Path) -> IngestReport:
 
     Raises LabError if the database cannot be written or, after all that can be read has been, if a file cannot be.
     """
-    with _alone(runs), writing(runs / DATABASE) as connection:
+    with _alone(runs), writing(database_of(runs)) as connection:
         return _take_in(connection, runs)
 
 
 def rebuild(runs: Path) -> IngestReport:
     """Make the database again from the run folders, beside the old one, then put it in its place at once."""
-    target, fresh = runs / DATABASE, runs / f".{DATABASE}.new"
+    target = database_of(runs)
+    fresh = target.with_name(f".{target.name}.new")
     with _alone(runs):
         _remove(fresh)
         broken: LabError | None = None
@@ -94,14 +95,16 @@ def _remove(database: Path) -> None:
 
 @contextmanager
 def _alone(runs: Path) -> Iterator[None]:
-    """Hold `runs/.lab.lock`, waiting for whoever has it."""
+    """Hold the database's lock, waiting for whoever has it."""
     if not runs.is_dir():
         raise LabError(f"no folder {runs}: run a study first, or say where the runs are")
+    lock = database_lock(database_of(runs))
     with ExitStack() as stack:
         try:
-            stack.enter_context(waited_for(runs / DATABASE_LOCK))
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(waited_for(lock))
         except OSError as error:
-            raise LabError(f"{runs} cannot be written to ({error.strerror}): check who owns it") from error
+            raise LabError(f"{lock.parent} cannot be written to ({error.strerror}): check who owns it") from error
         yield
 
 

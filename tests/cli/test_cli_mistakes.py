@@ -219,7 +219,7 @@ def test_words_that_are_no_command_are_told() -> None:
     [
         (None, "is missing: restore it"),
         ("{", "is damaged (Expecting property name"),
-        ("[]", "is damaged (AttributeError: "),
+        ("[]", "is damaged (TypeError: "),
         ("{}", "is damaged (KeyError: 'reference_bands'): restore it"),
     ],
 )

@@ -12,8 +12,9 @@ from counting_engine import held_mark
 from rich.console import Console
 from waiting import until
 
-from gspo_lab.conduct import StudyOutcome, conduct
+from gspo_lab.conduct import StudyOutcome, conduct, outcome
 from gspo_lab.journal import scan
+from gspo_lab.layout import database_of
 from gspo_lab.study import Study, load_study
 
 ENGINE = Path(__file__).with_name("counting_engine.py")
@@ -53,10 +54,13 @@ CONDUCT = """
 import sys
 from pathlib import Path
 from rich.console import Console
-from gspo_lab.conduct import conduct
+from gspo_lab.conduct import conduct, outcome
+from gspo_lab.layout import database_of
 from gspo_lab.study import load_study
 toml, runs, jobs = sys.argv[1:]
-sys.exit(conduct(load_study(Path(toml)), Path(runs), jobs=int(jobs), console=Console()).exit_code)
+study, runs = load_study(Path(toml)), Path(runs)
+done = conduct(study, runs, jobs=int(jobs), console=Console())
+sys.exit(outcome(study, database_of(runs), done.endings, interrupted=done.interrupted).exit_code)
 """
 
 
@@ -97,7 +101,9 @@ class Bench:
     def conduct(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
         """The outcome and what the console showed."""
         console = Console(file=io.StringIO(), width=200)
-        found = conduct(self.study(), self.runs, jobs=jobs, console=console, **how)
+        study = self.study()
+        done = conduct(study, self.runs, jobs=jobs, console=console, **how)
+        found = outcome(study, database_of(self.runs), done.endings, interrupted=done.interrupted)
         return found, console.file.getvalue()  # type: ignore[attr-defined]
 
     def start(self, jobs: int = 2) -> "subprocess.Popen[str]":

@@ -42,8 +42,7 @@ def wanted(bench: Bench) -> dict[tuple[str, int], float]:
 
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
-    reports: list[str] = []
-    found, _ = bench.conduct(report=reports.append)
+    found, _ = bench.conduct()
     assert found.exit_code == 0
     assert rewards(bench) == wanted(bench)
     assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
@@ -63,7 +62,6 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     assert "started" not in shown
     assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 4)]] * 4
-    assert reports == ["count"]
 
 
 def test_the_terminal_shows_the_reports_clipped_share(bench: Bench) -> None:
@@ -193,8 +191,7 @@ def test_the_live_view_shows_a_row_per_run(bench: Bench) -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=120)
     bench.steps = 3  # the view may have missed any step but the last, whose row stays: step 2, even
-    found = conduct(bench.study(), bench.runs, jobs=2, console=console)
-    assert found.exit_code == 0
+    conduct(bench.study(), bench.runs, jobs=2, console=console)
     shown = file.getvalue()
     for run in RUNS:
         assert run in shown

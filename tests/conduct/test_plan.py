@@ -3,11 +3,11 @@
 import pytest
 from counting import Bench
 
-from gspo_lab.conduct import plan
-from gspo_lab.conduct.cost import active_parameters
-from gspo_lab.conduct.plan import evaluated_steps
-from gspo_lab.conduct.prepare import check
 from gspo_lab.errors import LabError
+from gspo_lab.plan import plan
+from gspo_lab.plan.check import check
+from gspo_lab.plan.cost import active_parameters
+from gspo_lab.plan.plan import evaluated_steps
 
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

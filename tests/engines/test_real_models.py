@@ -19,6 +19,7 @@ from gspo_lab.evaluation.subjects import run_subjects
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.lora import adapters_off, is_adapted, merged_state, plain_state
 from gspo_lab.models.tokenizer import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run
 
 SMALL: dict[str, Any] = {
@@ -97,7 +98,7 @@ def test_a_model_folder_is_trained_saved_and_asked_again(
         assert after.config._experts_implementation == "grouped_mm"
     task = run.settings.task
     bench = bench_of(task.name, task.options, Path(run.base), Wish(samples=1, problems=2))
-    asked = [evaluate_subject(subject, bench, lambda _: None) for subject in run_subjects(tmp_path / "run")]
+    asked = [evaluate_subject(subject, bench, lambda _: None) for subject in run_subjects(RunFolder(tmp_path / "run"))]
     assert [one.new for one in asked] == [2, 2]
 
 

@@ -73,6 +73,7 @@ def test_gpus_are_slots_and_more_jobs_share_them(nvidia_smi: Path) -> None:
     nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
     assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots("cuda")] == ["0", "1"]
     assert [slot.name for slot in slots("cuda", 3)] == ["gpu 0", "gpu 1", "gpu 0"]
+    assert {(slot.kind, slot.host) for slot in slots("cuda")} == {("gpu", None)}
 
 
 def test_slices_of_a_gpu_are_slots(nvidia_smi: Path) -> None:

@@ -14,7 +14,7 @@ from gspo_lab.conduct.declaration import declare
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.findings import Findings
-from gspo_lab.journal import Journal, read
+from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, why
 from gspo_lab.records import RunStatus
 from gspo_lab.stats import decide
@@ -175,7 +175,7 @@ def test_one_weight_bit_is_named(room: Room) -> None:
 
 
 def test_two_prompts_in_another_order_are_named(room: Room) -> None:
-    journal = read(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl")[0]
+    journal = scan(room.runs / "dice" / "grpo" / "s0" / "journal.jsonl").items
     asked = [r["problem"] for r in journal if r.get("bench") == "rollout" and r["step"] == 1 and r["sample"] == 0]
 
     def swap(text: str) -> str:

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from gspo_lab.conduct import conduct
-from gspo_lab.conduct.memory import fits, refuse_too_little, worker_memory
-from gspo_lab.conduct.plan import plan
-from gspo_lab.conduct.prepare import check
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import slots
 from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.plan.check import check
+from gspo_lab.plan.memory import fits, refuse_too_little, worker_memory
+from gspo_lab.plan.plan import plan
 from gspo_lab.study import Study, load_study
 
 STUDY = """
@@ -92,9 +92,9 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError, match="too little memory"):
         conduct(one, tmp_path / "runs", jobs=1, console=console, live=False)
     assert not (tmp_path / "runs").exists()
-    found = conduct(one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True)
-    assert found.exit_code == 2, "something that the user can mend"
-    assert "the weights of the model" in "\n".join(found.failures)
+    (ended,) = conduct(one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True).endings
+    assert ended.code == 2, "something that the user can mend"
+    assert "the weights of the model" in ended.line
 
 
 def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:

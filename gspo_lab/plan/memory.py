@@ -21,12 +21,15 @@ UNKNOWN_PROMPT = 1000
 LOOKED_AT = 500
 """Problems whose prompts are looked at for the longest."""
 
+PLACES = {"gpu": "a GPU", "core": "a share of main memory"}
+"""What a worker has, by the kind of its slot."""
+
 USABLE = 0.95
 """Of a device's memory: the rest is lost between blocks."""
 
 
 @dataclass(frozen=True)
-class Fit:
+class MemoryFit:
     """What an arm's runs need, and what one worker has; `has` is None where that is not known."""
 
     arm: str
@@ -43,7 +46,7 @@ class Fit:
         return f"{self.arm}: about {gigabytes(self.need.total)} ({self.need}) on {self.place} {has}"
 
 
-def fits(study: Study, slots: Sequence[Slot]) -> list[Fit]:
+def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     """One for each arm whose model's shape is known; embedded models need next to nothing and have none."""
     per_place = len(slots) / len({slot.name for slot in slots})
     memory = worker_memory(slots)
@@ -54,8 +57,8 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[Fit]:
         if shape is not None:
             prompt, response = _lengths(arm, base)
             need = estimate(shape, arm.settings, prompt_tokens=prompt, response_tokens=response)
-            place = slots[0].name.partition(" ")[0].replace("gpu", "a GPU").replace("core", "a share of main memory")
-            found.append(Fit(arm.name, need, None if memory is None else memory / per_place, place))
+            place = PLACES.get(slots[0].kind, f"a {slots[0].kind}")
+            found.append(MemoryFit(arm.name, need, None if memory is None else memory / per_place, place))
     return found
 
 
@@ -73,9 +76,11 @@ def refuse_too_little(study: Study, slots: Sequence[Slot]) -> None:
 def worker_memory(slots: Sequence[Slot]) -> float | None:
     """Bytes of the smallest GPU among the places, or one worker's share of main memory; None where that is not known.
 
-    The memory of a GPU that several workers share is given whole.
+    The memory of a GPU that several workers share is given whole. Other hosts are not asked.
     """
-    gpus = {slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots} - {""}
+    if any(slot.host is not None for slot in slots):
+        return None
+    gpus = {slot.index for slot in slots if slot.kind == "gpu"}
     if gpus:
         known = gpu_memory()
         sizes = [known.get(gpu) for gpu in gpus]

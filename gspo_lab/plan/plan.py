@@ -6,13 +6,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.conduct.cost import Pace, guessed_pace, measured_pace, run_seconds
-from gspo_lab.conduct.memory import Fit, fits
-from gspo_lab.conduct.pilots import calibrated, found_bands, pilot
-from gspo_lab.conduct.prepare import distinct_starts, obstacle, preflight
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
-from gspo_lab.launch.local import slots, visible_gpus
+from gspo_lab.launch.local import visible_gpus
+from gspo_lab.launch.make import LOCAL, make_launcher
+from gspo_lab.plan.check import obstacle, preflight
+from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
+from gspo_lab.plan.memory import MemoryFit, fits
+from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
+from gspo_lab.plan.starts import distinct_starts
 from gspo_lab.runfolder import RunFolder, begun_arms
 from gspo_lab.states import State
 from gspo_lab.study import Settings, Study
@@ -49,7 +51,7 @@ class Plan:
     """Warm starts still to be made."""
     pilots: tuple[str, ...]
     """Arms whose clip range is still to be calibrated."""
-    memory: tuple[Fit, ...]
+    memory: tuple[MemoryFit, ...]
     """Per arm with a model of known shape what its runs need."""
     seconds: float
     basis: str
@@ -95,19 +97,20 @@ class Work:
     answers: int
 
 
-def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
+def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) -> Plan:
     """The plan of what is left of `study` in the folder `runs`; writes nothing and starts nothing.
 
-    LabError for a mistake in the study. What it needs and this machine lacks is told in the plan.
+    `on` names the launcher, `jobs` how many workers it may start at once. LabError for a mistake in the study; what it
+    needs and this machine lacks is told in the plan.
     """
     preflight(study, here=False)
     settings = next(iter(study.arms.values())).settings
-    places, missing = _places(settings.device, jobs)
+    places, missing = _places(settings.device, on, jobs)
     tasks = _Tasks(study.path.parent.resolve())
     home = runs / study.name
     bands, begun = found_bands(study, home), begun_arms(home)
-    waiting = [pilot(study, arm) for arm in calibrated(study) if arm.name not in bands and arm.name not in begun]
-    on_gpu = places[0].name.startswith("gpu")
+    waiting = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in bands and arm.name not in begun]
+    on_gpu = places[0].kind == "gpu"
     paces: dict[str, Pace] = {
         arm.name: measured_pace(arm.settings, runs) or guessed_pace(arm.settings, on_gpu=on_gpu)
         for arm in study.arms.values()
@@ -149,16 +152,14 @@ def plan(study: Study, runs: Path, *, jobs: int | None = None) -> Plan:
     )
 
 
-def _places(device: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
+def _places(device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
     """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a word about it."""
     try:
-        return slots(device, jobs), []
+        return make_launcher(on, jobs).slots(device), []
     except LabError:
-        if device != "cuda" or visible_gpus():
+        if on != LOCAL or device != "cuda" or visible_gpus():
             raise
-        return [Slot("gpu 0", {"CUDA_VISIBLE_DEVICES": "0"})] * (jobs or 1), [
-            "for one GPU, of which there is none here"
-        ]
+        return [Slot("gpu", "0", {})] * (jobs or 1), ["for one GPU, of which there is none here"]
 
 
 class _Tasks:

@@ -7,7 +7,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.layout import database_of
+from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
 
 def _measured(study: Study, runs: Path) -> tuple[float | None, str]:
     """The pooled sd of pair differences over all earlier pairs of arms that ran on what this study runs on."""
-    if not (runs / DATABASE).exists():
+    if not database_of(runs).exists():
         return None, "no study has been run here; give an sd with --sd"
     from gspo_lab.findings import Findings
 
     squares, degrees, names = 0.0, 0, []
-    with Evidence.open(runs / DATABASE) as evidence:
+    with Evidence.open(database_of(runs), runs) as evidence:
         for name in evidence.studies():
             for differences in _differences(Findings(evidence, name), study):
                 mean = sum(differences) / len(differences)

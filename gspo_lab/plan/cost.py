@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab.errors import LabError
-from gspo_lab.store import DATABASE, Evidence
+from gspo_lab.layout import database_of
+from gspo_lab.store import Evidence
 from gspo_lab.study import Settings, flat
 
 COST_KEYS = (
@@ -59,7 +60,7 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
     wanted = _cost_key(settings.model_dump(mode="json"))
     steps, samples, names = [], [], []
     try:
-        with Evidence.open(runs / DATABASE) as evidence:
+        with Evidence.open(database_of(runs), runs) as evidence:
             for study in evidence.studies():
                 known = evidence.runs(study)
                 alike = [row.run_id for row in known.itertuples() if _cost_key(json.loads(str(row.settings))) == wanted]

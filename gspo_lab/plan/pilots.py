@@ -1,0 +1,46 @@
+"""clip = 'calibrated': which arms need a pilot run, what that is, and the ranges that pilots have found."""
+
+from pathlib import Path
+
+from gspo_lab.files import read_json
+from gspo_lab.layout import BANDS, PILOTS
+from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
+from gspo_lab.study.declaration import reference_bands
+from gspo_lab.study.dotted import BAND
+
+STEPS = 6
+FIRST_SEED = 1_000_000
+"""Far from any study's seeds, so that no run meets its pilot's problems and random numbers again."""
+
+
+def pilot_arms(study: Study) -> list[Arm]:
+    return [arm for arm in study.arms.values() if arm.settings.objective.clip == "calibrated"]
+
+
+def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
+    """The ranges found so far for arms whose settings are still those of their pilot."""
+    known = read_json(home / BANDS) or {}
+    return {
+        arm.name: (known[arm.name]["clip_low"], known[arm.name]["clip_high"])
+        for arm in pilot_arms(study)
+        if arm.name in known and known[arm.name]["settings"] == settings_digest(arm)
+    }
+
+
+def pilot(study: Study, arm: Arm) -> Run:
+    """The arm's pilot: its preset's fixed range, few steps, no benchmark, every log-ratio recorded."""
+    data = arm.settings.model_dump(mode="json")
+    preset = PRESETS[arm.settings.objective.preset]
+    data["objective"] |= {"clip": "fixed", "clip_low": preset.clip_low, "clip_high": preset.clip_high}
+    data["record"] |= {"detail_every": 1, "token_detail": True}
+    settings = Settings.model_validate({**data, "steps": STEPS, "bench": []})
+    bands = reference_bands([settings])
+    base = str(study.path.parent.resolve())
+    return Run(f"{study.name}/{PILOTS}", arm.name, FIRST_SEED + study.seeds[0], settings, arm.declared, bands, base)
+
+
+def settings_digest(arm: Arm) -> str:
+    """What a found range holds for: all of the arm's settings but the range."""
+    settings = flat(arm.settings.model_dump(mode="json"))
+    return digest({key: value for key, value in settings.items() if key not in BAND})

@@ -1,0 +1,50 @@
+"""Launchers by name: the table, an outsider's, and what people see of jobs that wait or get lost."""
+
+import pytest
+from counting import Bench
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.local import LocalPool
+from gspo_lab.launch.make import make_launcher
+from gspo_lab.plan import plan
+
+
+def test_the_table_and_its_refusals() -> None:
+    assert make_launcher("local", 3) == LocalPool(3)
+    with pytest.raises(LabError, match=r"unknown launcher 'locl' \(did you mean 'local'\?\); known: local, or 'mod"):
+        make_launcher("locl")
+    with pytest.raises(LabError, match="is no launcher: it has no slots, start"):
+        make_launcher("slow_queue:NoLauncher")
+    with pytest.raises(LabError, match="no module named 'nowhere'"):
+        make_launcher("nowhere:Launcher")
+
+
+def test_an_unknown_launcher_leaves_nothing_behind(bench: Bench) -> None:
+    for call in (bench.conduct, lambda on: plan(bench.study(), bench.runs, on=on)):
+        with pytest.raises(LabError, match="unknown launcher 'slurn'"):
+            call(on="slurn")
+    assert not bench.runs.exists()
+
+
+def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Bench) -> None:
+    bench.seeds = [0]
+    found, shown = bench.conduct(on="slow_queue:SlowQueue")
+    assert found.exit_code == 0
+    said = [line.split(" ", 1)[1] for line in shown.splitlines() if " a/s0: " in line]
+    assert said[:3] == [
+        "a/s0: queued on node 0 of far",
+        "a/s0: lost on node 0 of far",
+        "a/s0: started on node 0 of far",
+    ]
+    assert said[-1] == "a/s0: finished at step 4/4"
+    assert plan(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=3).workers == 3
+
+
+def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> None:
+    bench.seeds = [0]
+    found, _ = bench.conduct(on="slow_queue:Unlucky")
+    assert found.exit_code == 1
+    assert [line.partition(" (log: ")[0] for line in found.failures] == [
+        "b/s0: lost at step 0/4: its launcher has given it up"
+    ]
+    assert bench.conduct()[0].exit_code == 0
