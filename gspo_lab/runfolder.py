@@ -186,11 +186,6 @@ class RunFolder(SubjectFolder):
             told = str(error).partition("\n")[0]
             raise LabError(f"{self.path / RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
 
-    def warm_start(self) -> Path | None:
-        """The folder of the model that the run starts from, where that is a warm start."""
-        found = (self.specification() or {}).get("warm_start")
-        return None if found is None else Path(found)
-
     def standing(self) -> Standing:
         """Where the run stands, whatever the journal's length: its last word counts, or else its last step."""
         for back, record in enumerate(one for one in from_end(self.journal) if "kind" in one):
@@ -227,6 +222,11 @@ class RunFolder(SubjectFolder):
         """Delete what a finished run would have gone on from: as large as the optimizer's state, never read again."""
         for path in (self.resume, self.resume.with_name(f".{RESUME}.partial")):
             path.unlink(missing_ok=True)
+
+
+def work_folders(home: Path) -> Iterator[WorkFolder]:
+    """All folders of a study in which somebody has ever been at work: runs, pilots, evaluations, grades."""
+    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{LOCK}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

@@ -139,6 +139,24 @@ def test_light_rooms_are_light_when_imported() -> None:
     assert not HEAVY & set(done.stdout.split())
 
 
+IN_A_RUN = {
+    *("RUN", "JOURNAL", "LOG", "LOCK", "CHECKPOINTS", "RESUME", "FINAL", "GRADES", "EVALUATIONS", "EVALUATION"),
+    *("WARM_START", "PROGRESS", "MADE"),
+}
+"""The names in `layout` of what lies in a run's folder, or in that of a warm start."""
+
+
+def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
+    """The store follows files by their names, a worker says which one is missing; all others ask a RunFolder."""
+    by_hand = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in files()
+        for module, _ in imports(ast.parse(path.read_text(encoding="utf-8")))
+        if module.removeprefix("gspo_lab.layout.") in IN_A_RUN
+    }
+    assert {name for name in by_hand if not name.startswith("store/")} <= {"runfolder.py", "journal.py", "worker.py"}
+
+
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_file_is_two_rooms(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 400

@@ -76,7 +76,7 @@ def run(
     some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
     # Before the outcome is asked for: who writes the report may accept mismatches.
     page = _report(study.name, runs, reports, accept_mismatch, console) if some and not done.interrupted else None
-    outcome = outcome_of(study, database_of(runs), done.endings, interrupted=done.interrupted, report=page)
+    outcome = outcome_of(study, runs, done.endings, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
     else:

@@ -24,11 +24,11 @@ from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
 from gspo_lab.files import held
 from gspo_lab.launch.make import LOCAL, make_launcher
-from gspo_lab.layout import CONDUCTOR_LOCK, LOCK
+from gspo_lab.layout import CONDUCTOR_LOCK
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
-from gspo_lab.runfolder import RunFolder, WorkFolder, begun_arms
+from gspo_lab.runfolder import RunFolder, begun_arms, work_folders
 from gspo_lab.study import Declaration, Run, Study
 
 
@@ -128,10 +128,10 @@ def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:
     refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
     if fresh and home.exists():
         with held(home / CONDUCTOR_LOCK, refusal):
-            for lock in home.glob(f"**/{LOCK}"):
-                if (process := WorkFolder(lock.parent).at_work()) is not None:
+            for folder in work_folders(home):
+                if (process := folder.at_work()) is not None:
                     raise LabError(
-                        f"--fresh: {lock.parent} still has a worker (process {process}); wait until it leaves"
+                        f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )
             archive(home, runs, study.name)
     stack.enter_context(held(home / CONDUCTOR_LOCK, refusal))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from gspo_lab.conduct.work import ErrandEnd
+from gspo_lab.layout import database_of
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
@@ -88,13 +89,13 @@ class StudyOutcome:
 
 
 def outcome(
-    study: Study, database: Path, endings: Sequence[ErrandEnd], *, interrupted: bool, report: object | None = None
+    study: Study, runs: Path, endings: Sequence[ErrandEnd], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
-    """The outcome of a study whose journals are in the database."""
+    """The outcome of a study whose journals under `runs` are in the database."""
     from gspo_lab.findings import Findings
 
     failures = tuple(ending.line for ending in endings if ending.state is not State.FINISHED)
-    with Evidence.open(database) as evidence:
+    with Evidence.open(database_of(runs), runs) as evidence:
         found = Findings(evidence, study.name)
         decided, arms = found.decision, arm_results(found, study)
     complete = all(arm.finished == arm.runs for arm in arms)

@@ -26,7 +26,7 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[Subject]:
     run = folder.run()
     if not folder.final.is_dir():
         raise LabError(f"{run.id} has no final checkpoint; finish it first with gspo-lab run")
-    places = {0: folder.warm_start(), run.settings.steps: folder.final}
+    places = {0: None if run.warm_start is None else Path(run.warm_start), run.settings.steps: folder.final}
     dtype = run.settings.rollout.dtype
     model, on = run.settings.model, device_of(device)
     weights = {step: _weights(model, place) for step, place in places.items()}

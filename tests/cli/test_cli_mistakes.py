@@ -32,6 +32,15 @@ class Half:
 """
 
 
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",)])
+def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -> None:
+    study = write_study(here)
+    before = tree(here)
+    (told,) = refused(gspo_lab(*command, str(study), "--on", "loca"))
+    assert told == "unknown launcher 'loca' (did you mean 'local'?); known: local, or 'module:attribute'"
+    assert tree(here) == before
+
+
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",), ("check",)])
 @pytest.mark.parametrize(
     ("arguments", "told"),

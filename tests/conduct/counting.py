@@ -14,7 +14,6 @@ from waiting import until
 
 from gspo_lab.conduct import StudyOutcome, conduct, outcome
 from gspo_lab.journal import scan
-from gspo_lab.layout import database_of
 from gspo_lab.study import Study, load_study
 
 ENGINE = Path(__file__).with_name("counting_engine.py")
@@ -55,12 +54,11 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from gspo_lab.conduct import conduct, outcome
-from gspo_lab.layout import database_of
 from gspo_lab.study import load_study
 toml, runs, jobs = sys.argv[1:]
 study, runs = load_study(Path(toml)), Path(runs)
 done = conduct(study, runs, jobs=int(jobs), console=Console())
-sys.exit(outcome(study, database_of(runs), done.endings, interrupted=done.interrupted).exit_code)
+sys.exit(outcome(study, runs, done.endings, interrupted=done.interrupted).exit_code)
 """
 
 
@@ -103,7 +101,7 @@ class Bench:
         console = Console(file=io.StringIO(), width=200)
         study = self.study()
         done = conduct(study, self.runs, jobs=jobs, console=console, **how)
-        found = outcome(study, database_of(self.runs), done.endings, interrupted=done.interrupted)
+        found = outcome(study, self.runs, done.endings, interrupted=done.interrupted)
         return found, console.file.getvalue()  # type: ignore[attr-defined]
 
     def start(self, jobs: int = 2) -> "subprocess.Popen[str]":
