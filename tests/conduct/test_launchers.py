@@ -1,8 +1,12 @@
 """Launchers by name: the table, an outsider's, and what people see of jobs that wait or get lost."""
 
+import io
+
 import pytest
 from counting import Bench
+from rich.console import Console
 
+from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool
 from gspo_lab.launch.make import make_launcher
@@ -38,6 +42,16 @@ def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Benc
     ]
     assert said[-1] == "a/s0: finished at step 4/4"
     assert plan(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=3).workers == 3
+
+
+def test_the_live_view_shows_what_waits_and_what_is_lost(bench: Bench) -> None:
+    bench.seeds = [0]
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    conduct(bench.study(), bench.runs, on="slow_queue:SlowQueue", console=console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "queued" in shown
+    assert "lost" in shown
+    assert "2 of 2 finished" in shown
 
 
 def test_a_job_that_is_given_up_is_told_and_can_be_taken_up(bench: Bench) -> None:
