@@ -12,13 +12,20 @@ binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 nev
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+R = TypeVar("R")
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """The nine quantiles of every recorded distribution."""
 
 BAND_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The factors on a clip range at which `band_counts` counts what would bind."""
+
+
+RULES = {"grpo": "r = w_t and GRPO's range", "gspo": "r = s and GSPO's range"}
+"""The ratio rules, each with columns of its own that count what it would clip, whichever rule a run follows: in
+`UpdateRecord` a field named `*_RULE` stands for one of each."""
 
 
 def metric(unit: str, meaning: str, default: Any = None) -> Any:
@@ -28,6 +35,22 @@ def metric(unit: str, meaning: str, default: Any = None) -> Any:
 
 def _key(meaning: str) -> Any:
     return field(metadata={"unit": "-", "meaning": meaning})
+
+
+def _for_each_rule(cls: type[R]) -> type[R]:
+    """Put a field for every rule in the place of each named `*_RULE`; `RULE` in its meaning becomes the rule's own."""
+    fields_of, cls.__annotations__ = dict(cls.__annotations__), {}
+    for name, kind in fields_of.items():
+        if not name.endswith("_RULE"):
+            cls.__annotations__[name] = kind
+            continue
+        told = vars(cls)[name].metadata
+        delattr(cls, name)
+        for rule, how in RULES.items():
+            own = name.replace("RULE", rule)
+            cls.__annotations__[own] = kind
+            setattr(cls, own, metric(told["unit"], told["meaning"].replace("RULE", how)))
+    return cls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +139,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@_for_each_rule
 class UpdateRecord:
     """One optimizer update on one mini-batch. Made by an engine; `minibatch` counts from 0 in every rollout batch.
 
@@ -155,21 +179,17 @@ class UpdateRecord:
         "share of responses", "mean over responses of the response's own clipped share of tokens"
     )
     clip_any_responses: float | None = metric("share of responses", "responses with at least one binding token")
-    would_clip_fraction_tokens_grpo: float | None = metric(
-        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with r = w_t and GRPO's range"
-    )
-    would_clip_fraction_tokens_gspo: float | None = metric(
-        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with r = s and GSPO's range"
+    would_clip_fraction_tokens_RULE: float | None = metric(
+        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with RULE"
     )
     dual_clip_fraction_tokens: float | None = metric(
         "share of response tokens", "tokens capped by the dual clip, never part of the headline; only with dual_clip"
     )
-    flip_fraction_tokens_grpo: float | None = metric(
+    flip_fraction_tokens_RULE: float | None = metric(
         "share of response tokens",
-        "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with r = w_t "
-        "and GRPO's range; where the trainer evaluated the old policy",
+        "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
+        "where the trainer evaluated the old policy",
     )
-    flip_fraction_tokens_gspo: float | None = metric("share of response tokens", "the same with r = s and GSPO's range")
     correction_weight_mean: float | None = metric(
         "-", "mean factor of the active tokens' terms; only with objective.mismatch_correction"
     )
@@ -213,7 +233,7 @@ class UpdateRecord:
     router_grad_norm: float | None = metric("-", "L2 norm of the router weights' gradient before clipping; MoE only")
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
         "tokens",
-        "per rule (grpo, gspo) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's "
+        f"per rule ({', '.join(RULES)}) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's "
         "reference range x 1/4, 1/2, 1, 2, 4 (JSON)",
     )
     response_detail: dict[str, list[Any]] | None = metric(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import RULES, Level
+from gspo_lab.objectives.ratios import RATIOS, Level
 
 LEAST = 50
 """Fewer values than this on one side give no usable quantile."""
@@ -15,7 +15,7 @@ def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: 
     """(clip_low, clip_high) such that `target` of the pilot's active tokens (or responses) would have been clipped.
 
     `details` are `response_detail` records (with token log-ratios) of mini-batches >= 1. For each sign of the
-    advantage apart, the bound is the (1 - target) quantile of sign(A) * log r, over tokens (level "token") or
+    advantage apart, the bound is the (1 - target) quantile of sign(A) * log r, over what the level clips by, tokens or
     responses: the policy moves log r along with A, so the two sides are not alike and no formula replaces the count.
     """
     moves: dict[int, list[float]] = {1: [], -1: []}
@@ -24,10 +24,7 @@ def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: 
             if advantage == 0:
                 continue
             sign = 1 if advantage > 0 else -1
-            if RULES[level] == "grpo":
-                moves[sign] += [sign * value for value in detail["log_ratios"][index]]
-            elif detail["length"][index]:
-                moves[sign].append(sign * detail["sum_log_ratio"][index] / detail["length"][index])
+            moves[sign] += [sign * move for move in RATIOS[level].moves(detail, index)]
     high = _quantile(moves[1], 1 - target, "positive")
     low = _quantile(moves[-1], 1 - target, "negative")
     return 1 - math.exp(-low), math.exp(high) - 1

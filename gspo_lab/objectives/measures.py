@@ -1,5 +1,5 @@
-"""The numbers recorded of every mini-batch's ratios: what was clipped, what the other rule would have clipped, how far
-the policy moved. Definitions: `gspo_lab/records.py` and docs/metrics.md. Shapes as in objective.py.
+"""The numbers recorded of every mini-batch's ratios: what was clipped, what each rule would have clipped, how far the
+policy moved. Definitions: `gspo_lab/records.py` and docs/metrics.md. Shapes as in objective.py.
 
 In numpy, on one copy in main memory: sixty small numbers cost a fifth of what they cost as tensor operations, and a GPU
 is waited for once.
@@ -8,7 +8,9 @@ is waited for once.
 import math
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.objectives.presets import RULES, ObjectiveSettings
+from gspo_lab.objectives.clipping import binds, dual_binds
+from gspo_lab.objectives.presets import ObjectiveSettings
+from gspo_lab.objectives.ratios import RATIOS, RULES, sequence_mean
 from gspo_lab.records import BAND_SCALES, QUANTILES
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
-    Ints = npt.NDArray[np.int64]
 
 Bands = dict[str, tuple[float, float]]
 
@@ -37,7 +38,7 @@ def ratio_measures(
     """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
 
     `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
-    `bands` are the reference ranges of the two rules. `other_log_ratio_BT` is l_t with the other program's log-probs as
+    `bands` are the rules' reference ranges. `other_log_ratio_BT` is l_t with the other program's log-probs as
     the old ones, the sampler's for the trainer's or the reverse, where both are known; `weight_BT` the factors of a
     mismatch correction, where there is one. What nothing was evaluated for is None.
     """
@@ -49,24 +50,28 @@ def ratio_measures(
     # In the objective's own precision, so that what binds there binds here, but for the last bit at the very edge.
     l_BT = log_ratio_BT.cpu().numpy()
     length_B = mask.sum(axis=1)
-    mean_B, ratio = _ratios(l_BT, length_B)
+    ratio = _ratios(l_BT, mask)
+    w_BT, own = (ratio[RATIOS[level].rule] for level in ("token", settings.importance_sampling_level))
     positive, negative = mask & (adv > 0), mask & (adv < 0)
-    tokens, active = int(length_B.sum()), int(positive.sum() + negative.sum())
-    own = ratio[RULES[settings.importance_sampling_level]]
+    active_BT = positive | negative
+    tokens, active = int(length_B.sum()), int(active_BT.sum())
 
-    clipped_high = positive & (own > 1 + settings.clip_high)
-    clipped_low = negative & (own < 1 - settings.clip_low)
+    clipped_low, clipped_high = binds(own, adv, mask, settings.clip_low, settings.clip_high)
     high, low = int(clipped_high.sum()), int(clipped_low.sum())
     clipped_B = (clipped_high | clipped_low).sum(axis=1)
-    dual_BT = negative & (own > (np.inf if settings.dual_clip is None else settings.dual_clip))
+    dual_BT = dual_binds(own, adv, mask, settings.dual_clip)
     dual = int(dual_BT.sum())
     lost_BT = clipped_high | clipped_low | dual_BT
 
     l_N = np.sort(l_BT[mask & evaluated[:, None]].astype(np.float64))
+    mean_B = sequence_mean(l_BT, mask)[:, 0]
     log_s_B = np.sort(mean_B[(length_B > 0) & evaluated].astype(np.float64))
-    counts = {rule: _band_counts(ratio[rule][negative], ratio[rule][positive], band) for rule, band in bands.items()}
+    counts = {rule: _band_counts(ratio[rule][active_BT], adv[active_BT], band) for rule, band in bands.items()}
     one = BAND_SCALES.index(1.0)
-    would = {rule: (count["low"][one] + count["high"][one]) / tokens for rule, count in counts.items()}
+    would = {
+        f"would_clip_fraction_tokens_{rule}": (count["low"][one] + count["high"][one]) / tokens
+        for rule, count in counts.items()
+    }
     return {
         "responses": len(length_B),
         "evaluated_responses": int(evaluated.sum()),
@@ -81,25 +86,25 @@ def ratio_measures(
         "clip_fraction_negative_tokens": low / int(negative.sum()) if negative.any() else None,
         "clip_fraction_responses": float((clipped_B / np.maximum(length_B, 1)).mean()),
         "clip_any_responses": float((clipped_B > 0).mean()),
-        "would_clip_fraction_tokens_grpo": would["grpo"],
-        "would_clip_fraction_tokens_gspo": would["gspo"],
+        **would,
         "dual_clip_fraction_tokens": dual / tokens if settings.dual_clip is not None else None,
-        "effective_fraction_tokens": int(((positive | negative) & ~lost_BT).sum()) / tokens,
-        **({} if weight_BT is None else _corrected(weight_BT.cpu().numpy(), positive | negative, lost_BT, tokens)),
+        "effective_fraction_tokens": int((active_BT & ~lost_BT).sum()) / tokens,
+        **({} if weight_BT is None else _corrected(weight_BT.cpu().numpy(), active_BT, lost_BT, tokens)),
         **({} if other_log_ratio_BT is None else _flipped(ratio, other_log_ratio_BT.cpu().numpy(), mask, adv, bands)),
-        "ratio_max_negative": float(ratio["grpo"][negative].max()) if negative.any() else None,
+        "ratio_max_negative": float(w_BT[negative].max()) if negative.any() else None,
         **(_spread(l_N, log_s_B) if len(l_N) else {}),
         "band_counts": counts,
     }
 
 
-def _ratios(l_BT: "Floats", length_B: "Ints") -> "tuple[Floats, dict[str, Floats]]":
-    """The mean of l_t over each response, and either rule's ratio at every token."""
+def _ratios(l_BT: "Floats", mask_BT: "Flags") -> "dict[str, Floats]":
+    """Every rule's ratio at every token."""
     import numpy as np
 
-    mean_B = l_BT.sum(axis=1) / np.maximum(length_B, 1).astype(l_BT.dtype)
     with np.errstate(over="ignore"):
-        return mean_B, {"grpo": np.exp(l_BT), "gspo": np.broadcast_to(np.exp(mean_B)[:, None], l_BT.shape)}
+        return {
+            rule: np.broadcast_to(np.exp(ratio.log_ratio(l_BT, mask_BT)), l_BT.shape) for rule, ratio in RULES.items()
+        }
 
 
 def _corrected(weight_BT: "Floats", active_BT: "Flags", lost_BT: "Flags", tokens: int) -> dict[str, Any]:
@@ -116,14 +121,12 @@ def _flipped(
     ratio: "dict[str, Floats]", other_l_BT: "Floats", mask: "Flags", adv: "Floats", bands: Bands
 ) -> dict[str, float]:
     """Per rule the tokens that bind with one program's old log-probs and not with the other's."""
-    _, other = _ratios(other_l_BT, mask.sum(axis=1))
-    positive, negative = mask & (adv > 0), mask & (adv < 0)
+    other = _ratios(other_l_BT, mask)
     out = {}
-    for rule, (low, high) in bands.items():
-        one_BT, other_BT = (
-            (positive & (r_BT > 1 + high)) | (negative & (r_BT < 1 - low)) for r_BT in (ratio[rule], other[rule])
-        )
-        out[f"flip_fraction_tokens_{rule}"] = int((one_BT != other_BT).sum()) / int(mask.sum())
+    for rule, band in bands.items():
+        (low_BT, high_BT), (other_low_BT, other_high_BT) = (binds(r[rule], adv, mask, *band) for r in (ratio, other))
+        flipped_BT = (low_BT | high_BT) != (other_low_BT | other_high_BT)
+        out[f"flip_fraction_tokens_{rule}"] = int(flipped_BT.sum()) / int(mask.sum())
     return out
 
 
@@ -135,10 +138,14 @@ def response_detail(
     *,
     tokens: bool = False,
 ) -> dict[str, list[Any]]:
-    """Each response's own numbers, for statistics that need more than means; with `tokens` also every l_t."""
+    """Each response's own numbers, for statistics that need more than means; with `tokens` also every l_t.
+
+    Where advantages differ within a response, its `advantage` is their mean.
+    """
     out: dict[str, list[Any]] = {
         "length": mask_BT.sum(dim=1).tolist(),
-        "advantage": _rounded(adv_BT.masked_fill(~mask_BT, 0.0)[:, 0].tolist()),
+        # In double precision the mean of equal numbers is that number.
+        "advantage": _rounded(sequence_mean(adv_BT.double().masked_fill(~mask_BT, 0.0), mask_BT)[:, 0].tolist()),
         "sum_log_ratio": _rounded(log_ratio_BT.sum(dim=1).tolist()),
         "sum_square_log_ratio": _rounded((log_ratio_BT * log_ratio_BT).sum(dim=1).tolist()),
         "max_abs_log_ratio": _rounded(log_ratio_BT.abs().amax(dim=1).tolist()),
@@ -170,16 +177,13 @@ def _spread(l_N: "Floats", log_s_B: "Floats") -> dict[str, Any]:
         }
 
 
-def _band_counts(low_N: "Floats", high_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:
-    # The two sides bind apart from each other, so 5 + 5 counts give every cell of the 5 x 5 grid of ranges.
-    import numpy as np
+def _band_counts(ratio_N: "Floats", adv_N: "Floats", band: tuple[float, float]) -> dict[str, list[int]]:
+    """Per side the active tokens that bind at each scale of the range.
 
-    below = np.array([1 - scale * band[0] for scale in BAND_SCALES], dtype=low_N.dtype)
-    above = np.array([1 + scale * band[1] for scale in BAND_SCALES], dtype=high_N.dtype)
-    return {
-        "low": np.searchsorted(np.sort(low_N), below, side="left").tolist(),
-        "high": (len(high_N) - np.searchsorted(np.sort(high_N), above, side="right")).tolist(),
-    }
+    The two sides bind apart from each other, so 5 + 5 counts give every cell of the 5 x 5 grid of ranges.
+    """
+    sides = [binds(ratio_N, adv_N, True, scale * band[0], scale * band[1]) for scale in BAND_SCALES]
+    return {"low": [int(low_N.sum()) for low_N, _ in sides], "high": [int(high_N.sum()) for _, high_N in sides]}
 
 
 def _quantiles(sorted_N: "Floats") -> list[float | None]:

@@ -7,18 +7,17 @@ there before any update, and apart from how far updates then move the policy. Sh
 import math
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.objectives.batch import Batch
 from gspo_lab.objectives.presets import ObjectiveSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gspo_lab.objectives.objective import Batch
-
 LARGEST_LOG_WEIGHT = 80.0
 """e^80 is still finite in float32; what is larger lies outside every range."""
 
 
-def mismatch_weight(batch: "Batch", settings: ObjectiveSettings) -> "Tensor":
+def mismatch_weight(batch: Batch, settings: ObjectiveSettings) -> "Tensor":
     """[B, T] detached factors of the token terms; 1 everywhere without a correction.
 
     With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:

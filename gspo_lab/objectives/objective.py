@@ -1,14 +1,17 @@
-"""The clipped surrogate objectives. GRPO, GSPO and GSPO-token differ in one line: which log-ratio a token carries.
+"""The clipped surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
 
-Shapes: B responses, T response tokens (padded), 1 a kept dimension. Everything is [B, T] whatever the settings say:
-a sequence's ratio is spread over its tokens. Only tensor methods are used, so this room imports without torch.
+Shapes: B responses, T response tokens (padded). Everything is [B, T] whatever the settings say: a sequence's ratio is
+spread over its tokens. Only tensor methods are used, so this room imports without torch.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gspo_lab.objectives.batch import Batch
+from gspo_lab.objectives.clipping import binds, dual_binds
 from gspo_lab.objectives.mismatch import mismatch_weight
 from gspo_lab.objectives.presets import ObjectiveSettings
+from gspo_lab.objectives.ratios import RATIOS, sequence_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,25 +19,6 @@ if TYPE_CHECKING:
 
 LARGEST_LOG_RATIO = 80.0
 """e^80 is still finite in float32. A larger ratio must not become infinite, or a bound clip's zero gradient NaN."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What an objective reads: a mini-batch, or some rows of one.
-
-    `mask_BT` is True at response tokens. `adv_BT` holds the advantages, `old_logp_BT` the old policy's log-probs,
-    `ref_logp_BT` the starting model's (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the
-    tokens (only with a mismatch correction), each 0 where the mask is False. `responses` and `tokens` count the *whole*
-    mini-batch, so that the losses of its parts add up to the loss of the whole.
-    """
-
-    mask_BT: "Tensor"
-    adv_BT: "Tensor"
-    old_logp_BT: "Tensor"
-    responses: int
-    tokens: int
-    ref_logp_BT: "Tensor | None" = None
-    sampler_logp_BT: "Tensor | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +47,16 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     """
     mask_BT, adv_BT = batch.mask_BT, batch.adv_BT
     log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~mask_BT, 0.0)
-    log_r_BT = importance_log_ratio(log_ratio_BT, mask_BT, settings.importance_sampling_level)
+    log_r_BT = RATIOS[settings.importance_sampling_level].log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
     # A = 0 adds nothing, not even where its ratio overflows: its gradient must not become zero times infinity.
     active_BT = mask_BT & (adv_BT != 0)
     ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
 
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     term_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
-    dual_BT = mask_BT & False
+    low_BT, high_BT = binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high)
+    dual_BT = dual_binds(ratio_BT.detach(), adv_BT, mask_BT, settings.dual_clip)
     if settings.dual_clip is not None:
-        dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT > settings.dual_clip)
         term_BT = term_BT.where(~dual_BT, settings.dual_clip * adv_BT)
 
     weight_BT = mismatch_weight(batch, settings)
@@ -89,28 +73,11 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
         loss=-aggregate(term_BT, batch, settings),
         log_ratio_BT=log_ratio_BT.detach(),
         ratio_BT=ratio_BT.detach(),
-        clipped_BT=binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high),
+        clipped_BT=low_BT | high_BT,
         dual_clipped_BT=dual_BT,
         weight_BT=weight_BT,
         kl_sum=kl_sum,
     )
-
-
-def importance_log_ratio(log_ratio_BT: "Tensor", mask_BT: "Tensor", level: str) -> "Tensor":
-    """log r from l_t (0 off the mask): l_t itself, or its mean over the response, spread over the tokens."""
-    if level == "token":
-        return log_ratio_BT
-    mean_BT = sequence_mean(log_ratio_BT, mask_BT)
-    if level == "sequence":
-        return mean_BT
-    # GSPO-token: the sequence's value, the token's gradient (eq. 14).
-    return mean_BT.detach() + (log_ratio_BT - log_ratio_BT.detach())
-
-
-def sequence_mean(x_BT: "Tensor", mask_BT: "Tensor") -> "Tensor":
-    """The mean of `x_BT` over each response's tokens, spread over the row; `x_BT` must be 0 off the mask."""
-    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-    return (x_BT.sum(dim=1, keepdim=True) / length_B1).expand_as(x_BT)
 
 
 def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "Tensor":
@@ -124,14 +91,8 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "
     if how == "token-mean":
         return term_BT.sum() / max(batch.tokens, 1)
     if how == "seq-mean-token-mean":
-        return sequence_mean(term_BT, batch.mask_BT)[:, 0].sum() / batch.responses
+        mean_B1: Tensor = sequence_mean(term_BT, batch.mask_BT)
+        return mean_B1[:, 0].sum() / batch.responses
     if how == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
-
-
-def binds(ratio_BT: "Tensor", adv_BT: "Tensor", mask_BT: "Tensor", clip_low: float, clip_high: float) -> "Tensor":
-    """Where the clip takes the gradient: above the range with A > 0, below it with A < 0; never with A = 0."""
-    high_BT = (adv_BT > 0) & (ratio_BT > 1 + clip_high)
-    low_BT = (adv_BT < 0) & (ratio_BT < 1 - clip_low)
-    return mask_BT & (high_BT | low_BT)

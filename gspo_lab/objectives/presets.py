@@ -1,9 +1,10 @@
 """What an objective is made of, and the papers' named combinations. The fields are the TOML keys of an arm."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-Level = Literal["token", "sequence", "sequence-token"]
+from gspo_lab.objectives.ratios import RATIOS, Level
+
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
 Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std"]
 Clip = Literal["fixed", "calibrated"]
@@ -48,13 +49,19 @@ class ObjectiveSettings:
     )
 
 
+def _of(level: Level) -> ObjectiveSettings:
+    """A ratio with the range that was published with it."""
+    low, high = RATIOS[level].band
+    return ObjectiveSettings(importance_sampling_level=level, clip_low=low, clip_high=high)
+
+
 PRESETS: dict[str, ObjectiveSettings] = {
-    # arXiv 2402.03300 as restated in 2507.18071 eq. 2; range of the GSPO paper's GRPO arm (v2, section 5.1)
-    "grpo": ObjectiveSettings(importance_sampling_level="token", clip_low=0.2, clip_high=0.27),
+    # arXiv 2402.03300 as restated in 2507.18071 eq. 2
+    "grpo": _of("token"),
     # arXiv 2507.18071 eq. 5-7
-    "gspo": ObjectiveSettings(importance_sampling_level="sequence", clip_low=3e-4, clip_high=4e-4),
+    "gspo": _of("sequence"),
     # arXiv 2507.18071 eq. 13-14
-    "gspo-token": ObjectiveSettings(importance_sampling_level="sequence-token", clip_low=3e-4, clip_high=4e-4),
+    "gspo-token": _of("sequence-token"),
 }
 
 CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
@@ -68,6 +75,3 @@ CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
     "geometric-mask": (0.999, 1.001),
 }
 """The (mismatch_low, mismatch_high) that each correction was published with."""
-
-RULES: dict[Level, str] = {level: "grpo" if level == "token" else "gspo" for level in get_args(Level)}
-"""Which of the two rules a level follows: what its clip range means and which counterfactual is 'the other rule'."""

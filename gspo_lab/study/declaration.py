@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import PRESETS, RULES
+from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
 LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
@@ -195,9 +195,9 @@ def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
 
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
     """Per rule the range of the first that follows it, else the paper's: one yardstick for all arms."""
-    bands = {rule: (PRESETS[rule].clip_low, PRESETS[rule].clip_high) for rule in ("grpo", "gspo")}
+    bands = {rule: ratio.band for rule, ratio in RULES.items()}
     for objective in reversed([one.objective for one in settings]):
-        bands[RULES[objective.importance_sampling_level]] = (objective.clip_low, objective.clip_high)
+        bands[RATIOS[objective.importance_sampling_level].rule] = (objective.clip_low, objective.clip_high)
     return bands
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, Level
+from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction
+from gspo_lab.objectives.ratios import Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 """What may be a folder's name: those that begin with another character are kept for the lab's own."""

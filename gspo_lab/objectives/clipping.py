@@ -1,0 +1,16 @@
+"""When a clip binds, written once: for tensors and numpy arrays alike. Shapes as in ratios.py."""
+
+from gspo_lab.objectives.ratios import Array
+
+
+def binds(ratio: Array, adv: Array, mask: Array, clip_low: float, clip_high: float) -> tuple[Array, Array]:
+    """(low, high): where the clip takes the gradient, below the range with A < 0 and above it with A > 0.
+
+    Nothing binds with A = 0 or off the mask; the two never bind together.
+    """
+    return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
+
+
+def dual_binds(ratio: Array, adv: Array, mask: Array, cap: float | None) -> Array:
+    """Where the dual clip takes the gradient: above the cap with A < 0; nowhere without a cap."""
+    return mask & (adv < 0) & (ratio > (float("inf") if cap is None else cap))

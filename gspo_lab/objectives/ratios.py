@@ -1,0 +1,68 @@
+"""The ratio rules: which log-ratio a token carries. GRPO and GSPO differ in one line of this table, and nowhere else.
+
+Shapes: B responses, T response tokens (padded), 1 a kept dimension. `Array` is a torch tensor, with its gradient, or a
+numpy array: the functions use what both can do, so that the loss and what is measured of it mean the same ratio.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Level = Literal["token", "sequence", "sequence-token"]
+Array = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How an `importance_sampling_level` makes a token's ratio from l_t."""
+
+    rule: str
+    """What its columns are called (`records.RULES`). Levels of one rule differ in their gradient alone."""
+    log_ratio: Callable[[Array, Array], Array]
+    """log r, [B, T] or what spreads to it, from l_t (0 off the mask) and the loss mask."""
+    moves: Callable[[Mapping[str, Any], int], list[float]]
+    """The values of log r that one response, by its index in a `response_detail`, is clipped by."""
+    band: tuple[float, float]
+    """(clip_low, clip_high) as published: the yardstick of a study without an arm that follows the rule."""
+
+
+def token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
+    """l_t itself: arXiv 2402.03300 as restated in 2507.18071 eq. 2."""
+    return l_BT
+
+
+def sequence_mean(x_BT: Array, mask_BT: Array) -> Array:
+    """[B, 1], the mean of `x_BT` over each response's tokens; `x_BT` must be 0 off the mask. Of l_t: eq. 7."""
+    length_B1 = mask_BT.sum(axis=1, keepdims=True, dtype=x_BT.dtype).clip(min=1)
+    return x_BT.sum(axis=1, keepdims=True) / length_B1
+
+
+def sequence_token_log_ratio(l_BT: Array, mask_BT: Array) -> Array:
+    """The sequence's value with the token's gradient: eq. 14."""
+    return sequence_mean(l_BT, mask_BT).detach() + (l_BT - l_BT.detach())
+
+
+def _of_tokens(detail: Mapping[str, Any], index: int) -> list[float]:
+    moves: list[float] = detail["log_ratios"][index]
+    return moves
+
+
+def _of_response(detail: Mapping[str, Any], index: int) -> list[float]:
+    length = detail["length"][index]
+    return [detail["sum_log_ratio"][index] / length] if length else []
+
+
+# The ranges are those of the GSPO paper's two arms (2507.18071 v2, section 5.1).
+_GRPO = Ratio("grpo", token_log_ratio, _of_tokens, band=(0.2, 0.27))
+_GSPO = Ratio("gspo", sequence_mean, _of_response, band=(3e-4, 4e-4))
+
+RATIOS: dict[Level, Ratio] = {
+    "token": _GRPO,
+    "sequence": _GSPO,
+    "sequence-token": replace(_GSPO, log_ratio=sequence_token_log_ratio),
+}
+
+RULES: dict[str, Ratio] = {}
+"""Each rule by its name, as the first level that follows it makes it: whose clipping is counted on every mini-batch."""
+for _ratio in RATIOS.values():
+    RULES.setdefault(_ratio.rule, _ratio)
