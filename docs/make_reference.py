@@ -213,7 +213,7 @@ def _type(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_type(arg) for arg in args if arg is not types.NoneType)
     if origin is dict:
-        return f"table of {_type(args[1])}"
+        return "table" if args[1] is Any else f"table of {_type(args[1])}"
     if origin is list:
         return f"list of {_type(args[0])}"
     if _table_of(annotation) is not None:

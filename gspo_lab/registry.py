@@ -55,8 +55,16 @@ def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = 
     return getattr(module, attribute)
 
 
-def check_callable(kind: str, name: str, found: Any, call: Sequence[str], methods: Sequence[str]) -> None:
-    """LabError where `found` cannot be called with as many arguments as `call` names, or is a class without `methods`.
+def check_callable(
+    kind: str,
+    name: str,
+    found: Any,
+    call: Sequence[str],
+    methods: Sequence[str],
+    options: Mapping[str, Any] | None = None,
+) -> None:
+    """LabError where `found` cannot be called with as many arguments as `call` names, and with `options` by their
+    names, or is a class without `methods`.
 
     Calls nothing: what a function makes is seen only when it is made (`check_made`).
     """
@@ -64,7 +72,7 @@ def check_callable(kind: str, name: str, found: Any, call: Sequence[str], method
     if not callable(found):
         raise LabError(f"the {kind} '{name}' is {type(found).__name__}, not a class or a function; {how}")
     try:
-        inspect.signature(found).bind(*call)
+        inspect.signature(found).bind(*call, **(options or {}))
     except TypeError as error:
         raise LabError(f"the {kind} '{name}' is no {kind}: {how} ({error})") from error
     except ValueError:

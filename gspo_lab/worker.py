@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from gspo_lab.engines import ENGINES
-from gspo_lab.engines.check import METHODS
+from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.layout import RUN
 from gspo_lab.records import Record, RunStatus, StepRecord
-from gspo_lab.registry import check_made, look_up
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, State
 
@@ -108,9 +106,7 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
     with folder.append() as journal:
         sink = StepCount(folder, journal, stands.steps)
         try:
-            engine = look_up("engine", run.settings.engine, ENGINES, Path(run.base))()
-            check_made("engine", run.settings.engine, engine, METHODS)
-            complete = engine.train(run, sink, folder.path, stop)
+            complete = make_engine(run).train(run, sink, folder.path, stop)
         except LabError as error:
             sink.say(State.FAILED, " | ".join((str(error), *error.details)))
             raise

@@ -1,6 +1,7 @@
 """What an engine is: it trains one run and tells a sink what happened."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +21,28 @@ class Stop(Protocol):
     def __call__(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do, said before it does anything. What is left out is everything.
+
+    `settings` are the keys of a study that it obeys, or whole tables of them: `("steps", "update.learning_rate")`. The
+    task it always does; every other key must stand at its default. `records` are the columns of steps and updates that
+    it fills, each with its own definition, or "" where that is the lab's (`docs/metrics.md`).
+    """
+
+    settings: Collection[str] | None = None
+    records: Mapping[str, str] | None = None
+
+    def records_as_defined(self, column: str) -> bool:
+        """Whether the column is filled, and means what it means in the lab."""
+        return self.records is None or self.records.get(column) == ""
+
+
 class Engine(Protocol):
+    """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all."""
+
+    capabilities: Capabilities
+
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """Train from where `folder` stands to the run's last step; True when complete, False when stopped before.
 

@@ -1,15 +1,73 @@
-"""What can be said of an engine before any compute."""
+"""From an engine's name to the engine; and what can be said of one before any compute."""
 
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.engines import ENGINES
-from gspo_lab.registry import check_callable, known, look_up
+from gspo_lab.engines.base import Capabilities, Engine
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.registry import check_callable, check_made, look_up, nearest
+from gspo_lab.study import Run, Settings
+from gspo_lab.study.dotted import flat, under
+from gspo_lab.tasks.options import check_options
 
 METHODS = ("train",)
+COLUMNS = {field.name for record in (StepRecord, UpdateRecord) for field in fields(record)}
 
 
-def check_engine(name: str, base: Path | None = None) -> None:
-    """LabError where no engine is called `name`, or where what it names from outside cannot be one."""
-    known("engine", name, ENGINES)
-    if name not in ENGINES:
-        check_callable("engine", name, look_up("engine", name, ENGINES, base), (), METHODS)
+def make_engine(run: Run) -> Engine:
+    """The engine of a run, with its options."""
+    table = run.settings.engine
+    engine: Engine = look_up("engine", table.name, ENGINES, Path(run.base))(**table.options)
+    check_made("engine", table.name, engine, METHODS)
+    return engine
+
+
+def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None:
+    """LabError where the arm's engine is none, has no such options, or would ignore what the arm says."""
+    name, options = settings.engine.name, settings.engine.options
+    found = look_up("engine", name, ENGINES, base)
+    if callable(found):
+        check_options(name, options, _parameters(found), kind="engine", table="engine.options")
+    check_callable("engine", name, found, (), METHODS, options)
+    capabilities = getattr(found, "capabilities", Capabilities())
+    if not isinstance(capabilities, Capabilities):
+        raise LabError(f"the engine '{name}': its capabilities are no gspo_lab.engines.base.Capabilities")
+    for broken in _broken(settings, capabilities):
+        raise LabError(f"arm.{arm}: the engine '{name}' {broken}")
+
+
+def _parameters(found: Any) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(found).parameters.values()
+    except ValueError:  # some built-in things do not say how they are called
+        return [inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)]
+
+
+def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
+    """What the engine cannot do for these settings, or wrongly says that it can."""
+    wanted, default = (flat(one.model_dump(mode="json")) for one in (settings, _defaults(settings)))
+    if capabilities.settings is not None:
+        for key in capabilities.settings:
+            if not any(under(one, [key]) for one in wanted):
+                yield f"says that it can vary '{key}', which is no key of a study{nearest(key, wanted)}"
+        able = (*capabilities.settings, "task", "engine", "objective.preset")
+        odd = [key for key in wanted.keys() | default.keys() if wanted.get(key) != default.get(key)]
+        if ignored := sorted(key for key in odd if not under(key, able)):
+            told = ", ".join(f"{key} = {wanted.get(key)!r} (default: {default.get(key)!r})" for key in ignored)
+            yield f"would ignore {told}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
+    for column in capabilities.records or ():
+        if column not in COLUMNS:
+            yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"
+    if settings.objective.clip == "calibrated" and not capabilities.records_as_defined("response_detail"):
+        yield "does not record response_detail, from which clip = 'calibrated' finds a range; give clip_low, clip_high"
+
+
+def _defaults(settings: Settings) -> Settings:
+    """Settings that say nothing but which task."""
+    return Settings.model_validate({"task": settings.task, "objective": asdict(PRESETS["grpo"])})

@@ -33,7 +33,7 @@ def check(study: Study, *, data: bool = True) -> None:
         check_architecture(model)
     for arm in study.arms.values():
         check_rank(arm.settings.model, arm.settings.update.lora_rank)
-        check_engine(arm.settings.engine, base)
+        check_engine(arm.name, arm.settings, base)
         sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
         check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):

@@ -46,6 +46,8 @@ class Rollout:
     `logprobs` are the sampler's own: of the drawn token under the distribution drawn from (logits / temperature,
     renormalised over the top_p set where top_p < 1). `routes` is [P + T - 1, L, K]: the experts that computed each
     input position, prompt first (the last response token is never fed), only where asked for on a MoE model.
+    `loss_mask` is False at the response tokens that others than the policy put there (a tool's output; their log-prob
+    is 0); None: the policy chose every one.
     """
 
     request: Request
@@ -54,6 +56,7 @@ class Rollout:
     text: str
     truncated: bool
     routes: "npt.NDArray[np.int16] | None" = None
+    loss_mask: list[bool] | None = None
 
 
 class Sampler(Protocol):

@@ -180,8 +180,8 @@ def _entered(table: Any, part: str, override: str) -> Any:
             known = [name for name in named if isinstance(name, str)]
             raise LabError(f"--set {override}: no '{part}'{nearest(part, known)} there; it has {', '.join(known)}")
         return named[part]
-    if part == "task" and isinstance(table.get(part), str):
-        table[part] = _task(table[part])
+    if part in ("task", "engine") and isinstance(table.get(part), str):
+        table[part] = {"name": table[part]}
     inner = table.setdefault(part, {})
     if not isinstance(inner, dict | list):
         raise LabError(f"--set {override}: '{part}' is no table in this study")

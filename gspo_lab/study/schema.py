@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction
 from gspo_lab.objectives.ratios import Level
@@ -49,6 +49,22 @@ class TaskTable(BaseModel):
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+
+class EngineTable(Table):
+    """Who trains. `engine = "native"` says the same as its name alone."""
+
+    name: str = Field("native", description="`native`, or `module:attribute`")
+    options: dict[str, Any] = Field({}, description="the engine's own options, which only it knows")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_its_name(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data
+
+    @model_serializer(mode="wrap")
+    def _plain(self, table: SerializerFunctionWrapHandler) -> Any:
+        return table(self) if self.options else self.name
 
 
 class WarmStart(Table):
@@ -244,7 +260,7 @@ class Settings(Table):
     model: str = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
     task: TaskTable
     steps: int = Field(40, ge=1, le=10**6, description="rollout batches to train on")
-    engine: str = Field("native", description="who trains: `native`, or `module:attribute`")
+    engine: EngineTable = EngineTable()
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one")
     routing_replay: Replay = Field(
         "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"

@@ -1,4 +1,4 @@
-"""Options of a task as a study gives them: known names and whole numbers, or one clear line."""
+"""Options of a task, or of an engine, as a study gives them: known names and whole numbers, or one clear line."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -8,24 +8,34 @@ from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 
 
-def check_options(task: str, options: Mapping[str, Any], parameters: Iterable[inspect.Parameter]) -> None:
-    """Raise LabError where `options` names none of the `parameters` or leaves out a required one."""
+def check_options(
+    name: str,
+    options: Mapping[str, Any],
+    parameters: Iterable[inspect.Parameter],
+    *,
+    kind: str = "task",
+    table: str = "task",
+) -> None:
+    """Raise LabError where `options` names none of the `parameters` or leaves out a required one.
+
+    `kind` is what `name` names, and `table` where a study gives its options.
+    """
     parameters = list(parameters)
     named = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     if not any(one.kind is one.VAR_KEYWORD for one in parameters):
-        known_names(task, options, named)
-    for name, one in named.items():
-        if one.default is one.empty and name not in options:
-            raise LabError(f"task '{task}': the option '{name}' is missing; set it under [task]")
+        known_names(name, options, named, kind=kind)
+    for option, one in named.items():
+        if one.default is one.empty and option not in options:
+            raise LabError(f"{kind} '{name}': the option '{option}' is missing; set it under [{table}]")
 
 
-def known_names(task: str, options: Iterable[str], known: Iterable[str]) -> None:
+def known_names(name: str, options: Iterable[str], known: Iterable[str], *, kind: str = "task") -> None:
     """Raise LabError on the first option that is not known, with the nearest known one."""
     known = list(known)
-    for name in options:
-        if name not in known:
+    for option in options:
+        if option not in known:
             have = f"known: {', '.join(known)}" if known else "it has none"
-            raise LabError(f"task '{task}': unknown option '{name}'{nearest(name, known)}; {have}")
+            raise LabError(f"{kind} '{name}': unknown option '{option}'{nearest(option, known)}; {have}")
 
 
 def whole(task: str, name: str, value: object, low: int, high: int) -> int:

@@ -4,9 +4,10 @@ import pytest
 import torch
 from lottery import MakeRun
 
-from gspo_lab.engines.native.experience import Experience, pack, pack_routes, parts
+from gspo_lab.engines.native.experience import Experience, microbatches, pack, pack_routes
 from gspo_lab.engines.native.setup import Parts, set_up, without_dropout
 from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.engines.native.update_record import update_record
 from gspo_lab.samplers import Request, noise_key
 
 TEXTS = ["?", "a much longer question than the others", "??", "short one"]
@@ -23,7 +24,7 @@ def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
     assert len({len(r.response_ids) for r in rollouts}) > 2
     out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
     adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5] * 2)
-    out.adv_NT = adv[:, None] * out.mask_NT
+    out.credit(adv[:, None])
     if routes:
         routers = parts_.policy.routers
         assert routers is not None
@@ -36,11 +37,11 @@ def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int 
     updater, model = parts_.updater, parts_.policy.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     caught = {}
-    updater.optimizer.register_step_pre_hook(
+    updater.trained.optimizer.register_step_pre_hook(
         lambda *_: caught.update(grad=torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
     )
     parts_.policy.microbatch_tokens = tokens
-    updater._max_grad_norm = float("inf")
+    updater.trained.max_grad_norm = float("inf")
     minibatch = Minibatch(0, 0, torch.arange(len(experience.mask_NT)), fresh)
     updater.update(experience, minibatch)
     assert all(p.grad is None for p in model.parameters()), "their memory is sampling's"
@@ -70,7 +71,7 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         drift(setting)
         whole = gradient(setting, experience, fresh=False)
         for tokens in (1, 60, 120):
-            assert len(list(parts(experience, rows, tokens))) > 1
+            assert len(list(microbatches(experience, rows, tokens))) > 1
             assert relative(gradient(setting, experience, fresh=False, tokens=tokens), whole) < 1e-6
 
 
@@ -127,7 +128,7 @@ def test_replay_feeds_the_recorded_experts_into_training(make_run: MakeRun) -> N
                 lambda _, arguments, catch=catch: catch.append(arguments[1].clone())
             )
         gradient(setting, experience, fresh=False, tokens=100)
-        split = list(parts(experience, torch.arange(16), 100))
+        split = list(microbatches(experience, torch.arange(16), 100))
         assert len(split) > 1
         for index, part in enumerate(split):
             rows, positions = part.input_BS.shape
@@ -205,8 +206,8 @@ def test_a_minibatch_without_any_advantage_still_steps_the_optimizer(make_run: M
         if skip:
             experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
         done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
-        assert (done.loss, done.grad_norm, done.finite) == (0.0, 0.0, True)
-        measured = setting.updater.measure(experience, done, detail=True, token_detail=False)
+        assert (done.loss, done.moved.grad_norm, done.moved.finite) == (0.0, 0.0, True)
+        measured = update_record(setting.updater, experience, done, detail=True, token_detail=False)
         assert measured.evaluated_responses == (0 if skip else 16)
         assert measured.clip_fraction_tokens == 0.0
         assert (measured.stale_k3 is None) == skip

@@ -115,7 +115,9 @@ def test_adapters_train_alone_and_end_up_in_the_weights(
     original, _ = load_model(str(saved), dtype="float32", device="cpu")
     assert facts["weights"] == weights_digest(original), "what the adapters stand beside is the model that was named"
     resume = torch.load(tmp_path / "run/checkpoints/resume.pt", weights_only=True)
-    assert all(".lora_" in name for name in resume["model"]), "frozen weights are not saved again and again"
+    assert all(".lora_" in name for name in resume["trained"]["policy"]["model"]), (
+        "frozen weights are not saved again and again"
+    )
     final = AutoModelForCausalLM.from_pretrained(tmp_path / "run/checkpoints/final")
     moved = {name for name, value in final.state_dict().items() if not torch.equal(value, original.state_dict()[name])}
     assert moved

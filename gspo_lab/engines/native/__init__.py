@@ -1,5 +1,19 @@
-"""The native engine: the only home of torch training code."""
+"""The native engine: the only home of torch training code. Its door imports none of it: checks look here."""
 
-from gspo_lab.engines.native.loop import NativeEngine
+from pathlib import Path
 
-__all__ = ["NativeEngine"]
+from gspo_lab.engines.base import Capabilities, Sink, Stop
+from gspo_lab.registry import look_up
+from gspo_lab.study import Run
+
+LOOP = {"native": "gspo_lab.engines.native.loop:train"}
+
+
+class NativeEngine:
+    """Trains a transformers model in this process, on a CPU or one GPU. It can do all that a study can say."""
+
+    capabilities = Capabilities()
+
+    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        # By its name, so that a missing package is one line that says what to install.
+        return bool(look_up("engine", "native", LOOP)(run, sink, folder, stop))

@@ -6,18 +6,23 @@ positions (the last response token is never fed), L MoE layers, K experts per to
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gspo_lab.errors import LabError
+from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.samplers.base import Rollout
 
 
 @dataclass(slots=True)
 class Experience:
-    """A graded rollout batch. `mask_NT` is True at response tokens; log-probs and advantages are 0 off it.
+    """A graded rollout batch. Log-probs and advantages are 0 off the loss mask.
 
+    `attention_NT` is True at all tokens of a response: what is fed. `mask_NT`, the loss mask, is True at those that the
+    policy chose: what has a ratio, a term, a length and counts. A tool's output is in the first and not in the second.
+    `adv_NT` may differ from token to token.
     `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
     is True for those on which the trainer's old policy has been evaluated.
     `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
@@ -27,6 +32,7 @@ class Experience:
     prompt_NP: Tensor
     response_NT: Tensor
     prompt_mask_NP: Tensor
+    attention_NT: Tensor
     mask_NT: Tensor
     adv_NT: Tensor
     evaluated_N: Tensor
@@ -38,6 +44,15 @@ class Experience:
     rollout_routes_NSLK: Tensor | None = None
     natural_NSLK: Tensor | None = None
 
+    def credit(self, adv: Tensor) -> None:
+        """Give the loss mask's tokens their advantages: [N, T], or [N, 1] where a response's are all the same."""
+        self.adv_NT = adv * self.mask_NT
+
+    @property
+    def adv_N(self) -> Tensor:
+        """Each response's mean advantage, in the double precision in which the mean of equal numbers is that number."""
+        return sequence_mean(self.adv_NT.double(), self.mask_NT)[:, 0]  # type: ignore[no-any-return]
+
     @property
     def mismatch_NT(self) -> Tensor:
         """d = log pi_old of the trainer - log mu of the sampler, 0 where the former is not known."""
@@ -47,11 +62,11 @@ class Experience:
     @property
     def input_mask_NS(self) -> Tensor:
         """True at the positions that are fed: a response token is fed where another one follows it."""
-        return torch.cat([self.prompt_mask_NP, self.mask_NT[:, 1:]], dim=1)
+        return torch.cat([self.prompt_mask_NP, self.attention_NT[:, 1:]], dim=1)
 
 
 @dataclass(slots=True)
-class Part:
+class Microbatch:
     """Some rows of an experience, cut to their own longest prompt and response: what one forward pass sees."""
 
     rows: Tensor
@@ -67,26 +82,29 @@ class Part:
 
 def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
     """Pad rollouts into an experience with all advantages 0."""
-    P = max(len(r.request.prompt_ids) for r in rollouts)
-    T = max(len(r.response_ids) for r in rollouts)
-    prompts = [r.request.prompt_ids for r in rollouts]
-    prompt = torch.tensor([[pad] * (P - len(ids)) + list(ids) for ids in prompts])
-    prompt_mask = torch.tensor([[False] * (P - len(ids)) + [True] * len(ids) for ids in prompts])
-    response = torch.tensor([r.response_ids + [pad] * (T - len(r.response_ids)) for r in rollouts])
-    mask = torch.tensor([[True] * len(r.response_ids) + [False] * (T - len(r.response_ids)) for r in rollouts])
-    logp = torch.tensor([r.logprobs + [0.0] * (T - len(r.logprobs)) for r in rollouts])
+    prompts, responses = [r.request.prompt_ids for r in rollouts], [r.response_ids for r in rollouts]
+    everywhere = [[True] * len(ids) for ids in responses]
+    mask_NT = _padded([r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False).to(device)
+    nothing_NT = torch.zeros(mask_NT.shape, device=device)
     return Experience(
-        prompt_NP=prompt.to(device),
-        response_NT=response.to(device),
-        prompt_mask_NP=prompt_mask.to(device),
-        mask_NT=mask.to(device),
-        adv_NT=torch.zeros(mask.shape, device=device),
+        prompt_NP=_padded(prompts, pad, left=True).to(device),
+        response_NT=_padded(responses, pad).to(device),
+        prompt_mask_NP=_padded([[True] * len(ids) for ids in prompts], False, left=True).to(device),
+        attention_NT=_padded(everywhere, False).to(device),
+        mask_NT=mask_NT,
+        adv_NT=nothing_NT,
         evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
         old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
-        sampler_logp_NT=logp.to(device),
-        old_logp_NT=torch.zeros(mask.shape, device=device),
-        entropy_NT=torch.zeros(mask.shape, device=device),
+        sampler_logp_NT=_padded([r.logprobs for r in rollouts], 0.0).to(device).masked_fill(~mask_NT, 0.0),
+        old_logp_NT=nothing_NT.clone(),
+        entropy_NT=nothing_NT.clone(),
     )
+
+
+def _padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -> Tensor:
+    longest = max(map(len, rows))
+    gaps = [[nothing] * (longest - len(row)) for row in rows]
+    return torch.tensor([[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, gaps, strict=True)])
 
 
 def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int) -> Tensor:
@@ -109,13 +127,13 @@ def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int
     return out.to(experience.mask_NT.device)
 
 
-def parts(experience: Experience, rows: Tensor, budget: int) -> Iterator[Part]:
+def microbatches(experience: Experience, rows: Tensor, budget: int) -> Iterator[Microbatch]:
     """Split the evaluated ones of `rows` into forward passes of at most `budget` positions (rows x padded length), long
     rows together.
     """
     rows = rows[experience.evaluated_N[rows]]
     prompt_B = experience.prompt_mask_NP[rows].sum(dim=1)
-    response_B = experience.mask_NT[rows].sum(dim=1)
+    response_B = experience.attention_NT[rows].sum(dim=1)
     order = torch.argsort(prompt_B + response_B, descending=True, stable=True).tolist()
     group: list[int] = []
     longest_prompt = longest_response = 0
@@ -123,29 +141,29 @@ def parts(experience: Experience, rows: Tensor, budget: int) -> Iterator[Part]:
         prompt = max(longest_prompt, int(prompt_B[place]))
         response = max(longest_response, int(response_B[place]))
         if group and (len(group) + 1) * (prompt + response - 1) > budget:
-            yield _part(experience, rows[group], longest_prompt, longest_response)
+            yield _microbatch(experience, rows[group], longest_prompt, longest_response)
             group, prompt, response = [], int(prompt_B[place]), int(response_B[place])
         group.append(place)
         longest_prompt, longest_response = prompt, response
     if group:
-        yield _part(experience, rows[group], longest_prompt, longest_response)
+        yield _microbatch(experience, rows[group], longest_prompt, longest_response)
 
 
-def _part(experience: Experience, rows: Tensor, prompt: int, response: int) -> Part:
+def _microbatch(experience: Experience, rows: Tensor, prompt: int, response: int) -> Microbatch:
     first = experience.prompt_NP.shape[1] - prompt
     target_BT = experience.response_NT[rows, :response]
-    mask_BT = experience.mask_NT[rows, :response]
-    return Part(
+    attention_BT = experience.attention_NT[rows, :response]
+    return Microbatch(
         rows=rows,
         first=first,
         length=response,
         input_BS=torch.cat([experience.prompt_NP[rows, first:], target_BT[:, :-1]], dim=1),
-        attention_BS=torch.cat([experience.prompt_mask_NP[rows, first:], mask_BT[:, 1:]], dim=1),
+        attention_BS=torch.cat([experience.prompt_mask_NP[rows, first:], attention_BT[:, 1:]], dim=1),
         target_BT=target_BT,
-        mask_BT=mask_BT,
+        mask_BT=experience.mask_NT[rows, :response],
     )
 
 
-def of_part(x_NSLK: Tensor, part: Part) -> Tensor:
-    """The [B, S, L, K] block of a part from a batch's [N, S, L, K]."""
+def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
+    """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]."""
     return x_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]]

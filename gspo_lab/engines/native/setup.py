@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gspo_lab.engines.native.policy import Policy
+from gspo_lab.engines.native.trained import Trained
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
@@ -26,10 +27,12 @@ from gspo_lab.tasks.base import Task
 
 @dataclass(slots=True)
 class Parts:
-    """What a loop works with. `start` is the model as it was loaded: the same object as the policy's."""
+    """What a loop works with."""
 
     policy: Policy
     updater: Updater
+    trained: dict[str, Trained]
+    """Every model that is trained, by its name; its checkpoints hold them all. Today the policy alone."""
     reference: Policy | None
     sampler: Sampler
     sampling: Sampling
@@ -40,10 +43,8 @@ class Parts:
     """Per task, the training one first, a digest of its name, options and the user's files behind it."""
     device: torch.device
     active_parameters: int
-
-    @property
-    def start(self) -> Any:
-        return self.policy.model
+    asks_old_policy: bool
+    """Whether the trainer evaluates the old policy: for its log-probs, or for the experts that are replayed."""
 
 
 def set_up(run: Run, warm_start: Path | None) -> Parts:
@@ -92,22 +93,19 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         check_eight_bit()
         if device.type != "cuda":
             raise LabError("update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here")
+    trained = {"policy": Trained(model, update)}
     updater = Updater(
         policy,
+        trained["policy"],
         objective_settings(run),
-        learning_rate=update.learning_rate,
-        warmup_updates=update.warmup_updates,
-        betas=(update.adam_beta1, update.adam_beta2),
-        weight_decay=update.weight_decay,
-        max_grad_norm=update.max_grad_norm,
         bands=run.reference_bands,
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",
-        eight_bit=update.optimizer == "adamw-8bit",
     )
     return Parts(
         policy=policy,
         updater=updater,
+        trained=trained,
         reference=reference,
         sampler=sampler,
         sampling=Sampling(
@@ -128,6 +126,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         },
         device=device,
         active_parameters=param_counts(model)[1],
+        asks_old_policy=update.old_logprobs == "trainer" or settings.routing_replay == "old-policy",
     )
 
 

@@ -1,0 +1,108 @@
+"""Records from a child process: for engines whose training is another program, which prints JSON lines.
+
+    with Child([sys.executable, "train.py", str(folder / "run.json")]) as child:
+        for record in child:                      # {"kind": "step", "step": 0, "prompts": 4, "responses": 32, ...}
+            sink.write([record])
+            if stop():
+                return False                      # leaving the context ends the child
+    return True
+
+A line that begins with "{" is a record, as `records.to_dict` writes it; all others are the child's own words, passed on
+to the worker's log.
+"""
+
+import json
+import subprocess
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from gspo_lab.errors import LabError
+from gspo_lab.records import RECORDS, Record
+from gspo_lab.registry import nearest
+
+LAST = 10
+"""So many of the child's last lines are told with an error."""
+PATIENCE = 30.0
+"""Seconds that a child has to end when it is asked to."""
+
+_TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls in RECORDS.items()}
+
+
+class Child:
+    """A command that prints records. Iterating gives them as they come; leaving the context ends what still runs.
+
+    Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1) and
+    where the child ends with another exit code than 0.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._command = list(command)
+        self._last: deque[str] = deque(maxlen=LAST)
+        self._process = subprocess.Popen(
+            self._command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+
+    def __iter__(self) -> Iterator[Record]:
+        assert self._process.stdout is not None
+        for number, line in enumerate(self._process.stdout, start=1):
+            self._last.append(line.rstrip())
+            if not line.startswith("{"):
+                print(line, end="", flush=True)
+                continue
+            try:
+                record = read_record(line)
+            except ValueError as error:
+                raise self._error(f"printed no record in line {number}: {error}") from error
+            yield record
+        if code := self._process.wait():
+            raise self._error(f"ended with exit code {code}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _error(self, what: str) -> LabError:
+        return LabError(f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last))
+
+
+def read_record(line: str) -> Record:
+    """The record of one line; ValueError where it is none, has a field that records do not know, or one of
+    another type."""
+    data = json.loads(line)
+    kind = data.get("kind")
+    if kind not in RECORDS:
+        raise ValueError(f"its kind is {kind!r}, not one of {', '.join(RECORDS)}")
+    names = {field.name for field in fields(RECORDS[kind])}
+    for name in data.keys() - names - {"kind"}:
+        raise ValueError(f"a record of the kind {kind} has no '{name}'{nearest(name, names)}")
+    try:
+        return _TYPED[kind].validate_json(line, strict=True)
+    except ValidationError as error:
+        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
+        raise ValueError("; ".join(told)) from error

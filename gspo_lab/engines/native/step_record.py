@@ -1,0 +1,188 @@
+"""What is recorded of one step beside its updates: its record, its training answers, what the run has counted."""
+
+import hashlib
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gspo_lab.engines.native.experience import Experience, pack_routes
+from gspo_lab.engines.native.prompts import rolled
+from gspo_lab.engines.native.setup import Parts
+from gspo_lab.evaluation import answer_record
+from gspo_lab.models.routing import expert_change
+from gspo_lab.objectives import mismatch_measures
+from gspo_lab.records import AnswerRecord, StepRecord
+from gspo_lab.samplers.base import Rollout, noise_key
+from gspo_lab.study import Settings
+from gspo_lab.tasks.base import Grade, Problem, Task
+
+
+class Clock:
+    """Laps of one step. On a GPU a lap waits for the work that it times."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.laps[name] = now - self._last
+        self._last = now
+
+    def since_lap(self) -> float:
+        return time.perf_counter() - self._last
+
+    def total(self) -> float:
+        return self._last - self._began
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has been trained on: P problems, P x G rollouts and their grades, rewards [P, G]."""
+
+    index: int
+    problems: Sequence[Problem]
+    rollouts: Sequence[Rollout]
+    grades: Sequence[Grade]
+    reward_PG: torch.Tensor
+    experience: Experience
+    clock: Clock
+    seconds_replay: float
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run counts from its first step on; part of every checkpoint."""
+
+    prompts: int = 0
+    tokens_sampled: int = 0
+    tokens_trained: int = 0
+    flops: float = 0.0
+    device_seconds: float = 0.0
+    prompt_digest: str = ""
+    seconds_record: float | None = None
+
+    def add(self, step: Step, settings: Settings, parts: Parts) -> None:
+        """Count one more step."""
+        update, experience = settings.update, step.experience
+        tokens = int(experience.mask_NT.sum())
+        positions = [len(r.request.prompt_ids) + len(r.response_ids) for r in step.rollouts]
+        evaluated = sum(count for count, one in zip(positions, experience.evaluated_N.tolist(), strict=True) if one)
+        old_share = (update.minibatches - 1) / update.minibatches if parts.asks_old_policy else 0.0
+        passes = old_share + 3 * update.epochs + (parts.reference is not None)
+        self.prompts += len(step.problems)
+        self.tokens_sampled += tokens
+        self.tokens_trained += tokens * update.epochs
+        self.flops += 2.0 * parts.active_parameters * (sum(positions) + passes * evaluated)
+        self.device_seconds += step.clock.total()
+        self.prompt_digest = rolled(self.prompt_digest, step.problems)
+
+
+def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:
+    """The record of a step; `totals` have counted it."""
+    rollouts, reward_PG, experience, laps = step.rollouts, step.reward_PG, step.experience, step.clock.laps
+    lengths = sorted(experience.mask_NT.sum(dim=1).tolist())
+    moe = parts.policy.routers is not None
+    replayed = {"none": None, "old-policy": experience.natural_NSLK, "rollout": experience.rollout_routes_NSLK}
+    kept = replayed[settings.routing_replay]
+    return StepRecord(
+        step=step.index,
+        prompts=len(step.problems),
+        responses=len(rollouts),
+        reward_mean=float(reward_PG.mean()),
+        reward_std=float(reward_PG.std()),
+        zero_variance_groups=float((reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean()),
+        grader_errors=sum(grade.reward is None for grade in step.grades),
+        response_tokens_mean=sum(lengths) / len(lengths),
+        response_tokens_t1=float(lengths[len(lengths) // 3]),
+        response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
+        truncated_responses=sum(r.truncated for r in rollouts) / len(rollouts),
+        **_old_policy_fields(step, parts),
+        prompts_total=totals.prompts,
+        tokens_sampled_total=totals.tokens_sampled,
+        tokens_trained_total=totals.tokens_trained,
+        updates_total=parts.updater.trained.updates,
+        flops_total=totals.flops,
+        prompt_digest=totals.prompt_digest,
+        rollout_digest=_digest("q", [r.response_ids for r in rollouts]),
+        logprob_digest=_digest("d", [r.logprobs for r in rollouts]),
+        replay_bytes=(0 if kept is None else kept.numel() * kept.element_size()) if moe else None,
+        seconds_replay=step.seconds_replay if moe else None,
+        seconds_rollout=laps["rollout"],
+        seconds_grade=laps["grade"],
+        seconds_old_logprobs=laps["old_logprobs"],
+        seconds_update=laps["update"],
+        seconds_record=totals.seconds_record,
+        seconds_step=step.clock.total(),
+        device_seconds_total=totals.device_seconds,
+        peak_memory_bytes=_peak_memory(parts.device),
+    )
+
+
+def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:
+    """Entropy and mismatch over the responses on which the trainer has evaluated the old policy."""
+    experience = step.experience
+    out: dict[str, Any] = {"evaluated_responses": int(experience.old_known_N.sum())}
+    mask_NT = experience.mask_NT & experience.old_known_N[:, None]
+    if not mask_NT.any():
+        return out
+    out["entropy"] = float(experience.entropy_NT[mask_NT].double().mean())
+    out |= mismatch_measures(experience.mismatch_NT, mask_NT)
+    routers = parts.policy.routers
+    if routers is not None and experience.natural_NSLK is not None and step.rollouts[0].routes is not None:
+        sampled_NSLK = pack_routes(step.rollouts, experience, routers.layers, routers.top_k)
+        seen_NS = experience.input_mask_NS & experience.old_known_N[:, None]
+        layers_L, _ = expert_change(sampled_NSLK, experience.natural_NSLK, seen_NS)
+        out["route_gap"] = float(layers_L.mean())
+    return out
+
+
+def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
+    """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone."""
+    group, share = settings.rollout.group_size, settings.record.rollouts
+    adv_N = step.experience.adv_N.tolist()
+    return [
+        answer_record(
+            task,
+            problem,
+            step.rollouts[row],
+            step.grades[row],
+            bench="rollout",
+            step=step.index,
+            advantage=adv_N[row],
+        )
+        for place, problem in enumerate(step.problems)
+        if noise_key(seed, "keep", step.index, place * group) < share * 2**63
+        for row in range(place * group, (place + 1) * group)
+    ]
+
+
+def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
+    """sha256 of numbers as 8 bytes each: whole ("q") or double precision ("d")."""
+    return hashlib.sha256(b"".join(struct.pack(f"<{len(row)}{kind}", *row) for row in rows)).hexdigest()
+
+
+def _peak_memory(device: torch.device) -> int | None:
+    """The peak since the last call, which begins a new one: of the GPU, or of this process where Linux tells it."""
+    if device.type != "cuda":
+        return _peak_resident()
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return int(peak)
+
+
+def _peak_resident() -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets VmHWM to what is resident now
+    except OSError:
+        return None
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return 1024 * int(line.split()[1])

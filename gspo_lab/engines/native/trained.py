@@ -1,0 +1,82 @@
+"""A model in training: its weights, its optimizer, and how one update moves them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gspo_lab.models.lora import load_trained_state, trained_state
+from gspo_lab.study.schema import UpdateTable
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One step of an optimizer. The gradient's norm is that before clipping; not `finite`: the step was left out."""
+
+    grad_norm: float
+    learning_rate: float
+    finite: bool
+
+
+class Trained:
+    """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
+
+    The learning rate rises over the first updates; `optimizer = "adamw-8bit"` needs bitsandbytes and a GPU.
+    """
+
+    def __init__(self, model: Any, settings: UpdateTable) -> None:
+        self.model = model
+        self.updates = 0
+        self.max_grad_norm = settings.max_grad_norm
+        self._rate = settings.learning_rate
+        self._warmup = max(settings.warmup_updates, 1)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        adam: dict[str, Any] = {
+            "lr": settings.learning_rate,
+            "betas": (settings.adam_beta1, settings.adam_beta2),
+            "weight_decay": settings.weight_decay,
+        }
+        self.optimizer: torch.optim.Optimizer
+        if settings.optimizer == "adamw-8bit":
+            from bitsandbytes.optim import AdamW8bit
+
+            self.optimizer = AdamW8bit(self._parameters, **adam)
+        else:
+            self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **adam)
+
+    def forget_gradient(self) -> None:
+        """No gradient, and no memory for one: sampling needs that."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def zero_gradient(self) -> None:
+        """A gradient of exactly 0, as a pass over responses without advantage would leave: momentum and decay go on."""
+        for parameter in self._parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
+    def move(self, loss: float) -> Moved:
+        """Clip the gradient that has gathered, step along it, forget it; with a number that is not finite, no step."""
+        rate = self._rate * min(1.0, (self.updates + 1) / self._warmup)
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True))
+        finite = math.isfinite(grad_norm) and math.isfinite(loss)
+        if finite:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+        self.forget_gradient()
+        self.updates += 1
+        return Moved(grad_norm, rate, finite)
+
+    def state(self) -> dict[str, Any]:
+        """All that a run needs to go on: trained weights, optimizer, updates so far."""
+        return {
+            "model": trained_state(self.model),
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        load_trained_state(self.model, state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.updates = state["updates"]

@@ -1,0 +1,63 @@
+"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is left early."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gspo_lab.engines.child import Child
+from gspo_lab.errors import LabError
+from gspo_lab.records import StepRecord, UpdateRecord
+
+STEP = '{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_mean": 0.5}'
+UPDATE = '{"kind": "update", "step": 0, "minibatch": 0, "loss": 1, "would_clip_fraction_tokens_gspo": 0.25}'
+
+
+def child(program: str) -> Child:
+    return Child([sys.executable, "-u", "-c", program])
+
+
+def test_lines_become_records_and_other_words_go_to_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    program = f"import sys; print('loading'); print('{UPDATE}'); print('slow', file=sys.stderr); print('{STEP}')"
+    with child(program) as process:
+        assert list(process) == [
+            UpdateRecord(step=0, minibatch=0, loss=1.0, would_clip_fraction_tokens_gspo=0.25),
+            StepRecord(step=0, prompts=4, responses=8, reward_mean=0.5),
+        ]
+    assert capfd.readouterr().out == "loading\nslow\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"kind": "step", "step": 0', "line 3: Expecting"),
+        ('{"kind": "stride", "step": 0}', "line 3: its kind is 'stride', not one of step, update"),
+        ('{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_men": 1}', r"did you mean 'reward_mean'\?"),
+        ('{"kind": "step", "prompts": 4}', "line 3: step: field required"),
+        ('{"kind": "update", "step": 0, "minibatch": 0, "loss": "low"}', "loss: input should be a valid number"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: str) -> None:
+    with child(f"print('one'); print('{STEP}'); print('{line}')") as process:
+        records = iter(process)
+        assert next(records) == StepRecord(step=0, prompts=4, responses=8, reward_mean=0.5)
+        with pytest.raises(LabError, match=why) as told:
+            next(records)
+    assert told.value.details == ("its last lines:", "one", STEP, line)
+
+
+def test_a_child_that_fails_is_told_with_its_last_lines() -> None:
+    with child(f"print('{STEP}'); print('no memory'); raise SystemExit(7)") as process:
+        records = iter(process)
+        next(records)
+        with pytest.raises(LabError, match="exit code 7") as told:
+            next(records)
+    assert told.value.details[-1] == "no memory"
+
+
+def test_leaving_early_ends_the_child() -> None:
+    with child(f"import time; print('{STEP}'); time.sleep(600)") as process:
+        assert next(iter(process)).kind == "step"
+        running: subprocess.Popen[str] = process._process
+        assert running.poll() is None
+    assert running.poll() is not None

@@ -1,0 +1,153 @@
+"""What the engine is built to take later: tokens that others wrote, advantages by token, a second trained model."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from lottery import MakeRun, Memory
+
+from gspo_lab.engines.native import checkpoint
+from gspo_lab.engines.native.experience import microbatches, pack
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.engines.native.step_record import Totals
+from gspo_lab.engines.native.trained import Trained
+from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.errors import LabError
+from gspo_lab.layout import CHECKPOINTS, RESUME
+from gspo_lab.samplers import Request, Rollout
+
+# Two responses of 4 and 3 tokens; of the first one a tool wrote the middle two.
+IDS = [[70, 71, 72, 73], [74, 75, 76]]
+TOOL = [[True, False, False, True], [True, True, True]]
+
+
+def rollouts(*, tool: bool) -> list[Rollout]:
+    return [
+        Rollout(
+            Request("p", (65, 66), 0, 0),
+            ids,
+            [-1.0 if chosen or not tool else 0.0 for chosen in mask],
+            "",
+            False,
+            loss_mask=mask if tool else None,
+        )
+        for ids, mask in zip(IDS, TOOL, strict=True)
+    ]
+
+
+def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) -> None:
+    setting = set_up(make_run("gspo"), None)
+    seen = []
+    for tool in (False, True):
+        experience = pack(rollouts(tool=tool), 0, setting.device)
+        (part,) = microbatches(experience, torch.arange(2), 10**9)
+        with torch.no_grad(), setting.policy.forward(part) as forward:
+            seen.append((experience, part, forward.logp_BT))
+    (_, plain, plain_logp), (experience, part, logp) = seen
+    assert torch.equal(part.input_BS, plain.input_BS)
+    assert torch.equal(part.attention_BS, plain.attention_BS)
+    assert part.attention_BS.sum(dim=1).tolist() == [5, 4]
+    mask_BT = torch.tensor([TOOL[0], [*TOOL[1], False]])
+    assert torch.equal(part.mask_BT, mask_BT)
+    # The tool's tokens stand before the last one as they did; only their own log-probs are nobody's business.
+    assert torch.allclose(logp, plain_logp * mask_BT, atol=1e-6)
+    assert (logp[0, 1], logp[0, 2]) == (0.0, 0.0)
+
+    experience.credit(torch.tensor([[1.0], [-1.0]]))
+    assert experience.adv_NT.tolist() == [[1.0, 0.0, 0.0, 1.0], [-1.0, -1.0, -1.0, 0.0]]
+    minibatch = Minibatch(0, 0, torch.arange(2), fresh=True)
+    done = setting.updater.update(experience, minibatch)
+    record = update_record(setting.updater, experience, done, detail=True, token_detail=True)
+    assert (record.response_tokens, record.active_tokens) == (5, 5)
+    assert record.response_detail is not None
+    assert record.response_detail["length"] == [2, 3]
+    assert [len(values) for values in record.response_detail["log_ratios"]] == [2, 3]
+    # Ratios are 1: mean over responses of the mean over tokens of A.
+    assert record.loss == pytest.approx(-(1 - 1) / 2)
+
+
+def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
+    """At ratio 1 the gradient is linear in A: those of either half of the tokens add up to that of all of them."""
+    setting = set_up(make_run("gspo", "arm.gspo.objective=gspo-token"), None)
+    setting.updater.trained.max_grad_norm = float("inf")
+    model = setting.policy.model
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    caught: list[torch.Tensor] = []
+    setting.updater.trained.optimizer.register_step_pre_hook(
+        lambda *_: caught.append(torch.cat([p.grad.flatten().clone() for p in model.parameters()]))
+    )
+    first, second = torch.tensor([[2.0, 2.0, 0.0, 0.0]] * 2), torch.tensor([[0.0, 0.0, -2.0, -2.0]] * 2)
+    for adv_NT in (first, second, first + second):
+        experience = pack(rollouts(tool=False), 0, setting.device)
+        experience.credit(adv_NT)
+        done = setting.updater.update(experience, Minibatch(0, 0, torch.arange(2), fresh=True))
+        model.load_state_dict(start)
+    assert torch.linalg.norm(caught[0] + caught[1] - caught[2]) < 1e-5 * torch.linalg.norm(caught[2])
+    assert torch.linalg.norm(caught[2]) > 0
+    # (2 + 2 - 2 - 2) / 4 and (2 + 2 - 2) / 3: the first response's advantages are no 0, though their mean is.
+    record = update_record(setting.updater, experience, done, detail=True, token_detail=False)
+    assert record.active_tokens == 7
+    assert record.response_detail is not None
+    assert record.response_detail["advantage"] == pytest.approx([0.0, 2 / 3])
+    assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
+
+
+def with_a_critic(parts: Parts) -> tuple[Parts, Trained]:
+    """The parts of a run that trains a second model; one update has moved it."""
+    torch.manual_seed(0)
+    critic = Trained(torch.nn.Linear(3, 1), make_settings(parts))
+    critic.model(torch.ones(2, 3)).sum().backward()
+    critic.move(0.0)
+    return dataclasses.replace(parts, trained={**parts.trained, "critic": critic}), critic
+
+
+def make_settings(parts: Parts) -> object:
+    from gspo_lab.study.schema import UpdateTable
+
+    return UpdateTable(learning_rate=0.1, warmup_updates=0)
+
+
+def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo")
+    parts, critic = with_a_critic(set_up(run, None))
+    loop = Loop(run, parts, Memory(), tmp_path)
+    loop.totals.prompts = 8
+    loop._checkpoint(1)
+
+    again, other = with_a_critic(set_up(run, None))
+    with torch.no_grad():
+        other.model.weight.zero_()
+    other.updates = 5
+    taken_up = Loop(run, again, Memory(), tmp_path)
+    assert taken_up._resume() == 1
+    assert taken_up.totals == Totals(prompts=8)
+    assert torch.equal(other.model.weight, critic.model.weight)
+    assert other.updates == critic.updates == 1
+    moments = [one.optimizer.state_dict()["state"][0]["exp_avg"] for one in (critic, other)]
+    assert torch.equal(*moments)
+
+    with pytest.raises(LabError, match="holds critic, policy, and this run trains policy: go on with") as told:
+        checkpoint.load(tmp_path / CHECKPOINTS, set_up(run, None).trained, parts.device)
+    assert "\n" not in str(told.value)
+
+
+def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_path: Path) -> None:
+    """It held the policy's model, optimizer and count of updates beside the step, and nothing else."""
+    run = make_run("gspo")
+    parts = set_up(run, None)
+    policy = parts.trained["policy"]
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(1.0)
+    policy.updates = 4
+    (tmp_path / CHECKPOINTS).mkdir()
+    torch.save(
+        {"step": 1, **policy.state(), "totals": dataclasses.asdict(Totals(prompts=4))}, tmp_path / CHECKPOINTS / RESUME
+    )
+    loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+    assert (loop._resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
+    taken_up = loop.parts.policy.model.state_dict()
+    assert all(torch.equal(value, taken_up[name]) for name, value in policy.model.state_dict().items())
