@@ -53,7 +53,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     toml, how, wanted = CASES[case]
     database = make_lab(tmp_path, toml, **how)
-    seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database, [], interrupted=False).seen
+    seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).seen
     with Evidence.open(database) as evidence:
         written = answer(Findings(evidence, "toy"))
     assert written is not None
