@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def until(true: Callable[[], Any], seconds: float = 120.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 240.0) -> Any:
     """What `true` returns once it is true; an AssertionError if it does not become so. Far above what it takes."""
     end = time.monotonic() + seconds
     while not (found := true()):

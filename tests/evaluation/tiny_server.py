@@ -41,6 +41,8 @@ class TinyServer(ThreadingHTTPServer):
         self.answers_as: str | None = MODEL
         self.asked: list[dict[str, Any]] = []
         self.times: list[float] = []
+        self.waiting = self.most_waiting = 0
+        self.counting = threading.Lock()
         self._sampler = TransformersSampler(build("tiny-qwen3", seed=0), TOKENIZER)
         self._one_by_one = threading.Lock()
 
@@ -98,7 +100,12 @@ class Answering(BaseHTTPRequestHandler):
             self._without_end(b" " * (1 << 20) if fault == "endless" else b" ")
             return
         if fault == "wait":
+            with self.server.counting:
+                self.server.waiting += 1
+                self.server.most_waiting = max(self.server.most_waiting, self.server.waiting)
             self.server.go_on.wait(240)
+            with self.server.counting:
+                self.server.waiting -= 1
         if isinstance(fault, float):
             time.sleep(fault)
         chat = self.path == "/v1/chat/completions"
