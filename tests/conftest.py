@@ -1,8 +1,20 @@
 """What holds for every test."""
 
+import contextlib
+import os
 import signal
 
 import pytest
+
+# One thread, as a worker has: several wait for each other wherever the cores have other work, such as a second test.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does without it
+    from hypothesis import HealthCheck, settings
+
+    # Examples may take as long as they do: a busy machine is no finding.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 # A shell that starts something in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

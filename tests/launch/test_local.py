@@ -1,6 +1,7 @@
 """Slots: what is there is found without torch, and every worker gets the same environment."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program of that name in front of the PATH; it prints the file `gpus` beside it."""
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\ncat {tmp_path}/gpus\n")
+    program.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path))}/gpus\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path / "gpus"
