@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from gspo_lab.claims.parts import Part, Reading
+from gspo_lab.claims.estimates import Estimate, Estimates
 from gspo_lab.claims.recorded import Recorded
 
 Roles = Mapping[str, str]
@@ -15,6 +15,9 @@ Grade = Literal["A", "A/B", "B", "C", "C/D", "D"]
 responses."""
 
 Word = Literal["supported", "contradicted", "not resolved", "not testable here"]
+
+SHOWN = ("name", "criterion", "n", "estimate", "low", "high", "p", "side", "detectable", "note")
+"""The fields of an estimate that plain data hold."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,18 @@ class Counter:
 
 @dataclass(frozen=True)
 class Need:
-    """A precondition. `check` raises Untestable with what it measured."""
+    """A precondition. `unmet` says what was measured that does not meet it; None: met."""
 
     text: str
-    check: Callable[[Recorded, Roles], None]
+    unmet: Callable[[Recorded, Roles], str | None]
 
 
 @dataclass(frozen=True)
 class Claim:
     """One entry of the library. `unrecorded` says why the lab can never test it; else `evaluate` reads it.
 
-    `roles` must each be played by an arm. `moe`: they are looked for among the arms whose model routes.
+    `roles` must each be played by an arm. `moe`: they are looked for among the arms whose model routes. `figure` is
+    where on a report's page the claim can be seen; the page leaves the link out where the study has no such figure.
     """
 
     id: str
@@ -49,14 +53,30 @@ class Claim:
     roles: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     counter: tuple[Counter, ...] = ()
-    evaluate: Callable[[Recorded, Roles], Reading] | None = None
+    evaluate: Callable[[Recorded, Roles], Estimates] | None = None
     unrecorded: str | None = None
     moe: bool = False
+    figure: str | None = None
 
     @property
     def exact(self) -> bool:
         """An identity: no test, so no member of the family that Holm's rule adjusts."""
         return self.grade == "A"
+
+    def as_data(self) -> dict[str, Any]:
+        """What is published and what it needs, JSON-able."""
+        return {
+            "id": self.id,
+            "grade": self.grade,
+            "statement": self.statement,
+            "source": self.source,
+            "source_value": self.value,
+            "criterion": self.criterion,
+            "needs": [need.text for need in self.needs],
+            "roles": list(self.roles),
+            "counter_evidence": [vars(one) for one in self.counter],
+            "unrecorded": self.unrecorded,
+        }
 
 
 @dataclass(frozen=True)
@@ -69,10 +89,30 @@ class Result:
     reason: str
     declared: bool
     roles: Roles
-    reading: Reading | None = None
+    reading: Estimates | None = None
     p: float | None = None
     p_adjusted: float | None = None
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Estimate, ...]:
+        """What decides the word."""
         return () if self.reading is None else self.reading.parts
+
+    @property
+    def also(self) -> tuple[Estimate, ...]:
+        """What is shown beside it."""
+        return () if self.reading is None else self.reading.also
+
+    def as_data(self) -> dict[str, Any]:
+        """For a report's .json and for scripts."""
+        return {
+            **self.claim.as_data(),
+            "word": self.word,
+            "reason": self.reason,
+            "declared": self.declared,
+            "arms": dict(self.roles),
+            "p": self.p,
+            "p_adjusted": self.p_adjusted,
+            "parts": [{name: getattr(one, name) for name in SHOWN} for one in self.parts],
+            "also": [{name: getattr(one, name) for name in SHOWN} for one in self.also],
+        }

@@ -5,9 +5,9 @@ from dataclasses import replace
 from itertools import combinations
 
 from gspo_lab.claims.claim import Claim, Result, Word
-from gspo_lab.claims.in_place import AGAINST, OF, from_table
+from gspo_lab.claims.estimates import ALPHA, Estimate, Side, Untestable, weigh
+from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY
-from gspo_lab.claims.parts import ALPHA, Part, Side, Untestable, weigh
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.roles import ROLES, find_roles
 from gspo_lab.findings import Findings
@@ -53,9 +53,6 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mis
     if claim.unrecorded is not None or claim.evaluate is None:
         return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
     found = find_roles(recorded, given, moe=claim.moe)
-    if OF in claim.roles:
-        arms = {OF: given.get(OF, found.get("gspo")), AGAINST: given.get(AGAINST, found.get("grpo"))}
-        found = {role: arm for role, arm in arms.items() if arm in recorded.settings}
     if claim.moe and False in recorded.mixtures.values() and not any(recorded.mixtures.values()):
         reason = "no arm has a mixture of experts: no expert choice was recorded in any of them"
         return Result(claim, "not testable here", reason, declared, {})
@@ -67,9 +64,11 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mis
     unmet = _unmatched(roles, apart)
     for need in claim.needs:
         try:
-            need.check(recorded, roles)
+            said = need.unmet(recorded, roles)
         except Untestable as reason:
-            unmet.append(str(reason))
+            said = str(reason)
+        if said is not None:
+            unmet.append(said)
             if not recorded.seeds(roles.values()):
                 break  # nothing was recorded that the other needs could be measured on
     if unmet:
@@ -125,7 +124,7 @@ def _reason(result: Result, word: Word, side: Side | None, p: float | None, adju
     return "; ".join(said)
 
 
-def _unresolved(parts: Sequence[Part], side: Side | None, p: float | None, adjusted: float | None) -> str:
+def _unresolved(parts: Sequence[Estimate], side: Side | None, p: float | None, adjusted: float | None) -> str:
     if p is not None and adjusted is not None and p < ALPHA <= adjusted:
         return f"the interval alone would be {side}"
     lacking = [part for part in parts if not part.resolved]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.claims.parts import Untestable
+from gspo_lab.claims.estimates import Untestable
 from gspo_lab.findings import Findings
+from gspo_lab.findings.clipped import CLIP
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite
@@ -18,8 +19,6 @@ from gspo_lab.study import Settings
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-CLIP = "clip_fraction_tokens"
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,10 @@ class Recorded:
             )
         return rows
 
-    def share(self, arm: str, seed: int, metric: str, weight: str, *, later: bool = False) -> float:
-        """A run's mean of a share, every settled update weighted by its tokens."""
-        rows = self.settled(arm, seed, metric, weight, later=later).dropna()
-        return float((rows[metric] * rows[weight]).sum() / rows[weight].sum())
+    def mean_of_steps(self, arm: str, metric: str) -> float:
+        """Over all steps of all finished runs of an arm."""
+        frame = self.frame("steps", metric)
+        return float(frame[frame["arm"] == arm][metric].mean())
 
     def clipped(self, arm: str, seed: int) -> tuple[int, int]:
         """(clipped tokens, response tokens) over a run's settled updates."""

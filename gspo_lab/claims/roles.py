@@ -60,6 +60,10 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     for role in ("grpo", "gspo"):
         for replay in ("rollout", "old-policy"):
             twin(f"{role}-replay", role, (REPLAY,), lambda one, replay=replay: one.routing_replay == replay)  # type: ignore[misc]
+    for role, usual in (("of", "gspo"), ("against", "grpo")):  # of a claim that is written in place
+        arm = given.get(role, out.get(usual))
+        if arm in settings:
+            out[role] = arm
     pool = [arm for arm in settings if recorded.mixtures[arm]]
     play("moe", _plain)
     if "moe" in out:

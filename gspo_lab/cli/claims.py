@@ -5,7 +5,7 @@ import typer
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
 
 if TYPE_CHECKING:
-    from gspo_lab.claims import Part, Result
+    from gspo_lab.claims import Estimate, Result
 
 EXAMPLES = (
     "Examples:  gspo-lab claims   |   gspo-lab claims moe_stability   |   gspo-lab claims quickstart --all --json"
@@ -23,7 +23,6 @@ def claims(
         _library(json)
         return
     from gspo_lab.claims import judge
-    from gspo_lab.claims.data import as_data
     from gspo_lab.cli.output import print_json
     from gspo_lab.findings import Findings
 
@@ -31,7 +30,7 @@ def claims(
         name = study_named(evidence, study, runs)
         results = judge(Findings(evidence, name), every=every)
     if json:
-        print_json([as_data(result) for result in results])
+        print_json([result.as_data() for result in results])
         return
     if not results:
         typer.echo(f"{name} declares no claim; --all evaluates every built-in one")
@@ -43,11 +42,10 @@ def claims(
 
 def _library(json: bool) -> None:
     from gspo_lab.claims import LIBRARY
-    from gspo_lab.claims.data import describe
     from gspo_lab.cli.output import print_json
 
     if json:
-        print_json([describe(claim) for claim in LIBRARY.values()])
+        print_json([claim.as_data() for claim in LIBRARY.values()])
         return
     for claim in LIBRARY.values():
         wanted = claim.unrecorded or "; ".join(need.text for need in claim.needs)
@@ -61,16 +59,16 @@ def _print(result: "Result") -> None:
     typer.echo(f"{result.claim.id}: {result.word}{mark}")
     typer.echo(f"    {result.claim.statement} [{result.claim.source}]")
     typer.echo(f"    source: {result.claim.value}")
-    for part in () if result.reading is None else (*result.reading.parts, *result.reading.also):
-        typer.echo(f"    here:   {_part(part)}")
+    for one in (*result.parts, *result.also):
+        typer.echo(f"    here:   {_estimate(one)}")
     typer.echo(f"    reason: {result.reason}")
-    for one in result.claim.counter:
-        typer.echo(f"    but:    {one.text} [{one.source}]")
+    for counter in result.claim.counter:
+        typer.echo(f"    but:    {counter.text} [{counter.source}]")
     typer.echo("")
 
 
-def _part(part: "Part") -> str:
-    shown = "not measured" if part.estimate is None else f"{part.estimate:.4g}"
-    if part.low is not None and part.high is not None:
-        shown += f", 95 % interval {part.low:.4g} to {part.high:.4g}"
-    return f"{part.name} = {shown} (n = {part.n}; {part.criterion})"
+def _estimate(one: "Estimate") -> str:
+    shown = "not measured" if one.estimate is None else f"{one.estimate:.4g}"
+    if one.interval is not None:
+        shown += f", 95 % interval {one.interval[0]:.4g} to {one.interval[1]:.4g}"
+    return f"{one.name} = {shown} (n = {one.n}; {one.criterion})"

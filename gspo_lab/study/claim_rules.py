@@ -1,41 +1,15 @@
 """What a `[[claim]]` may name: built-in claims and their roles, recorded metrics, the study's arms and benchmarks."""
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from functools import cache
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
 from gspo_lab.study.schema import ClaimTable
-
-CLAIM_NAMES = (
-    "C01-first-minibatch",
-    "C02-token-variant",
-    "C03-equal-weights",
-    "C04-clip-gap",
-    "C05-gap-robust",
-    "C06-grows-with-mb",
-    "C07-sqrt-length",
-    "C08-band-vs-length",
-    "C09-expert-change",
-    "C10-flips-cause-noise",
-    "C11-moe-noisier",
-    "C12-grpo-needs-replay",
-    "C13-gspo-no-replay",
-    "C14-more-efficient",
-    "C15-precision-tolerant",
-    "C16-moe-mismatch",
-    "C17-needs-is",
-    "C18-dose-response",
-    "C19-band-insensitive",
-    "C20-length-bias",
-    "C21-precursors",
-    "C22-few-bad-tokens",
-    "C23-stable-then-equal",
-    "C24-less-variance",
-    "C25-length-free-norm",
-)
-"""The library of gspo_lab/claims/, by name: this room lies below that one."""
 
 CLAIM_ROLES = (
     "grpo",
@@ -50,6 +24,7 @@ CLAIM_ROLES = (
     "uncorrected",
     "luspo",
 )
+LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
 OVER_UPDATES = (
@@ -60,6 +35,12 @@ OVER_UPDATES = (
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
+
+
+@cache
+def claim_names() -> tuple[str, ...]:
+    """The built-in claims: the room that reads them lies above this one, their file is open to all."""
+    return tuple(sorted(tomllib.loads(LIBRARY.read_text(encoding="utf-8")).keys() - {"counter"}))
 
 
 def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:
@@ -86,18 +67,19 @@ def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) ->
 
 
 def _built_in(claim: ClaimTable) -> list[str]:
+    known = claim_names()
     stray = [key for key in IN_PLACE if getattr(claim, key) is not None]
     if stray:
         return [f".{stray[0]}: belongs to a claim written in place, which names a metric too"]
-    if claim.name not in CLAIM_NAMES:
-        short = [name for name in CLAIM_NAMES if name.partition("-")[0] == claim.name]
-        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, CLAIM_NAMES)
+    if claim.name not in known:
+        short = [name for name in known if name.partition("-")[0] == claim.name]
+        hint = f" (did you mean '{short[0]}'?)" if short else nearest(claim.name, known)
         return [f": no such claim{hint}; gspo-lab claims lists them, a claim of your own names a metric"]
     return []
 
 
 def _in_place(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]:
-    if claim.name in CLAIM_NAMES:
+    if claim.name in claim_names():
         return [f": a built-in claim's name; a claim with metric = '{metric}' needs a name of its own"]
     out = [f".{key}: missing" for key in ("statistic", "comparison") if getattr(claim, key) is None]
     if sum(bound is not None for bound in (claim.above, claim.below, claim.inside)) != 1:

@@ -1,9 +1,6 @@
 """The declared claims: the source's value beside this study's, the word and its reason, and what speaks against."""
 
-from collections.abc import Sequence
-
-from gspo_lab.claims import Part, Result, Word, judge
-from gspo_lab.claims.data import as_data, interval
+from gspo_lab.claims import Estimate, Result, Word, judge
 from gspo_lab.findings import Findings
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
 from gspo_lab.report.section import Section
@@ -22,43 +19,16 @@ WORDS: dict[Word, str] = {
     "not testable here": "missing",
 }
 
-FIGURES = {
-    "C01-first-minibatch": "m-clip-minibatch",
-    "C03-equal-weights": "m-ratio-max-negative",
-    "C04-clip-gap": "m-clip",
-    "C05-gap-robust": "m-would-clip",
-    "C06-grows-with-mb": "m-clip-minibatch",
-    "C07-sqrt-length": "m-log-ratio-std-responses",
-    "C09-expert-change": "m-expert-layer",
-    "C10-flips-cause-noise": "m-expert-change",
-    "C11-moe-noisier": "m-log-ratio-std-tokens",
-    "C12-grpo-needs-replay": "m-reward",
-    "C13-gspo-no-replay": "m-forest-scores",
-    "C14-more-efficient": "m-reward",
-    "C16-moe-mismatch": "m-mismatch-k3",
-    "C18-dose-response": "m-collapsed-by-dose",
-    "C19-band-insensitive": "m-forest-scores",
-    "C20-length-bias": "m-response-tokens-mean",
-    "C21-precursors": "m-grad-norm",
-    "C22-few-bad-tokens": "m-ratio-max-negative",
-    "C23-stable-then-equal": "m-forest-scores",
-    "C24-less-variance": "m-grad-norm",
-    "C25-length-free-norm": "m-grad-norm",
-}
-"""Where on the page a claim can be seen. The page leaves a link out where the study has no such figure."""
-
 
 def claims(found: Findings) -> Section | None:
     """One row per declared claim, and under each the published evidence against it."""
-    declared = found.declaration.claims
-    if not declared:
+    if not found.declaration.claims:
         return None
-    figures = FIGURES | {one.name: _figure_of(one.metric, found.benches) for one in declared if one.metric}
     results = judge(found)
     counter = [(result, one) for result in results for one in result.claim.counter]
     body: list[Html] = [
         h("p", INTRODUCTION),
-        table(HEAD, [_row(result, figures.get(result.claim.id)) for result in results], class_="prose"),
+        table(HEAD, [_row(result) for result in results], class_="prose"),
     ]
     if counter:
         rows = [(result.claim.id, one.text, one.source) for result, one in counter]
@@ -71,18 +41,11 @@ def claims(found: Findings) -> Section | None:
     markdown += [
         f"- {plain(result.claim.id)}, against: {plain(one.text)} ({plain(one.source)})" for result, one in counter
     ]
-    data = {"claims": [as_data(result) for result in results]}
+    data = {"claims": [result.as_data() for result in results]}
     return Section("claims", "Claims", tuple(body), data, "\n".join([markdown[0], "", *markdown[1:]]).strip())
 
 
-def _figure_of(metric: str, benches: Sequence[str]) -> str:
-    """The figure of a claim in place: of its benchmark, or of its metric."""
-    if metric in benches:
-        return f"m-final-{metric}"
-    return {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}.get(metric, f"m-{metric.replace('_', '-')}")
-
-
-def _row(result: Result, figure: str | None) -> tuple[Html | str, ...]:
+def _row(result: Result) -> tuple[Html | str, ...]:
     claim = result.claim
     said = _parts(result)
     here = join([h("div", one) for one in said]) if said else NOT_MEASURED
@@ -94,15 +57,15 @@ def _row(result: Result, figure: str | None) -> tuple[Html | str, ...]:
         ]
     )
     word = h("strong", result.word, class_=f"word {WORDS[result.word]}")
-    link = h("div", h("a", "figure", href=f"#{figure}")) if figure and result.reading is not None else ""
+    link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.reading is not None else ""
     return name, claim.value, join([here, link]), word, result.reason
 
 
 def _parts(result: Result) -> list[str]:
-    """What was read, part by part, with its interval."""
-    return [] if result.reading is None else [_part(part) for part in (*result.reading.parts, *result.reading.also)]
+    """What was read, number by number, with its interval."""
+    return [_estimate(one) for one in (*result.parts, *result.also)]
 
 
-def _part(part: Part) -> str:
-    where = interval(part)
-    return f"{part.name}: {number(part.estimate)}" + (f" ({number(where[0])} to {number(where[1])})" if where else "")
+def _estimate(one: Estimate) -> str:
+    where = one.interval
+    return f"{one.name}: {number(one.estimate)}" + (f" ({number(where[0])} to {number(where[1])})" if where else "")

@@ -35,6 +35,13 @@ class Region:
     def bounds(self) -> tuple[float, ...]:
         return tuple(bound for bound in (self.above, self.below) if bound is not None)
 
+    @property
+    def outside(self) -> tuple["Region", ...]:
+        """What lies on the other side of its bounds."""
+        below = () if self.above is None else (Region(below=self.above),)
+        above = () if self.below is None else (Region(above=self.below),)
+        return below + above
+
     def __str__(self) -> str:
         if self.above is None or self.below is None:
             return f"below {self.below:g}" if self.above is None else f"above {self.above:g}"
@@ -46,11 +53,11 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One statistic of a claim over `n` seeds (runs, where it is `exact`).
+class Estimate:
+    """One number of a claim over `n` seeds (runs, where it is `exact`), and the side on which it lies.
 
     `side` is the region in which the estimate lies, `p` the two-sided p against that region's bounds (the largest of
-    them); p < .05 says that the whole interval lies in the region. An exact part and a count have no p: they hold or
+    them); p < .05 says that the whole interval lies in the region. An identity and a count have no p: they hold or
     not. `detectable` is the difference (with `ratio`: the factor) that these seeds would have seen with chance .8.
     """
 
@@ -68,17 +75,22 @@ class Part:
     note: str | None = None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval, None where there is none."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def resolved(self) -> bool:
-        """Whether the part, taken alone, lies wholly on its side."""
+        """Whether the estimate, taken alone, lies wholly on its side."""
         return self.side is not None and (self.p is None or self.p < ALPHA)
 
 
 @dataclass(frozen=True)
-class Reading:
+class Estimates:
     """What was read of one claim. It needs all its `parts`; what stands in `also` and `notes` decides nothing."""
 
-    parts: tuple[Part, ...]
-    also: tuple[Part, ...] = ()
+    parts: tuple[Estimate, ...]
+    also: tuple[Estimate, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -86,16 +98,19 @@ def over_seeds(
     name: str,
     values: Mapping[int, float],
     supported: Region,
-    contradicted: Sequence[Region] = (),
+    contradicted: Sequence[Region] | None = None,
     *,
     ratio: bool = False,
-) -> Part:
-    """The paired t interval of one number per seed, against the regions of the claim.
+) -> Estimate:
+    """The paired t interval of one number per seed, against the regions of the claim; what contradicts is, unless it is
+    given, what lies outside of what supports.
 
     With `ratio` the values and bounds are positive and the interval is that of their logarithms; what is shown is
     taken back to ratios. A region of contradiction that holds the whole interval goes before one of support: what is
     equivalent within a margin is so even if it is not 0.
     """
+    if contradicted is None:
+        contradicted = supported.outside
     criterion = f"supported if {supported}"
     if contradicted:
         criterion += f", contradicted if {' or '.join(str(region) for region in contradicted)}"
@@ -107,14 +122,14 @@ def over_seeds(
     found = paired_t(x, ALPHA, scale=float(np.abs(x).max(initial=0.0)))
     estimate = None if found.estimate is None else back(found.estimate)
     if found.estimate is None or found.low is None or found.high is None:
-        return Part(name, criterion, len(x), estimate, ratio=ratio, note=found.reason)
+        return Estimate(name, criterion, len(x), estimate, ratio=ratio, note=found.reason)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [("supported", supported)]
     wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
     partly = [one for one in in_favour + against if one[1].contains(found.estimate, found.estimate)]
     side, region = next(iter(wholly + partly), (None, Region()))
     seen = detectable_factor(len(x)) * found.sd if found.sd else None
-    return Part(
+    return Estimate(
         name,
         criterion,
         len(x),
@@ -133,21 +148,21 @@ def _p(x: NDArray[np.float64], region: Region) -> float | None:
     return max((p for p in found if p is not None), default=None)
 
 
-def exact(name: str, values: Mapping[str, float], limit: float, *, what: str) -> Part:
-    """An identity: it must hold in every run, to rounding. `estimate` is the worst run's value."""
+def exact(name: str, values: Mapping[str, float], limit: float, *, what: str) -> Estimate:
+    """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
     worst = max(values, key=lambda run: values[run])
     broken = [run for run in values if not values[run] <= limit]
     side: Side = "contradicted" if broken else "supported"
     note = f"broken in {', '.join(broken)}" if broken else None
-    return Part(name, what, len(values), values[worst], side=side, exact=True, note=note)
+    return Estimate(name, what, len(values), values[worst], side=side, exact=True, note=note)
 
 
-def condition(name: str, holds: bool, *, n: int, said: str, estimate: float | None = None) -> Part:
+def condition(name: str, holds: bool, *, n: int, said: str, estimate: float | None = None) -> Estimate:
     """A count beside the statistics: without it the claim is not supported; alone it contradicts nothing."""
-    return Part(name, "must hold for support", n, estimate, side="supported" if holds else None, note=said)
+    return Estimate(name, "must hold for support", n, estimate, side="supported" if holds else None, note=said)
 
 
-def weigh(parts: Sequence[Part]) -> tuple[Side | None, float | None]:
+def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
     """The claim's side and its p: all parts for support (the largest p), one for contradiction (p x parts).
 
     A broken identity contradicts without a p. (None, None): some part lies on neither side.
