@@ -140,11 +140,21 @@ def studies_markdown() -> str:
     return "\n".join(parts)
 
 
+UNTESTABLE = """\
+## What no study of this lab can test
+
+Statements of the literature that need a probe, a method or a grid that no run records. A study may declare them all the
+same: they are then listed with the reason, and are no members of the family that Holm's rule adjusts.
+"""
+
+
 def claims_markdown() -> str:
     """docs/claims.md: how a claim gets its word, and every built-in one with what speaks against it."""
     roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in ROLES.items())
     introduction = (HERE / "claims_introduction.md").read_text(encoding="utf-8").replace("{roles}", roles)
-    return "\n".join([introduction, *(_claim_section(claim) for claim in LIBRARY.values())])
+    tested = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is None]
+    others = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is not None]
+    return "\n".join([introduction, *tested, UNTESTABLE, *others])
 
 
 def _claim_section(claim: Claim) -> str:

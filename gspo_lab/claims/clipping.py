@@ -23,10 +23,9 @@ def clip_gap(recorded: Recorded, roles: Roles) -> Estimates:
     ratios, floors = {}, []
     for seed in recorded.seeds(roles.values()):
         (grpo, tokens), (gspo, own) = (recorded.clipped(roles[role], seed) for role in PAIR)
-        if grpo == 0 and gspo == 0:
+        if grpo == gspo == 0:
             raise Untestable(f"neither arm clipped a token at seed {seed}")
-        if grpo == 0:
-            floors.append(seed)
+        floors += [] if grpo else [str(seed)]
         ratios[seed] = (max(gspo, 1) / own) / (max(grpo, 1) / tokens)
     notes = [
         f"{said} (above {SATURATED}), so its cf is a ceiling and the ratio measures the other arm's"
@@ -35,7 +34,7 @@ def clip_gap(recorded: Recorded, roles: Roles) -> Estimates:
     ]
     if floors:
         notes.append(
-            f"{roles['grpo']} clipped no token at seed {', '.join(map(str, floors))}: one token is assumed, so the "
+            f"{roles['grpo']} clipped no token at seed {', '.join(floors)}: one token is assumed, so the "
             "ratio is a lower bound there"
         )
     gap = over_seeds("cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True)
@@ -68,12 +67,13 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
         certain = 0.0 if found.estimate else 1.0
         (above if cell.mean() > 1 else below).append(certain if found.p is None else found.p)
     cells = len(BAND_SCALES) ** 2
+    most, half = math.ceil(0.8 * cells), math.floor(cells / 2)
     side: Side | None = None
     p: float | None = None
-    if len(above) >= math.ceil(0.8 * cells):
-        side, p = "supported", sorted(above)[math.ceil(0.8 * cells) - 1]
-    elif len(below) > cells / 2:
-        side, p = "contradicted", sorted(below)[math.floor(cells / 2)]
+    if len(above) >= most:
+        side, p = "supported", sorted(above)[most - 1]
+    elif len(below) > half:
+        side, p = "contradicted", sorted(below)[half]
     sure = sum(one < ALPHA for one in above)
     part = Estimate(
         "share of the 25 cells with cf GSPO / cf GRPO > 10",
@@ -95,7 +95,7 @@ def grows_with_minibatch(recorded: Recorded, roles: Roles) -> Estimates:
     for arm in (roles[role] for role in PAIR):
         found = {}
         for seed in pairs:
-            at_zero[f"{arm}/s{seed}"] = NUMBERS["largest with minibatch = 0"](recorded, arm, seed, CLIP)
+            at_zero[f"{arm}/s{seed}"] = float(NUMBERS["largest with minibatch = 0"](recorded, arm, seed, CLIP))
             rows = recorded.settled(arm, seed, CLIP, later=True)
             if rows[CLIP].nunique() > 1:
                 ranks = rows[[CLIP, "minibatch"]].rank()

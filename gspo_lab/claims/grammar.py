@@ -1,6 +1,6 @@
 """The grammar of claims: the rows of the library's entries, and the claims that a study writes in place."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,14 +112,12 @@ class Identity:
 
     def _apart(self, recorded: Recorded, roles: Roles, seed: int) -> "Series[float]":
         """The difference by minibatch."""
-        frames = []
-        for role in (self.of, self.against):
-            assert role is not None
-            assert self.metric is not None
-            rows = recorded.of(roles[role], seed, "updates", self.metric)
+        found = []
+        for role in (self.of or "", self.against or ""):
+            rows = recorded.of(roles[role], seed, "updates", self.metric or "")
             first = rows[(rows["step"] == 0) & ((rows["minibatch"] == 0) | (self.statistic != "first update"))]
-            frames.append(first.set_index("minibatch")[self.metric])
-        a, b = frames
+            found.append(first.set_index("minibatch")[self.metric])
+        a, b = found
         if self.comparison == "difference":
             return (a - b).abs()
         larger = a.where(a > b, b)
@@ -127,7 +125,7 @@ class Identity:
 
 
 def _of_run(recorded: Recorded, arm: str, seed: int, statistic: str, metric: str | None) -> float:
-    return NUMBERS[statistic](recorded, arm, seed, *([] if metric is None else [metric]))
+    return float(NUMBERS[statistic](recorded, arm, seed, *([] if metric is None else [metric])))
 
 
 def region(bounds: Mapping[str, Any], own: Mapping[str, float]) -> Region:
@@ -139,7 +137,7 @@ def region(bounds: Mapping[str, Any], own: Mapping[str, float]) -> Region:
     return Region(*(own[bound] if isinstance(bound, str) else bound for bound in (low, high)))
 
 
-def all_of(parts: Iterable[Read], also: Iterable[Read] = (), notes: Iterable[str] = ()) -> Evaluate:
+def all_of(parts: Sequence[Read], also: Sequence[Read] = (), notes: Sequence[str] = ()) -> Evaluate:
     """A claim that needs all of its parts; what `also` and `notes` say beside them decides nothing."""
 
     def evaluate(recorded: Recorded, roles: Roles) -> Estimates:

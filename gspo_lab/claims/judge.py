@@ -1,6 +1,6 @@
 """From a study's evidence to a word for each claim."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -12,10 +12,6 @@ from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.roles import ROLES, find_roles
 from gspo_lab.findings import Findings
 from gspo_lab.stats import holm
-from gspo_lab.study import ClaimTable
-
-Mismatches = Callable[[str], Mapping[str, Sequence[str]]]
-"""`Certificate.against`: arm -> other arm -> what keeps their runs from being pairs."""
 
 
 def judge(found: Findings, *, every: bool = False) -> list[Result]:
@@ -26,9 +22,11 @@ def judge(found: Findings, *, every: bool = False) -> list[Result]:
     that was fixed before the run.
     """
     recorded = Recorded(found)
-    declared = [_declared(table) for table in found.declaration.claims]
-    apart = found.certificate.against
-    results = [_read(recorded, claim, given, apart, declared=True) for claim, given in declared]
+    declared = [
+        (from_table(table) if table.metric is not None else LIBRARY[table.name], table.arms or {})
+        for table in found.declaration.claims
+    ]
+    results = [_read(recorded, claim, given, declared=True) for claim, given in declared]
     family = sum(claim.unrecorded is None and not claim.exact for claim, _ in declared)
     tested = [result.p if not result.claim.exact else None for result in results]
     adjusted = holm(tested, family)
@@ -36,19 +34,14 @@ def judge(found: Findings, *, every: bool = False) -> list[Result]:
     if every:
         known = {claim.id for claim, _ in declared}
         results += [
-            _adjust(_read(recorded, claim, {}, apart, declared=False), None)
+            _adjust(_read(recorded, claim, {}, declared=False), None)
             for claim in LIBRARY.values()
             if claim.id not in known
         ]
     return results
 
 
-def _declared(table: ClaimTable) -> tuple[Claim, Mapping[str, str]]:
-    """A `[[claim]]` table's claim, and the arms that it names."""
-    return (from_table(table) if table.metric is not None else LIBRARY[table.name]), table.arms or {}
-
-
-def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mismatches, *, declared: bool) -> Result:
+def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
     """The claim's reading, its word still open: `_adjust` gives it."""
     if claim.unrecorded is not None or claim.evaluate is None:
         return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
@@ -61,7 +54,7 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mis
     if missing:
         wanted = ", ".join(f"{role} ({ROLES.get(role, 'name it under arms')})" for role in missing)
         return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
-    unmet = _unmatched(roles, apart)
+    unmet = _unmatched(recorded.found, roles)
     for need in claim.needs:
         try:
             said = need.unmet(recorded, roles)
@@ -81,23 +74,23 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], apart: Mis
     return Result(claim, "not resolved", "", declared, roles, reading, p)
 
 
-def _unmatched(roles: Mapping[str, str], apart: Mismatches) -> list[str]:
+def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[str]:
     """What keeps the runs of a claim's arms from being pairs."""
-    found = []
-    for one, other in combinations(dict.fromkeys(roles.values()), 2):
-        found += [f"{one} and {other} are not matched: {reason}" for reason in apart(one).get(other, ())]
-    return found
+    return [
+        f"{one} and {other} are not matched: {reason}"
+        for one, other in combinations(dict.fromkeys(roles.values()), 2)
+        for reason in found.certificate.against(one).get(other, ())
+    ]
 
 
 def _adjust(result: Result, adjusted: float | None) -> Result:
     """The word, from the adjusted p where there is one, else from the claim's own."""
     if result.reading is None:
         return result
-    side, p = weigh(result.reading.parts)
+    side, p = weigh(result.parts)
     deciding = p if adjusted is None else adjusted
-    word: Word = "not resolved"
-    if side is not None and (deciding is None or deciding < ALPHA):
-        word = side
+    decides = deciding is None or deciding < ALPHA
+    word: Word = side if side is not None and decides else "not resolved"
     return replace(result, word=word, reason=_reason(result, word, side, p, adjusted), p_adjusted=adjusted)
 
 
@@ -130,13 +123,10 @@ def _unresolved(parts: Sequence[Estimate], side: Side | None, p: float | None, a
     lacking = [part for part in parts if not part.resolved]
     said = []
     for part in lacking:
-        if part.detectable is None and part.note is None:
+        if part.detectable is not None:
+            seen = f"{'factor' if part.ratio else 'difference'} of {part.detectable:.3g}"
+            said.append(f"{part.name}: these seeds could have seen a {seen}")
+        elif part.note is None:  # else the note follows
             said.append(f"{part.name} is on neither side")
-        elif part.detectable is None:
-            continue  # its note follows
-        elif part.ratio:
-            said.append(f"{part.name}: these seeds could have seen a factor of {part.detectable:.3g}")
-        else:
-            said.append(f"{part.name}: these seeds could have seen a difference of {part.detectable:.3g}")
     judged = any(part.low is not None for part in lacking) or not lacking
     return "; ".join(["the interval covers both sides" if judged else "no interval decides", *said])

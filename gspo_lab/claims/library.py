@@ -1,19 +1,26 @@
 """The built-in claims: the entries of library.toml, which says how to add one, and the functions that they name."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.claims.claim import Claim, Counter
 from gspo_lab.claims.clipping import clip_gap, gap_on_the_grid, grows_with_minibatch
-from gspo_lab.claims.grammar import Evaluate, Identity, Read, Row, all_of
-from gspo_lab.claims.learning import band_insensitive, more_efficient, precursors
-from gspo_lab.claims.mismatch import entropy_falls_first, tolerates_precision
+from gspo_lab.claims.grammar import Identity, Read, Row, all_of
+from gspo_lab.claims.learning import (
+    band_insensitive,
+    entropy_falls_first,
+    expert_change,
+    fewer_collapses,
+    gained_by_grpo_alone,
+    more_efficient,
+    precursors,
+    tolerates_precision,
+)
 from gspo_lab.claims.needs import NEEDS
-from gspo_lab.claims.routing import expert_change, fewer_collapses, gained_by_grpo_alone
 
-CODE: Mapping[str, Evaluate] = {
+CODE: Mapping[str, Any] = {
     read.__name__: read
     for read in (
         clip_gap,
@@ -24,53 +31,37 @@ CODE: Mapping[str, Evaluate] = {
         tolerates_precision,
         band_insensitive,
         precursors,
+        entropy_falls_first,
+        fewer_collapses,
+        gained_by_grpo_alone,
     )
 }
-"""What reads a whole claim."""
-
-BESIDE_ROWS: Mapping[str, Read] = {
-    read.__name__: read for read in (entropy_falls_first, fewer_collapses, gained_by_grpo_alone)
-}
-"""What stands in the place of a row."""
+"""What reads a whole claim; the last three stand in the place of a row."""
 
 
-def _library() -> dict[str, Claim]:
-    entries = tomllib.loads(Path(__file__).with_name("library.toml").read_text(encoding="utf-8"))
+def read_library(text: str) -> dict[str, Claim]:
+    """The claims of a text like library.toml, by name, in the order of the names."""
+    entries = tomllib.loads(text)
     counter = {name: Counter(**one) for name, one in entries.pop("counter").items()}
-    return {name: _claim(name, counter, **entries[name]) for name in sorted(entries)}
+    return {name: _claim(name, counter, entries[name]) for name in sorted(entries)}
 
 
-def _claim(
-    name: str,
-    known: Mapping[str, Counter],
-    *,
-    needs: Iterable[str] = (),
-    counter: Iterable[str] = (),
-    roles: Iterable[str] = (),
-    code: str | None = None,
-    rows: Iterable[Any] | None = None,
-    also: Iterable[Any] = (),
-    notes: Iterable[str] = (),
-    **published: Any,
-) -> Claim:
-    evaluate = None if rows is None else all_of([*_rows(rows)], [*_rows(also)], notes)
-    return Claim(
-        id=name,
-        roles=tuple(roles),
-        needs=tuple(NEEDS[one] for one in needs),
-        counter=tuple(known[one] for one in counter),
-        evaluate=evaluate if code is None else CODE[code],
-        **published,
-    )
+def _claim(name: str, counter: Mapping[str, Counter], entry: dict[str, Any]) -> Claim:
+    code, notes = entry.pop("code", None), entry.pop("notes", ())
+    rows, also = ([_row(one) for one in entry.pop(key, ())] for key in ("rows", "also"))
+    listed: dict[str, Any] = {
+        "roles": tuple(entry.pop("roles", ())),
+        "needs": tuple(NEEDS[one] for one in entry.pop("needs", ())),
+        "counter": tuple(counter[one] for one in entry.pop("counter", ())),
+    }
+    evaluate = CODE[code] if code else all_of(rows, also, notes) if rows else None
+    return Claim(id=name, evaluate=evaluate, **listed, **entry)
 
 
-def _rows(rows: Iterable[Any]) -> Iterator[Read]:
-    for row in rows:
-        if isinstance(row, str):
-            yield BESIDE_ROWS[row]
-        else:
-            yield (Identity if "at_most" in row else Row)(**row)
+def _row(one: Any) -> Read:
+    """A table, or the name of a function."""
+    read: Read = CODE[one] if isinstance(one, str) else (Identity if "at_most" in one else Row)(**one)
+    return read
 
 
-LIBRARY: Mapping[str, Claim] = _library()
-"""By name, in the order of the names."""
+LIBRARY: Mapping[str, Claim] = read_library(Path(__file__).with_name("library.toml").read_text(encoding="utf-8"))

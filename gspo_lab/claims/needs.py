@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,13 @@ def _minibatches(recorded: Recorded, arm: str, least: int) -> Unmet:
 
 
 def _mixture(recorded: Recorded, arm: str) -> Unmet:
-    if recorded.mixtures[arm]:
-        return None
-    return f"{arm} recorded no expert choices: {recorded.settings[arm].model} is dense"
+    dense = f"{arm} recorded no expert choices: {recorded.settings[arm].model} is dense"
+    return None if recorded.mixtures[arm] else dense
 
 
 def _trainer_old_logprobs(recorded: Recorded, arm: str) -> Unmet:
-    if recorded.settings[arm].update.old_logprobs == "trainer":
-        return None
-    return f"{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip"
+    other = f"{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip"
+    return None if recorded.settings[arm].update.old_logprobs == "trainer" else other
 
 
 def _same_reinforce(recorded: Recorded, arm: str) -> Unmet:
@@ -61,28 +60,26 @@ def _same_reinforce(recorded: Recorded, arm: str) -> Unmet:
 def _same_first_rollout(recorded: Recorded, roles: Roles) -> Unmet:
     """Match level 4: what the arms sampled before the first update is the same text, seed by seed."""
     for seed in recorded.seeds(roles.values()):
-        found = set()
-        for arm in roles.values():
-            rows = recorded.of(arm, seed, "steps", "rollout_digest")
-            found.add(rows[rows["step"] == 0]["rollout_digest"].iloc[0])
-        if len(found) > 1:
+        every = [recorded.of(arm, seed, "steps", "rollout_digest") for arm in roles.values()]
+        if len({rows[rows["step"] == 0]["rollout_digest"].iloc[0] for rows in every}) > 1:
             return f"the first rollouts of {' and '.join(roles)} differ at seed {seed}"
     return None
 
 
 def _spread_of_lengths(recorded: Recorded, roles: Roles) -> Unmet:
+    arm = _first(roles)
     for seed in recorded.seeds(roles.values()):
-        length = recorded.details(_first(roles), seed).length
+        length = recorded.details(arm, seed).length
         bins = length_bins(length)
         if len(bins) < LEAST_BINS:
             return (
-                f"{len(length)} recorded responses of {_first(roles)}, seed {seed}, make {len(bins)} length bins of "
+                f"{len(length)} recorded responses of {arm}, seed {seed}, make {len(bins)} length bins of "
                 f"{LEAST_IN_BIN}; {LEAST_BINS} are needed"
             )
         means = [float(length[one].mean()) for one in bins]
         if means[-1] / means[0] < LEAST_SPREAD:
             return (
-                f"the longest bin of {_first(roles)}, seed {seed}, is {means[-1] / means[0]:.2g} times the shortest "
+                f"the longest bin of {arm}, seed {seed}, is {means[-1] / means[0]:.2g} times the shortest "
                 f"({means[0]:.3g} to {means[-1]:.3g} tokens); {LEAST_SPREAD:g} are needed"
             )
     return None
@@ -127,26 +124,28 @@ def _tuned_bands(recorded: Recorded, arm: str) -> Unmet:
     if own or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
     length = recorded.mean_of_steps(arm, "response_tokens_mean")
-    if length >= LONG:
-        return None
     return (
-        f"{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of {length:.3g}; "
-        "use clip = 'calibrated' or a range of its own"
+        None
+        if length >= LONG
+        else (
+            f"{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of {length:.3g}; "
+            "use clip = 'calibrated' or a range of its own"
+        )
     )
 
 
 def _routing_matters(recorded: Recorded, roles: Roles) -> Unmet:
     arm = _first(roles)
     last = recorded.settings[arm].update.per_rollout_batch - 1
-    found = []
-    for seed in recorded.seeds([arm]):
-        rows = recorded.settled(arm, seed, "expert_change")
-        found.append(float(rows[rows["minibatch"] == last]["expert_change"].mean()))
-    if np.mean(found) >= LEAST_CHANGE:
-        return None
+    updates = [recorded.settled(arm, seed, "expert_change") for seed in recorded.seeds([arm])]
+    found = [rows[rows["minibatch"] == last]["expert_change"].mean() for rows in updates]
     return (
-        f"routing hardly moves: {np.mean(found):.3g} of {arm}'s experts change by the last mini-batch; "
-        f"{LEAST_CHANGE:g} are needed"
+        None
+        if np.mean(found) >= LEAST_CHANGE
+        else (
+            f"routing hardly moves: {np.mean(found):.3g} of {arm}'s experts change by the last mini-batch; "
+            f"{LEAST_CHANGE:g} are needed"
+        )
     )
 
 
@@ -162,11 +161,10 @@ def _unstable(recorded: Recorded, roles: Roles) -> Unmet:
 
 
 def _no_collapse(recorded: Recorded, roles: Roles) -> Unmet:
-    for arm in roles.values():
-        for seed in recorded.seeds(roles.values()):
-            found = recorded.stability(arm, seed)
-            if found.collapse is not None:
-                return f"{arm}, seed {seed}, collapsed at step {found.collapse} ({found.cause})"
+    for arm, seed in product(roles.values(), recorded.seeds(roles.values())):
+        found = recorded.stability(arm, seed)
+        if found.collapse is not None:
+            return f"{arm}, seed {seed}, collapsed at step {found.collapse} ({found.cause})"
     return None
 
 
@@ -177,29 +175,26 @@ def _small_enough_spread(recorded: Recorded, roles: Roles) -> Unmet:
         return None  # another need's matter: there is no interval at all
     d = [recorded.final(roles["gspo"], seed) - recorded.final(roles["grpo"], seed) for seed in pairs]
     sd, most = float(np.std(d, ddof=1)), largest_equivalent_sd(len(pairs), RUN_NOISE)
-    if not sd > most:
-        return None
-    return f"the pair difference has sd {sd:.3g} over {len(pairs)} seeds; {most:.2g} at most can show it"
+    wide = f"the pair difference has sd {sd:.3g} over {len(pairs)} seeds; {most:.2g} at most can show it"
+    return wide if sd > most else None
 
 
 def _little_truncation(recorded: Recorded, arm: str) -> Unmet:
     found = recorded.mean_of_steps(arm, "truncated_responses")
-    if found < MOST_CUT:
-        return None
-    return f"{arm} has {found:.3g} of its responses cut at the limit; below {MOST_CUT:g} is needed"
+    cut = f"{arm} has {found:.3g} of its responses cut at the limit; below {MOST_CUT:g} is needed"
+    return None if found < MOST_CUT else cut
 
 
 def _dense_control(recorded: Recorded, roles: Roles) -> Unmet:
     """Like active parameters and start scores, or the comparison is of two sizes of model."""
+    pairs = recorded.seeds(roles.values())
     size, start = {}, {}
     for role in ("moe", "dense"):
-        arm = roles[role]
-        per_token, scores = [], []
-        for seed in recorded.seeds(roles.values()):
-            rows = recorded.of(arm, seed, "steps", "flops_total", "tokens_sampled_total")
-            per_token.append(float(rows["flops_total"].iloc[-1] / rows["tokens_sampled_total"].iloc[-1]))
-            scores.append(float(recorded.scores(arm, seed)["score"].iloc[0]))
-        size[role], start[role] = float(np.mean(per_token)), float(np.mean(scores))
+        spent = [
+            recorded.of(roles[role], seed, "steps", "flops_total", "tokens_sampled_total").iloc[-1] for seed in pairs
+        ]
+        size[role] = float(np.mean([one["flops_total"] / one["tokens_sampled_total"] for one in spent]))
+        start[role] = float(np.mean([recorded.scores(roles[role], seed)["score"].iloc[0] for seed in pairs]))
     times = size["moe"] / size["dense"]
     if not 1 / ACTIVE_GAP <= times <= ACTIVE_GAP:
         return f"the MoE arm computes {times:.2g} times as much per token as its dense control"

@@ -47,13 +47,10 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
 
     play("grpo", lambda one: one.objective.importance_sampling_level == "token" and _plain(one))
     model = settings[out["grpo"]].model if "grpo" in out else None
+    alike = [arm for arm in pool if model in (None, settings[arm].model)]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
-        play(
-            role,
-            lambda one, level=level: (  # type: ignore[misc]
-                one.objective.importance_sampling_level == level and _plain(one) and model in (None, one.model)
-            ),
-        )
+        levels = [arm for arm in alike if settings[arm].objective.importance_sampling_level == level]
+        play(role, _plain, levels)
     twin("luspo", "gspo", ("objective.aggregation",), lambda one: one.objective.aggregation == LUSPO)
     play("corrected", lambda one: one.objective.mismatch_correction != "none")
     twin("uncorrected", "corrected", CORRECTION, _uncorrected)

@@ -1,0 +1,58 @@
+"""library.toml: the example that it opens with works, and every row says what the records and the claim can give."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from claim_lab import Fields, evidence, gives
+
+from gspo_lab.claims import library
+from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.statistics import NUMBERS, STATISTICS
+from gspo_lab.findings import Findings
+from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.study import Run
+
+TEXT = Path(library.__file__).with_name("library.toml").read_text(encoding="utf-8")
+ENTRIES = {name: entry for name, entry in tomllib.loads(TEXT).items() if name != "counter"}
+BETWEEN_ARMS = ("first update", "first rollout batch")
+
+
+def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
+    example = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     "))
+    claims = library.read_library(f"{example}\n{TEXT}")
+    assert set(claims) - set(library.LIBRARY) == {"C26-keeps-entropy"}
+    claim = claims["C26-keeps-entropy"]
+    assert claim.evaluate is not None
+    assert claim.as_data()["needs"] == ["n >= 3 seeds"]
+    assert claim.as_data()["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
+
+    def step(run: Run, step: int) -> Fields:
+        return {"entropy": 2.0 + 0.02 * run.seed if run.arm == "gspo" else 1.0}
+
+    with evidence(tmp_path, gives(step=step)) as opened:
+        found = claim.evaluate(Recorded(Findings(opened, "toy")), {"grpo": "grpo", "gspo": "gspo"})
+    (part,) = found.parts
+    assert part.estimate == pytest.approx((2 * 2.02 * 2.04) ** (1 / 3))
+    assert (part.side, part.resolved) == ("supported", True)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if "rows" in entry])
+def test_rows_name_statistics_recorded_metrics_and_roles_of_their_claim(name: str) -> None:
+    entry = ENTRIES[name]
+    for row in (*entry["rows"], *entry.get("also", ())):
+        if isinstance(row, str):
+            assert row in library.CODE
+            continue
+        pair = "at_most" in row and "against" in row
+        assert row["statistic"] in (BETWEEN_ARMS if pair else NUMBERS)
+        if "metric" in row:
+            assert row["metric"] in {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}
+        elif row["statistic"] in STATISTICS:
+            assert row["statistic"] == "mean over the last evaluations", "a metric is missing"
+        assert {row[key] for key in ("of", "against") if key in row} <= set(entry["roles"])
+
+
+def test_an_entry_is_read_by_rows_by_code_or_never() -> None:
+    for name, entry in ENTRIES.items():
+        assert len({"rows", "code", "unrecorded"} & set(entry)) == 1, name
