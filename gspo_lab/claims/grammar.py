@@ -29,7 +29,7 @@ FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Expectation:
     """One number per seed, and where its whole interval is expected: `above`, `below` or `inside`.
 
     `statistic`, an entry of NUMBERS, makes a number of each run, most of them of a `metric`. A seed's number is that of
@@ -155,7 +155,7 @@ def from_table(table: ClaimTable) -> Claim:
     assert table.comparison is not None
     bounds: dict[str, Any] = {"above": table.above, "below": table.below, "inside": table.inside}
     expected = region(bounds, {})
-    row = Row(metric=metric, statistic=statistic, of=OF, against=AGAINST, comparison=table.comparison, **bounds)
+    row = Expectation(metric=metric, statistic=statistic, of=OF, against=AGAINST, comparison=table.comparison, **bounds)
     named = FIGURES.get(metric, f"m-{metric.replace('_', '-')}")
     recorded = {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}
     return Claim(

@@ -43,7 +43,7 @@ def judge(found: Findings, *, every: bool = False) -> list[Result]:
 
 def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
     """The claim's reading, its word still open: `_adjust` gives it."""
-    if claim.unrecorded is not None or claim.evaluate is None:
+    if claim.evaluate is None:
         return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
     found = find_roles(recorded, given, moe=claim.moe)
     if claim.moe and False in recorded.mixtures.values() and not any(recorded.mixtures.values()):

@@ -90,11 +90,10 @@ def tolerates_precision(recorded: Recorded, roles: Roles) -> Estimates:
             flips[rule][seed] = count / tokens
     fewer = {seed: flips["gspo"][seed] - flips["grpo"][seed] for seed in spread}
     within = Region(1 / AGREEMENT, AGREEMENT)
+    said = "spread of a response's mean mismatch / that of independent tokens"
     return Estimates(
         (
-            over_seeds(
-                "spread of a response's mean mismatch / that of independent tokens", spread, within, (), ratio=True
-            ),
+            over_seeds(said, spread, within, (), ratio=True),
             over_seeds("share of tokens whose clip the other's log-probs change, GSPO - GRPO", fewer, Region(below=0)),
         ),
         also=tuple(over_seeds(f"that share under {rule.upper()}", one, Region(above=0)) for rule, one in flips.items()),
@@ -112,13 +111,9 @@ def entropy_falls_first(recorded: Recorded, roles: Roles) -> Estimate:
             if len(before) > 1:
                 slopes.append(float(np.polyfit(before["step"], before["entropy"], 1)[0]))
     falling = sum(slope < 0 for slope in slopes)
-    return condition(
-        "entropy falls before the collapse",
-        bool(slopes) and falling == len(slopes),
-        n=len(slopes),
-        estimate=float(falling),
-        said=f"it falls in {falling} of {len(slopes)} collapsed runs without the correction",
-    )
+    said = f"it falls in {falling} of {len(slopes)} collapsed runs without the correction"
+    holds = bool(slopes) and falling == len(slopes)
+    return condition("entropy falls before the collapse", holds, n=len(slopes), estimate=float(falling), said=said)
 
 
 def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
@@ -163,6 +158,7 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
     pairs = recorded.seeds([arm for arms in rungs.values() for arm in arms])
     if len(pairs) < 3:
         raise Untestable(f"{len(pairs)} seeds finished on every range; 3 are needed")
+    flat = Region(below=recorded.margin)
     wider, further, worse = {}, {}, {}
     for seed in pairs:
         final = {role: [recorded.final(arm, seed) for arm in arms] for role, arms in rungs.items()}
@@ -173,9 +169,7 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
         further[seed] = spread["grpo"] - spread["gspo"]
     return Estimates(
         (
-            over_seeds(
-                "GSPO: spread of the final score, middle range and wider", wider, Region(below=recorded.margin), ()
-            ),
+            over_seeds("GSPO: spread of the final score, middle range and wider", wider, flat, ()),
             over_seeds("GSPO: final score, middle range - narrowest", worse, Region(above=0), ()),
             over_seeds("spread over all ranges, GRPO - GSPO", further, Region(above=0)),
         )

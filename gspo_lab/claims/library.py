@@ -7,7 +7,7 @@ from typing import Any
 
 from gspo_lab.claims.claim import Claim, Counter
 from gspo_lab.claims.clipping import clip_gap, gap_on_the_grid, grows_with_minibatch
-from gspo_lab.claims.grammar import Identity, Read, Row, all_of
+from gspo_lab.claims.grammar import Expectation, Identity, Read, all_of
 from gspo_lab.claims.learning import (
     band_insensitive,
     entropy_falls_first,
@@ -60,7 +60,7 @@ def _claim(name: str, counter: Mapping[str, Counter], entry: dict[str, Any]) -> 
 
 def _row(one: Any) -> Read:
     """A table, or the name of a function."""
-    read: Read = CODE[one] if isinstance(one, str) else (Identity if "at_most" in one else Row)(**one)
+    read: Read = CODE[one] if isinstance(one, str) else (Identity if "at_most" in one else Expectation)(**one)
     return read
 
 

@@ -124,13 +124,11 @@ def _tuned_bands(recorded: Recorded, arm: str) -> Unmet:
     if own or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
     length = recorded.mean_of_steps(arm, "response_tokens_mean")
+    if length >= LONG:
+        return None
     return (
-        None
-        if length >= LONG
-        else (
-            f"{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of {length:.3g}; "
-            "use clip = 'calibrated' or a range of its own"
-        )
+        f"{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of {length:.3g}; "
+        "use clip = 'calibrated' or a range of its own"
     )
 
 
@@ -138,26 +136,18 @@ def _routing_matters(recorded: Recorded, roles: Roles) -> Unmet:
     arm = _first(roles)
     last = recorded.settings[arm].update.per_rollout_batch - 1
     updates = [recorded.settled(arm, seed, "expert_change") for seed in recorded.seeds([arm])]
-    found = [rows[rows["minibatch"] == last]["expert_change"].mean() for rows in updates]
-    return (
-        None
-        if np.mean(found) >= LEAST_CHANGE
-        else (
-            f"routing hardly moves: {np.mean(found):.3g} of {arm}'s experts change by the last mini-batch; "
-            f"{LEAST_CHANGE:g} are needed"
-        )
-    )
+    found = np.mean([rows[rows["minibatch"] == last]["expert_change"].mean() for rows in updates])
+    still = f"routing hardly moves: {found:.3g} of {arm}'s experts change by the last mini-batch"
+    return None if found >= LEAST_CHANGE else f"{still}; {LEAST_CHANGE:g} are needed"
 
 
 def _unstable(recorded: Recorded, roles: Roles) -> Unmet:
     """The regime in which something can go wrong: a run of this arm fell back."""
     every = [recorded.stability(_first(roles), seed) for seed in recorded.seeds(roles.values())]
     judged = [one for one in every if one.judged or one.collapse is not None]
-    if any(one.collapse is not None or one.regression is not None for one in judged):
-        return None
-    return (
-        f"the unstable regime was not reached: 0 of {len(judged)} judged runs of {_first(roles)} collapsed or fell back"
-    )
+    fell = any(one.collapse is not None or one.regression is not None for one in judged)
+    stood = f"0 of {len(judged)} judged runs of {_first(roles)} collapsed or fell back"
+    return None if fell else f"the unstable regime was not reached: {stood}"
 
 
 def _no_collapse(recorded: Recorded, roles: Roles) -> Unmet:

@@ -26,7 +26,6 @@ class Details:
     """Every response of a run's settled updates with minibatch >= 1, one entry each."""
 
     length: Floats
-    advantage: Floats
     total: Floats
     """Sum of l_t over the response."""
     squares: Floats
@@ -55,11 +54,8 @@ class Recorded:
     def mixtures(self) -> dict[str, bool | None]:
         """Per arm whether its model routed tokens to experts; None while no run of it has an update."""
         frame = self.frame("updates", "expert_change")
-        out: dict[str, bool | None] = {}
-        for arm in self.settings:
-            own = frame[frame["arm"] == arm]["expert_change"]
-            out[arm] = bool(own.notna().any()) if len(own) else None
-        return out
+        own = {arm: frame[frame["arm"] == arm]["expert_change"] for arm in self.settings}
+        return {arm: bool(rows.notna().any()) if len(rows) else None for arm, rows in own.items()}
 
     def frame(self, table: str, *metrics: str) -> "DataFrame":
         """The metrics of all finished runs, from `steps` or `updates`."""
@@ -85,11 +81,9 @@ class Recorded:
         first = self.settings[arm].update.first_settled
         rows = own[(own["step"] >= first) & (own["minibatch"] >= (1 if later else 0))]
         if rows.empty:
-            steps = self.settings[arm].steps
             after = " and minibatch >= 1" if later else ""
-            raise Untestable(
-                f"{arm} has no update after the learning rate's warm-up{after}: {first} of {steps} steps warm up"
-            )
+            steps = f"{first} of {self.settings[arm].steps} steps warm up"
+            raise Untestable(f"{arm} has no update after the learning rate's warm-up{after}: {steps}")
         return rows
 
     def mean_of_steps(self, arm: str, metric: str) -> float:
@@ -141,7 +135,7 @@ class Recorded:
         if rows.empty:
             raise Untestable(f"response_detail was recorded at no settled update of {arm}, seed {seed}")
         found = [json.loads(text) for text in rows]
-        names = ("length", "advantage", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
+        names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
         return Details(*(np.concatenate([np.asarray(one[name], dtype=np.float64) for one in found]) for name in names))
 
     def _band_counts(self, arm: str, seed: int) -> Mapping[str, Floats]:
