@@ -99,7 +99,13 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
     sequence = run.arm.startswith("gspo")
     moe = "moe" in run.settings.model
     ceiling = 0.62 + shared + (gain if sequence else 0.0)
-    facts = {"packages": {"torch": "2.13.0"}, "device": "a small CPU", "threads": 1, "parameters": 600000}
+    facts = {
+        "packages": {"torch": "2.13.0"},
+        "device": "a small CPU",
+        "threads": 1,
+        "parameters": 600000,
+        "weights": "ab" * 32,
+    }
     records: list[Record] = [RunStatus(state="started", step=0, at=1000.0 + run.seed, facts=facts)]
     every = run.settings.bench[0].every if run.settings.bench else steps
     records += evaluations(run, 0, 0.3 + shared, np.random.default_rng(run.seed))  # matched arms start alike
@@ -113,6 +119,8 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
                 step=step,
                 prompts=32,
                 responses=256,
+                prompt_digest=f"prompts of seed {run.seed} up to {step}",
+                rollout_digest=f"responses of seed {run.seed}" if step == 0 else f"{run.arm}, {step}",
                 reward_mean=float(level + rng.normal(0, 0.015)),
                 reward_std=0.45,
                 zero_variance_groups=float(0.2 + 0.3 * step / run.settings.steps),

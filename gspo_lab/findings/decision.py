@@ -54,7 +54,7 @@ def decision(found: "Findings") -> Decision:
     for arm in declared.treatments:
         pairs, missing[arm] = _pairs(ended, declared.seeds, baseline, arm)
         withheld = matched.reasons.get(arm, ())
-        verdicts[arm] = _judged(declared, arm, pairs, withheld, running=running)
+        verdicts[arm] = _judged(declared, arm, pairs, withheld, matched.unproven, running=running)
     sentences = tuple(verdict.sentence for verdict in verdicts.values())
     return Decision(baseline, bench, matched, sentences, None, tuple(ended), verdicts, missing)
 
@@ -80,7 +80,13 @@ def _pairs(
 
 
 def _judged(
-    declared: Declaration, arm: str, pairs: Sequence[tuple[float, float]], mismatches: Sequence[str], *, running: bool
+    declared: Declaration,
+    arm: str,
+    pairs: Sequence[tuple[float, float]],
+    mismatches: Sequence[str],
+    unproven: Sequence[str],
+    *,
+    running: bool,
 ) -> Verdict:
     """The verdict by the declared rule; withheld while a declared pair is missing or runs are not matched."""
     withheld = list(mismatches)
@@ -90,4 +96,5 @@ def _judged(
         withheld.append(f"{why}, {len(pairs)} of {planned} pairs are complete")
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     rule = declared.verdict
-    return decide(first, second, rule.margin, rule.alpha, (declared.baseline, arm), withheld_because=withheld)
+    labels = (declared.baseline, arm)
+    return decide(first, second, rule.margin, rule.alpha, labels, withheld_because=withheld, unproven=unproven)

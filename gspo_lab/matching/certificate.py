@@ -26,6 +26,8 @@ SHOWN = 3
 """Differing parts that a reason names; the certificate names them all."""
 SAYINGS = 6
 """Different findings of one check and state that are printed; a sweep has hundreds of pairs."""
+DECIDING = ("weights", "prompts", "first rollout")
+"""Checks without which equal settings are a promise: that runs started alike, were asked alike and answered alike."""
 WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, DECLARED, EQUAL)
 
 
@@ -62,6 +64,12 @@ class Certificate:
         """The undeclared differences that nobody has accepted."""
         covered = {name for one in self.acceptances for name in one.differences}
         return tuple(name for name in self.undeclared if name not in covered)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """The checks that decide and that some pair's runs recorded nothing for: a verdict then says so."""
+        counts = self.states()
+        return tuple(name for name in DECIDING if name in counts and counts[name][UNKNOWN])
 
     @property
     def ok(self) -> bool:
@@ -111,7 +119,9 @@ class Certificate:
         if self.open:
             odd = [name for name, states in counts.items() if states[UNDECLARED]]
             return f"{self.study}: NOT matched ({scale}): {', '.join(odd)}{gaps}"
-        how = "matched, with accepted mismatches" if self.undeclared else "matched"
+        how = "not proven to be matched" if self.unproven else "matched"
+        if self.undeclared:
+            how += ", with accepted mismatches"
         return f"{self.study}: {how} ({scale}{gaps})"
 
     def lines(self) -> list[str]:
@@ -137,6 +147,7 @@ class Certificate:
             ],
             "undeclared": list(self.undeclared),
             "open": list(self.open),
+            "unproven": list(self.unproven),
             "reasons": {arm: list(found) for arm, found in self.reasons.items()},
             "accepted": [asdict(one) for one in self.acceptances],
         }

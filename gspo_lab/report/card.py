@@ -51,7 +51,7 @@ def badge_text(matched: Certificate) -> str:
 
 def badges(matched: Certificate, progress: str, n: int = 0, alpha: float = 0.05) -> Html:
     """Three grounds to believe the card, each a link to its section: matched, calibrated, complete."""
-    grade = "warn" if matched.undeclared else "good" if matched.pairs else "neutral"
+    grade = "warn" if matched.undeclared else "good" if matched.pairs and not matched.unproven else "neutral"
     shown = [_badge("certificate", badge_text(matched), grade)]
     calibrated = calibration_line(n, alpha)
     if calibrated is not None:

@@ -1,6 +1,6 @@
 """Pure functions over arrays: from scores per seed to a verdict, and the proof that it does not cry wolf. No I/O."""
 
-from gspo_lab.stats.binary import clopper_pearson, fisher_exact
+from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.holm import holm
 from gspo_lab.stats.paired import PairedT, paired_t
 from gspo_lab.stats.two_way import TwoWay, two_way
@@ -12,7 +12,6 @@ __all__ = [
     "Verdict",
     "clopper_pearson",
     "decide",
-    "fisher_exact",
     "holm",
     "paired_t",
     "two_way",

@@ -50,17 +50,6 @@ def binomial_band(rate: float, n: int, level: float = 0.99) -> tuple[float, floa
     return float(stats.binom.ppf(tail, n, rate)) / n, float(stats.binom.ppf(1 - tail, n, rate)) / n
 
 
-def fisher_exact(k_a: int, n_a: int, k_b: int, n_b: int) -> float:
-    """Two-sided p of Fisher's exact test for equal rates. 0 of n against n of n: .10, .029, .008 at n = 3, 4, 5."""
-    _check_counts(k_a, n_a)
-    _check_counts(k_b, n_b)
-    total = k_a + k_b
-    possible = range(max(0, total - n_b), min(n_a, total) + 1)
-    ways = math.comb(n_a + n_b, total)
-    chances = [Fraction(math.comb(n_a, i) * math.comb(n_b, total - i), ways) for i in possible]
-    return _no_likelier(chances, k_a - possible[0])
-
-
 def _no_likelier(chances: list[Fraction], seen: int) -> float:
     """The total chance of all outcomes that are no likelier than the one seen, without rounding."""
     return float(sum(chance for chance in chances if chance <= chances[seen]))

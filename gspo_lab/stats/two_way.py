@@ -1,26 +1,25 @@
 """Benchmark scores with both sources of luck: new seeds and new problems."""
 
 import math
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.arrays import Floats, finite, same_length, share
+from gspo_lab.stats.arrays import Floats, finite, share
 from gspo_lab.stats.paired import IDENTICAL, LEAST_SEEDS, ROUNDING, SAME_DIFFERENCE, t_interval
 
 
 @dataclass(frozen=True)
 class TwoWay:
-    """Mean difference over seeds and items. `units` counts items, or clusters where they were given.
+    """Mean difference over seeds and items.
 
     `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. Interval and p are
     None where `reason` says why.
     """
 
     seeds: int
-    units: int
+    items: int
     estimate: float | None
     alpha: float
     var_seeds: float | None = None
@@ -38,7 +37,6 @@ def two_way(
     differences_SI: ArrayLike,
     alpha: float = 0.05,
     *,
-    clusters: Sequence[Hashable] | None = None,
     scale: float = 0.0,
 ) -> TwoWay:
     """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
@@ -46,10 +44,6 @@ def two_way(
     Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);
     V = max(Vs + Vi - Vr, Vs, Vi), the crossed random effects variance kept above its parts; Satterthwaite's
     df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
-
-    `clusters` names each item's group (contest, source): groups then stand for items. The estimate stays the mean over
-    items; a group enters as (G m_g / I)(d_sg - d_..), m_g its items of G groups, the linearised cluster total, which is
-    the formula above when all groups are of one size.
     """
     d_SI = finite(differences_SI, "differences by seed and item", axes=2)
     share(alpha, "alpha")
@@ -57,33 +51,32 @@ def two_way(
     if seeds == 0 or items == 0:
         return TwoWay(seeds, items, None, alpha, reason="no scores")
     estimate = float(d_SI.mean())
-    centred_SU = d_SI - estimate if clusters is None else _cluster_totals(d_SI - estimate, clusters)
-    units = centred_SU.shape[1]
-    if min(seeds, units) < 2:
-        reason = f"{seeds} seeds and {units} {'items' if clusters is None else 'clusters'}; two of each are needed"
-        return TwoWay(seeds, units, estimate, alpha, reason=reason)
+    centred_SI = d_SI - estimate
+    if min(seeds, items) < 2:
+        reason = f"{seeds} seeds and {items} items; two of each are needed"
+        return TwoWay(seeds, items, estimate, alpha, reason=reason)
 
-    by_seed_S, by_unit_U = centred_SU.mean(axis=1), centred_SU.mean(axis=0)
-    residual_SU = centred_SU - by_seed_S[:, None] - by_unit_U
-    df_seeds, df_units = seeds - 1, units - 1
+    by_seed_S, by_item_I = centred_SI.mean(axis=1), centred_SI.mean(axis=0)
+    residual_SI = centred_SI - by_seed_S[:, None] - by_item_I
+    df_seeds, df_items = seeds - 1, items - 1
     var_seeds = float(by_seed_S.var(ddof=1)) / seeds
-    var_items = float(by_unit_U.var(ddof=1)) / units
-    var_residual = float((residual_SU**2).sum()) / (df_seeds * df_units * seeds * units)
+    var_items = float(by_item_I.var(ddof=1)) / items
+    var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
     parts = (var_seeds, var_items, var_residual)
     variance = max(var_seeds + var_items - var_residual, var_seeds, var_items)
     rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
     if math.sqrt(variance) <= rounding:
         reason = _why_no_spread(d_SI, rounding)
-        return TwoWay(seeds, units, estimate, alpha, *parts, 0.0, reason=reason)
+        return TwoWay(seeds, items, estimate, alpha, *parts, 0.0, reason=reason)
     satterthwaite = variance**2 / (
-        var_seeds**2 / df_seeds + var_items**2 / df_units + var_residual**2 / (df_seeds * df_units)
+        var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
     )
-    df = min(satterthwaite, float(df_seeds * df_units))
+    df = min(satterthwaite, float(df_seeds * df_items))
     if seeds < LEAST_SEEDS:
         reason = f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}"
-        return TwoWay(seeds, units, estimate, alpha, *parts, variance, df, reason=reason)
+        return TwoWay(seeds, items, estimate, alpha, *parts, variance, df, reason=reason)
     low, high, p = t_interval(estimate, math.sqrt(variance), df, alpha)
-    return TwoWay(seeds, units, estimate, alpha, *parts, variance, df, low, high, p)
+    return TwoWay(seeds, items, estimate, alpha, *parts, variance, df, low, high, p)
 
 
 def _why_no_spread(d_SI: Floats, rounding: float) -> str:
@@ -92,12 +85,3 @@ def _why_no_spread(d_SI: Floats, rounding: float) -> str:
     if np.ptp(d_SI) <= rounding:
         return SAME_DIFFERENCE
     return "differences cancel exactly over seeds and over items: there is no spread to build an interval from"
-
-
-def _cluster_totals(centred_SI: Floats, clusters: Sequence[Hashable]) -> Floats:
-    """[S, G]: (G / I) times the sum of a group's centred differences."""
-    same_length(centred_SI[0], clusters, "two-way: items and their clusters")
-    place = {name: index for index, name in enumerate(dict.fromkeys(clusters))}
-    member_IG = np.zeros((len(clusters), len(place)))
-    member_IG[np.arange(len(clusters)), [place[name] for name in clusters]] = 1.0
-    return centred_SI @ member_IG * (len(place) / len(clusters))

@@ -19,12 +19,10 @@ from gspo_lab.stats.paired import (
     PairedT,
     Pairing,
     SignCount,
-    Welch,
     leave_one_out,
     paired_t,
     pairing,
     sign_count,
-    welch,
 )
 from gspo_lab.stats.power import detectable_factor, seeds_for_equivalence, seeds_needed
 
@@ -65,12 +63,13 @@ class Verdict:
     alpha: float
     power: float
     paired: PairedT
-    welch: Welch | None
     leave_one_out: LeaveOneOut | None
     sign: SignCount
     pairing: Pairing
     smallest_detectable: float | None
     notes: tuple[str, ...]
+    unproven: tuple[str, ...] = ()
+    """What should prove that the runs are pairs, and was not recorded of all of them."""
 
     @property
     def flips(self) -> bool:
@@ -113,7 +112,11 @@ class Verdict:
         else:
             other = first if self.better == second else second
             said = f"{self.better} is {self.word.replace('better', f'better than {other}', 1)}."
-        return f"{said} Leaving out one seed turns the sign." if self.flips else said
+        if self.flips:
+            said += " Leaving out one seed turns the sign."
+        if self.unproven:
+            said += f" The pairs are taken on trust: {', '.join(self.unproven)} not recorded everywhere."
+        return said
 
 
 def decide(
@@ -123,16 +126,17 @@ def decide(
     alpha: float = 0.05,
     labels: tuple[str, str] = ("a", "b"),
     *,
-    higher_is_better: bool = True,
     power: float = 0.8,
     withheld_because: Sequence[str] = (),
+    unproven: Sequence[str] = (),
 ) -> Verdict:
     """Judge arm b against arm a (the baseline) from one declared scalar per run, in the same order of seeds.
 
-    d_s = y_b,s - y_a,s; the 1 - alpha paired t interval against +-margin gives the word. No word, but "withheld", for
-    what the caller knows (`withheld_because`: certificate mismatch, runs missing), for n < 3 and for differences
-    without any spread. LabError for missing values: collapsed runs are carried or imputed before, never dropped. With
-    declared looks at growing data, give alpha divided by their number.
+    d_s = y_b,s - y_a,s; the 1 - alpha paired t interval against +-margin gives the word. No word, but "withheld",
+    for what the caller knows (`withheld_because`: certificate mismatch, runs missing), for n < 3 and for
+    differences without any spread. `unproven` lowers no word; the sentence says it. LabError for missing values:
+    collapsed runs are carried or imputed before, never dropped. With declared looks at growing data, give alpha
+    divided by their number.
     """
     a, b = finite(y_a, labels[0]), finite(y_b, labels[1])
     same_length(a, b, f"{labels[0]} and {labels[1]}")
@@ -148,7 +152,7 @@ def decide(
     if paired.low is not None and paired.high is not None and not withheld_because:
         word = word_for(paired.low, paired.high, margin)
         if word.startswith("better"):
-            better = labels[1] if (paired.low > 0) == higher_is_better else labels[0]
+            better = labels[1] if paired.low > 0 else labels[0]
 
     detectable = None
     if paired.sd and paired.n >= LEAST_SEEDS:
@@ -163,12 +167,12 @@ def decide(
         alpha=alpha,
         power=power,
         paired=paired,
-        welch=welch(a, b, alpha) if len(a) else None,
         leave_one_out=dropped,
         sign=sign_count(b - a),
         pairing=together,
         smallest_detectable=detectable,
         notes=_notes(word, paired, dropped, together),
+        unproven=tuple(unproven),
     )
 
 

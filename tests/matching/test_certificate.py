@@ -11,6 +11,8 @@ import pytest
 from matched_lab import FACTS, Lab, Lines, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
+from gspo_lab.store import Evidence
 from gspo_lab.study import digest
 from gspo_lab.study.declaration import LOCKED
 
@@ -310,6 +312,10 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     assert of(found, "weights").detail == "nothing recorded by gspo"
     assert found.ok
     assert "not recorded everywhere: code, packages" in found.headline
+    assert found.headline.startswith("toy: not proven to be matched (")
+    assert found.unproven == ("weights", "prompts", "first rollout")
+    with Evidence.open(lab.runs / "lab.db") as evidence:
+        assert Findings(evidence, "toy").decision.verdicts["gspo"].unproven == found.unproven
 
 
 def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:

@@ -1,13 +1,10 @@
-import itertools
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.binary import binomial_band, binomial_p, clopper_pearson, fisher_exact
+from gspo_lab.stats.binary import binomial_band, binomial_p, clopper_pearson
 
 
 def test_clopper_pearson_of_none_and_all() -> None:
@@ -36,17 +33,6 @@ def test_binomial_p_and_band() -> None:
     assert binomial_p(4, 5) == pytest.approx(12 / 32)
     assert binomial_band(0.05, 2000) == pytest.approx((0.038, 0.063))
     assert binomial_band(0.05, 1000) == pytest.approx((0.033, 0.069))
-
-
-@pytest.mark.parametrize(("n", "p"), [(3, 0.10), (4, 0.029), (5, 0.008)])
-def test_fisher_none_against_all(n: int, p: float) -> None:
-    assert fisher_exact(0, n, n, n) == pytest.approx(p, abs=5e-4)
-
-
-def test_fisher_against_scipy_on_every_small_table() -> None:
-    for k_a, k_b in itertools.product(range(5), range(7)):
-        expected = stats.fisher_exact(np.array([[k_a, 4 - k_a], [k_b, 6 - k_b]])).pvalue
-        assert fisher_exact(k_a, 4, k_b, 6) == pytest.approx(expected)
 
 
 def test_impossible_counts_are_refused() -> None:

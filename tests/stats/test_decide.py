@@ -33,11 +33,17 @@ def test_better_beyond_margin_names_the_arm_and_the_sentence() -> None:
     assert found.paired.low == pytest.approx(0.11 - 0.02484, abs=1e-4)
     assert found.sentence == "gspo is better than grpo beyond margin."
     assert found.smallest_detectable == pytest.approx(3.264 * 0.01, abs=1e-4)
-    lower = decide(
-        BASE, BASE + np.array([0.10, 0.11, 0.12]), margin=0.02, labels=("grpo", "gspo"), higher_is_better=False
-    )
-    assert lower.better == "grpo"
-    assert lower.sentence == "grpo is better than gspo beyond margin."
+    turned = decide(BASE + np.array([0.10, 0.11, 0.12]), BASE, margin=0.02, labels=("gspo", "grpo"))
+    assert turned.better == "gspo"
+    assert turned.sentence == "gspo is better than grpo beyond margin."
+
+
+def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
+    better = BASE + np.array([0.10, 0.11, 0.12])
+    found = decide(BASE, better, margin=0.02, labels=("grpo", "gspo"), unproven=["weights", "prompts"])
+    assert found.word == "better beyond margin"
+    trust = "The pairs are taken on trust: weights, prompts not recorded everywhere."
+    assert found.sentence == f"gspo is better than grpo beyond margin. {trust}"
 
 
 def test_equivalent_though_zero_is_excluded() -> None:
@@ -83,7 +89,7 @@ def test_withheld_with_its_reason() -> None:
     assert same.sentence == "No verdict on b against a: identical scores."
     assert same.more_seeds is None
     none = decide([], [], margin=0.02)
-    assert (none.word, none.paired.n, none.welch) == ("withheld", 0, None)
+    assert (none.word, none.paired.n) == ("withheld", 0)
 
 
 def test_an_equal_difference_at_every_seed_is_not_taken_for_certainty() -> None:
