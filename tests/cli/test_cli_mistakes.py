@@ -84,8 +84,14 @@ def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -
         (["--set", "rollout.sampler=own.py:Half"], "'own.py:Half' is no sampler: it has no rest, facts"),
         (["--set", "rollout.sampler=own.py:Gone"], "'own.py' has no 'Gone'"),
         (["--set", "rollout.sampler=bad.py:Any"], "importing it failed with ZeroDivisionError: division by zero"),
-        (["--set", "engine=os:system"], "the engine 'os:system' is no engine: it is called as system() (missing a"),
-        (["--set", "engine=own.py:Half"], "the engine 'own.py:Half' is no engine: it is called as Half() (missing"),
+        (
+            ["--set", "engine=os:system"],
+            "engine 'os:system': the option 'command' is missing; set it",
+        ),
+        (
+            ["--set", "engine=own.py:Half"],
+            "engine 'own.py:Half': the option 'model' is missing; set it",
+        ),
         (["--set", "engine=builtins:dict"], "the engine 'builtins:dict' is no engine: it has no train"),
         (["--set", "engine=no.such:Engine"], "cannot be imported: no module named 'no'"),
         (["--set", "task=builtins:dict"], "task 'builtins:dict': making it failed with ValueError: no signature"),
@@ -229,7 +235,7 @@ def test_words_that_are_no_command_are_told() -> None:
         (None, "is missing: restore it"),
         ("{", "is damaged (Expecting property name"),
         ("[]", "is damaged (TypeError: "),
-        ("{}", "is damaged (KeyError: 'reference_bands'): restore it"),
+        ("{}", "is damaged (KeyError: 'study'): restore it"),
     ],
 )
 def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | None, told: str) -> None:

@@ -130,7 +130,7 @@ def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: Mak
     assert torch.equal(*moments)
 
     with pytest.raises(LabError, match="holds critic, policy, and this run trains policy: go on with") as told:
-        checkpoint.load(tmp_path / CHECKPOINTS, set_up(run, None).trained, parts.device)
+        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, set_up(run, None).trained, parts.device)
     assert "\n" not in str(told.value)
 
 

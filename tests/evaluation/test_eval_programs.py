@@ -8,10 +8,10 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
-from gspo_lab.conduct.prepare import obstacle
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
+from gspo_lab.plan.check import obstacle
 from gspo_lab.records import GradeRecord
 from gspo_lab.sandbox import Sandbox
 from gspo_lab.stats.rating import estimate_rating
