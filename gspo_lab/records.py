@@ -156,7 +156,9 @@ class UpdateRecord:
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
     learning_rate: float | None = metric("-", "learning rate of this update")
     nonfinite: int | None = metric(
-        "0 or 1", "1 if the loss or the gradient was not finite; the update was then skipped"
+        "0 or 1",
+        "1 if the loss or the gradient was not finite, and the update was skipped; or a trained weight was not, after "
+        "the update; or the sampler's log-prob of a token of the mini-batch was not: the model is dead",
     )
     responses: int | None = metric("responses", "responses in the mini-batch")
     evaluated_responses: int | None = metric(

@@ -137,7 +137,7 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
 
 
 def seen(decided: "Decision") -> list[str]:
-    """The decision's sentences, each with the difference that it rests on, in all and pair by pair."""
+    """The decision's sentences, each with the difference that it rests on, in all and pair by pair; then its flags."""
     if not decided.verdicts:
         return list(decided.sentences)
     lines = []
@@ -148,7 +148,8 @@ def seen(decided: "Decision") -> list[str]:
             pairs = " ".join(f"{difference:+.3f}" for difference in paired.differences)
             numbers = f" {arm} - {baseline}: {paired.estimate:+.3f} ({pairs})"
         lines.append(f"{verdict.sentence}{numbers}")
-    return [f"{decided.primary}:", *lines] if len(lines) > 1 else [f"{decided.primary}: {lines[0]}"]
+    told = [f"{decided.primary}:", *lines] if len(lines) > 1 else [f"{decided.primary}: {lines[0]}"]
+    return [*told, *decided.flags]
 
 
 def _final(ended: "RunOutcome | None") -> float | None:

@@ -34,6 +34,20 @@ class Decision:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader of the verdicts must know of single runs, in sentences. All of these runs are counted."""
+        told = {
+            "Collapsed and still counted": [_name(one) for one in self.ended if one.collapsed],
+            "Updates that were not finite, skipped or of a dead model": [
+                f"{_name(one)} ({one.nonfinite})" for one in self.ended if one.nonfinite
+            ],
+            "Evaluations that could not be graded repeat the one before": [
+                _name(one) for one in self.ended if one.carried
+            ],
+        }
+        return tuple(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs)
+
 
 def decision(found: "Findings") -> Decision:
     """Each arm against the baseline by the declared rule, on all declared seeds."""
@@ -57,6 +71,10 @@ def decision(found: "Findings") -> Decision:
         verdicts[arm] = _judged(declared, arm, pairs, withheld, matched.unproven, running=running)
     sentences = tuple(verdict.sentence for verdict in verdicts.values())
     return Decision(baseline, bench, matched, sentences, None, tuple(ended), verdicts, missing)
+
+
+def _name(run: RunOutcome) -> str:
+    return f"{run.arm} seed {run.seed}"
 
 
 def _pairs(

@@ -129,8 +129,14 @@ class Findings:
         return self._outcomes[bench or ""]
 
     @cached_property
+    def nonfinite(self) -> dict[str, list[int]]:
+        """Per run id with any the step of each update that was not finite: skipped, or of a dead model."""
+        bad = self.evidence.updates(self.study, [], nonfinite=1)
+        return {str(run): [int(step) for step in rows] for run, rows in bad.groupby("run_id")["step"]}
+
+    @cached_property
     def stabilities(self) -> dict[str, Stability]:
-        """Per run id whether it stood, by its reward and its non-finite updates; runs without a reward are left out."""
+        """Per run id whether it stood, by its reward and its non-finite updates; runs without either are left out."""
         return stabilities(self)
 
     @cached_property

@@ -17,7 +17,8 @@ class RunOutcome:
     """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
 
     `carried` counts evaluations that could not be graded and were replaced by the one before them; `errors` are single
-    answers that could not be graded. `latest` is where an unfinished run stands.
+    answers that could not be graded; `nonfinite` are updates that were skipped, or of a dead model. `latest` is where
+    an unfinished run stands.
     """
 
     arm: str
@@ -29,6 +30,7 @@ class RunOutcome:
     evaluations: int
     carried: int
     errors: int
+    nonfinite: int
     stability: Stability | None
 
     @property
@@ -72,6 +74,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 evaluations=len(trained),
                 carried=carried,
                 errors=int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:])),
+                nonfinite=len(found.nonfinite.get(run.id, ())),
                 stability=found.stabilities.get(run.id),
             )
         )
@@ -79,12 +82,11 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
 
 
 def stabilities(found: "Findings") -> dict[str, Stability]:
-    """Per run id what its reward and its non-finite updates say; runs without a recorded reward are left out."""
-    bad = found.evidence.updates(found.study, [], nonfinite=1)
+    """Per run id what its reward and its non-finite updates say; runs without either are left out."""
     out = {}
     for run in found.runs:
         steps, reward = found.measured_rewards.get(run.id, ((), ()))
-        if len(steps) and run.steps_planned is not None:
-            fatal = [int(step) for step in bad[bad["run_id"] == run.id]["step"]]
+        fatal = found.nonfinite.get(run.id, [])
+        if (len(steps) or fatal) and run.steps_planned is not None:
             out[run.id] = stability(steps, reward, run.steps_planned, nonfinite_steps=fatal)
     return out

@@ -151,11 +151,16 @@ def compare(engine: Any, model: Any, dtype: str, seed: int) -> Proof:
         judged, tolerance = "mean", EXACT
     else:
         with torch.autocast(model.device.type, torch.bfloat16):
-            tolerance = ROUNDED * float((_logprobs(model, prompt_PS, response_PT) - own_PT).abs().median())
+            tolerance = ROUNDED * float(_gap(_logprobs(model, prompt_PS, response_PT), own_PT).median())
     model.train(training)
-    gap_PT = (engine_PT - own_PT).abs()
+    gap_PT = _gap(engine_PT, own_PT)
     mean, median, largest = (float(value) for value in (gap_PT.mean(), gap_PT.median(), gap_PT.max()))
     return Proof(gap_PT.numel(), mean, median, largest, judged, tolerance)
+
+
+def _gap(one_PT: Tensor, other_PT: Tensor) -> Tensor:
+    """|one - other|; 0 where neither is a number: a dead model arrived as it is, and the run records it."""
+    return (one_PT - other_PT).abs().masked_fill(one_PT.isnan() & other_PT.isnan(), 0.0)
 
 
 def _logprobs(model: Any, prompt_PS: Tensor, response_PT: Tensor) -> Tensor:

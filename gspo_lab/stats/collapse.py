@@ -44,7 +44,7 @@ def stability(
     steps: ArrayLike, reward: ArrayLike, planned_steps: int, *, nonfinite_steps: Sequence[int] = ()
 ) -> Stability:
     """Regression: EMA(.9) of reward < peak - max(.5 (peak - start), 3 MAD) for w consecutive steps, the peak being the
-    highest EMA so far. Collapse: such a window with EMA < .5 peak, or a non-finite loss or weight, whichever is first.
+    highest EMA so far. Collapse: such a window with EMA < .5 peak, or a non-finite update, whichever is first.
 
     start is the mean of the first w rewards, and the peak is taken from there on, so that a lucky first step is no
     peak; MAD is the raw median absolute deviation of reward - EMA. A peak below 0 counts as peak - .5 |peak|.

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from synthetic_lab import make_lab
 
+from gspo_lab.conduct.summary import seen
 from gspo_lab.findings import Findings
-from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -49,3 +50,26 @@ def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
         (grpo, _) = Findings(evidence, "toy").outcomes("addition")
     assert grpo.final is None
     assert grpo.latest == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("rewarded", [True, False])
+def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Path, rewarded: bool) -> None:
+    def change(run: Run, record: Record) -> Record:
+        dead = run.seed == 1 and run.arm == "gspo"
+        if dead and isinstance(record, UpdateRecord) and record.step >= 9:
+            return replace(record, nonfinite=1)
+        if dead and isinstance(record, StepRecord):
+            return replace(record, reward_mean=1.0 if rewarded else None)
+        return record
+
+    with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
+        decided = Findings(evidence, "toy").decision
+    (dead,) = [one for one in decided.ended if one.nonfinite]
+    assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
+    assert dead.stability is not None
+    assert (dead.state, dead.stability.collapse, dead.stability.cause) == ("finished", 9, "non-finite")
+    assert decided.flags == (
+        "Collapsed and still counted: gspo seed 1.",
+        "Updates that were not finite, skipped or of a dead model: gspo seed 1 (12).",
+    )
+    assert seen(decided)[-2:] == list(decided.flags)

@@ -12,7 +12,10 @@ from gspo_lab.study.schema import UpdateTable
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One step of an optimizer. The gradient's norm is that before clipping; not `finite`: the step was left out."""
+    """One step of an optimizer. The gradient's norm is that before clipping.
+
+    Not `finite`: the loss or the gradient was not, and the step was left out; or a trained weight is not, after it.
+    """
 
     grad_norm: float
     learning_rate: float
@@ -65,7 +68,12 @@ class Trained:
             self.optimizer.step()
         self.forget_gradient()
         self.updates += 1
-        return Moved(grad_norm, rate, finite)
+        return Moved(grad_norm, rate, finite and self._alive())
+
+    @torch.no_grad()
+    def _alive(self) -> bool:
+        """Whether every trained weight is finite: their sums then are, a tenth of the cost of asking each weight."""
+        return bool(torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all())
 
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on: trained weights, optimizer, updates so far."""

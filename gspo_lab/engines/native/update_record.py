@@ -44,7 +44,7 @@ def update_record(
         grad_norm=done.moved.grad_norm,
         router_grad_norm=done.router_grad_norm,
         learning_rate=done.moved.learning_rate,
-        nonfinite=int(not done.moved.finite),
+        nonfinite=int(not (done.moved.finite and experience.sampler_logp_NT[rows].isfinite().all())),
         seconds=done.seconds,
         **fields,
     )

@@ -29,7 +29,7 @@ def answer(found: Findings) -> Section | None:
     data["headline"] = headline(verdicts)
     told = (
         f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "
-        f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {_flagged(decided.ended)}"
+        f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {' '.join(decided.flags)}"
     ).strip()
     title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 else []
     n, alpha = max(verdict.paired.n for verdict in verdicts), declared.verdict.alpha
@@ -80,15 +80,3 @@ def _collapses(ended: Sequence[RunOutcome]) -> str:
     judged = [one for one in ended if one.judged]
     collapsed = sum(one.collapsed for one in judged)
     return f" {collapsed or 'None'} of {len(judged)} collapsed." if judged else ""
-
-
-def _flagged(ended: Sequence[RunOutcome]) -> str:
-    """Runs that a reader should know of: collapsed ones stay in, carried values are said."""
-    said = []
-    collapsed = [f"{one.arm} seed {one.seed}" for one in ended if one.collapsed]
-    if collapsed:
-        said.append(f"Collapsed and still counted: {', '.join(collapsed)}.")
-    carried = [f"{one.arm} seed {one.seed}" for one in ended if one.carried]
-    if carried:
-        said.append(f"Evaluations that could not be graded repeat the one before: {', '.join(carried)}.")
-    return " ".join(said)

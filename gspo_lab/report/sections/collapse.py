@@ -14,9 +14,10 @@ from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, le
 
 RULES = (
     "Regression: the reward's moving average stays below its peak by half of what it had gained (and three times its "
-    "noise) for the required number of steps. Collapse: such a stretch below half of the peak, or a loss or gradient "
-    "that is not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
-    f"{FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
+    "noise) for the required number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, "
+    "weight or log-prob that is not finite. Both are dated by their first step. A signal crosses when it leaves the "
+    f"median ± 5 MAD of the {FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed "
+    "before the run."
 )
 HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
 TOLD = {
