@@ -1,8 +1,11 @@
 """What a task is: problems with their references, and a grader that serves as reward and as benchmark alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+LARGEST_REWARD = (2 - 2**-23) * 2.0**127
+"""The largest float32, in which rewards train."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,13 @@ class Task(Protocol):
 
 
 def grade_answer(task: Task, problem: Problem, answer: str, *, truncated: bool) -> Grade:
-    """The grade of an answer that was, or was not, cut at the token limit."""
+    """The grade of an answer that was, or was not, cut at the token limit.
+
+    A reward that no float32 holds is an error of this grade.
+    """
     if truncated and task.cut_is_wrong:
         return Grade(0.0, False, None, "cut at the token limit")
-    return task.grade(problem, answer)
+    grade = task.grade(problem, answer)
+    if grade.reward is None or abs(grade.reward) <= LARGEST_REWARD:
+        return grade
+    return replace(grade, reward=None, correct=None, error=f"the grader returned {grade.reward!r:.40}, beyond float32")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import Grade, Problem, Task, build_task
+from gspo_lab.tasks.base import grade_answer
 
 GRADERS = """\
 from fractions import Fraction
@@ -52,6 +53,7 @@ VALUES = {
     "nan": lambda: float("nan"),
     "inf": lambda: float("inf"),
     "huge": lambda: 10**400,
+    "beyond float32": lambda: 1e39,
     "text": lambda: "1.0",
     "none": lambda: None,
     "list": lambda: [1.0],
@@ -140,6 +142,33 @@ def test_a_failing_grader_is_an_error_and_no_wrong_answer(task: Task, answer: st
     assert grade.error
     assert grade.error.startswith(error)
     assert "\n" not in grade.error
+
+
+@pytest.mark.parametrize(
+    ("reward", "error"),
+    [
+        (3.4e38, None),
+        (-3.4e38, None),
+        (1e39, "the grader returned 1e+39, beyond float32"),
+        (-1e39, "the grader returned -1e+39, beyond float32"),
+        (float("inf"), "the grader returned inf, beyond float32"),
+        (float("nan"), "the grader returned nan, beyond float32"),
+    ],
+)
+def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(reward: float, error: str | None) -> None:
+    class Own(Task):
+        def grade(self, problem: Problem, answer: str) -> Grade:
+            return Grade(reward, True, "x")
+
+    grade = grade_answer(Own(), Problem("p", "1+1=", "2"), "2", truncated=False)
+    assert (grade.reward, grade.correct, grade.error) == (
+        (reward, True, None) if error is None else (None, None, error)
+    )
+
+
+def test_a_function_s_reward_beyond_float32_is_an_error(task: Task) -> None:
+    grade = grade_answer(task, task.problems("train")[0], "beyond float32", truncated=False)
+    assert (grade.reward, grade.error) == (None, "the grader returned 1e+39, beyond float32")
 
 
 def test_a_grade_is_passed_on(task: Task) -> None:
