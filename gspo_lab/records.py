@@ -212,7 +212,10 @@ class UpdateRecord:
         "nats", "the same quantiles of log s over responses (JSON)"
     )
     ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")
-    ess_tokens: float | None = metric("share of tokens", "effective sample size (sum w)^2 / (n sum w^2) over tokens")
+    ess_tokens: float | None = metric(
+        "share of tokens",
+        "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL where every w^2 is too small for a number",
+    )
     ess_responses: float | None = metric("share of responses", "the same with s over responses")
     chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens")
     chi2_responses: float | None = metric("-", "mean(s^2) - 1 over responses")

@@ -196,6 +196,7 @@ def _rounded(values: list[float]) -> list[float | None]:
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
 
-def _ess(ratio_N: "Floats") -> float:
-    total = float(ratio_N.sum())
-    return total * total / (float(ratio_N @ ratio_N) * len(ratio_N))
+def _ess(ratio_N: "Floats") -> float | None:
+    """None where all squares are below the smallest double: 0 / 0."""
+    total, squares = float(ratio_N.sum()), float(ratio_N @ ratio_N)
+    return total * total / (squares * len(ratio_N)) if squares else None

@@ -39,3 +39,12 @@ def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: P
         parts.sampler._model.model.norm.weight[0] = torch.nan  # of its own copy, until the first refresh
     memory = trained(run, parts, tmp_path / "run")
     assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [(1, 0)] * 4
+
+
+def test_a_run_whose_ratios_underflow_ends(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "update.learning_rate=10", "steps=1")
+    memory = trained(run, set_up(run, None), tmp_path / "run")
+    on_policy, *moved = memory.updates
+    assert on_policy.ess_tokens == 1.0
+    assert [update.ess_tokens for update in moved] == [None] * 3
+    assert all(update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved)

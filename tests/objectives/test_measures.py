@@ -89,6 +89,14 @@ def test_spread() -> None:
     assert out["log_ratio_quantiles_tokens"][-1] == pytest.approx(LN(8), rel=1e-6)
 
 
+@pytest.mark.parametrize("far", [-800.0, -400.0])
+def test_where_every_ratio_or_its_square_underflows_there_is_no_effective_sample_size(far: float) -> None:
+    """exp(-800) is 0; exp(-400) is 2e-174, and its square is 0."""
+    out = ratio_measures(far * MASK.double(), MASK, ADV, ALL, PRESETS["grpo"], BANDS)
+    assert (out["ess_tokens"], out["ess_responses"]) == (None, None)
+    assert (out["chi2_tokens"], out["stale_k1"], out["log_ratio_max_abs"]) == (-1.0, -far, -far)
+
+
 def test_band_counts_give_the_grid() -> None:
     counts = measured("token")["band_counts"]
     # A < 0 tokens: 0.5 and 1.0. 0.5 < 1 - 0.2 x {1/4, 1/2, 1, 2} but not < 1 - 0.8.

@@ -53,6 +53,16 @@ def test_non_finite_loss_is_a_collapse_by_itself_and_first_comes_first() -> None
     assert (later.cause, later.collapse is not None and later.collapse < 59) == ("reward", True)
 
 
+def test_a_reward_that_is_gone_after_the_first_step_is_a_collapse() -> None:
+    """As at a learning rate of 10: the run ends, and is judged.
+
+    The start is .5 / 10 = .05, and the EMA .05 x .9^t / (1 - .9^(t + 1)): .0254 at t = 10, .0219 < .05 / 2 at t = 11.
+    """
+    reward = [0.5] + [0.0] * 39
+    found = stability(_steps(reward), reward, 40)
+    assert (found.start, found.cause, found.collapse) == (0.05, "reward", 11)
+
+
 def test_too_few_steps_are_not_judged() -> None:
     found = stability([0, 1, 2], [0.5, 0.1, 0.0], 40)
     assert (found.judged, found.collapse, found.peak) == (False, None, None)
