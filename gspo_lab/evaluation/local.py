@@ -9,7 +9,7 @@ import torch
 from gspo_lab.evaluation.ask import POSITIONS_AT_A_TIME, Question, answers, room
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
-from gspo_lab.models.load import encode_prompt, load_model, set_thinking
+from gspo_lab.models.load import context_of, encode_prompt, load_model, set_thinking
 from gspo_lab.models.tokenizer import is_byte_level
 from gspo_lab.samplers.base import Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
@@ -73,8 +73,7 @@ class LocalModel:
     def _limits(self, bench: Bench) -> tuple[int | None, int]:
         """The model's context, and the token limit of an answer for all that the context says."""
         model, tokenizer = self._load()
-        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        return context, bench.token_limit(byte_level=is_byte_level(tokenizer))
+        return context_of(model), bench.token_limit(byte_level=is_byte_level(tokenizer))
 
 
 def device_of(wanted: str) -> str:

@@ -56,6 +56,12 @@ def load_model(
     return model.to(device).eval(), tokenizer
 
 
+def context_of(model: Any) -> int | None:
+    """The most tokens, prompt and response together, that the model was made for; None where it names no limit."""
+    length: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return length
+
+
 def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     """The ids that a model is given for a prompt: a user's turn where there is a chat template, else the plain text.
 

@@ -1,9 +1,12 @@
-"""The stream of prompts: which problems each step asks, decided by the seed alone."""
+"""The stream of prompts: which problems each step asks, decided by the seed alone; and whether they can be asked."""
 
 import hashlib
 import random
 from collections.abc import Sequence
+from typing import Any
 
+from gspo_lab.errors import LabError
+from gspo_lab.models.load import encode_prompt
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.tasks.base import Problem
 
@@ -33,6 +36,23 @@ class PromptStream:
             random.Random(noise_key(self._seed, "order", epoch)).shuffle(self._order)
             self._epoch = epoch
         return self._order[offset]
+
+
+def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) -> None:
+    """LabError where a problem's prompt leaves no token of the model's context for a response."""
+    if context is None or not problems:
+        return
+    # A text has at least as many bytes as tokens, and a template adds to each what it adds to one: most pass by that.
+    around = len(encode_prompt(tokenizer, "?"))
+    doubtful = [one for one in problems if len(one.prompt.encode(errors="replace")) + around >= context]
+    lengths = {one.id: len(encode_prompt(tokenizer, one.prompt)) for one in doubtful}
+    if too_long := {name: length for name, length in lengths.items() if length >= context}:
+        name = max(too_long, key=lambda one: too_long[one])
+        raise LabError(
+            f"{len(too_long)} of {len(problems)} training problems leave no room for an answer in the model's context "
+            f"of {context} tokens; the longest, '{name}', has {too_long[name]}: leave them out, or take a model with a "
+            "longer context"
+        )
 
 
 def rolled(digest: str, problems: Sequence[Problem]) -> str:

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from gspo_lab.engines.native.policy import Policy
+from gspo_lab.engines.native.prompts import check_fit
 from gspo_lab.engines.native.trained import Trained
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.embedded import param_counts
-from gspo_lab.models.load import load_model, set_thinking
+from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.objectives import ObjectiveSettings
 from gspo_lab.registry import check_made, look_up
@@ -63,6 +64,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     dtype = settings.update.dtype if adapted else "float32"
     model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
+    check_fit(task.problems("train"), tokenizer, context_of(model))
     if adapted:
         adapt(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
     if settings.update.gradient_checkpointing:

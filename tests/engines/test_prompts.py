@@ -1,0 +1,38 @@
+"""What cannot be asked is refused before anything is trained."""
+
+import json
+from pathlib import Path
+
+import pytest
+from lottery import MakeRun
+
+from gspo_lab.engines.native.prompts import check_fit
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.errors import LabError
+from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.tasks.base import Problem
+
+PROBLEMS = [Problem("short", "1+1=", "2"), Problem("euros", "€" * 4, "€"), Problem("long", "9" * 12, "9")]
+"""4, 12 and 12 bytes; the embedded tokenizer makes a token of each."""
+
+
+def test_a_prompt_must_leave_room_for_a_token() -> None:
+    check_fit(PROBLEMS, byte_tokenizer(), 13)
+    check_fit(PROBLEMS, byte_tokenizer(), None)
+    check_fit([], byte_tokenizer(), 1)
+    with pytest.raises(LabError) as refused:
+        check_fit(PROBLEMS, byte_tokenizer(), 12)
+    assert str(refused.value) == (
+        "2 of 3 training problems leave no room for an answer in the model's context of 12 tokens; the longest, "
+        "'euros', has 12: leave them out, or take a model with a longer context"
+    )
+
+
+def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo")
+    with (tmp_path / "problems.jsonl").open("a") as problems:
+        for place in range(8):  # enough for both splits
+            far = {"prompt": "?" * 100_000 + str(place), "reference": "", "id": f"far-{place}"}
+            problems.write("\n" + json.dumps(far))
+    with pytest.raises(LabError, match=r"training problems leave no room .* 'far-\d', has 100001"):
+        set_up(run, None)
