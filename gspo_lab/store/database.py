@@ -60,6 +60,24 @@ def reading(path: Path) -> sqlite3.Connection:
         return connection
 
 
+def beyond_reading(path: Path) -> bool:
+    """Whether what lies at `path` is damaged, so that only `rebuild` helps. Looks, and changes nothing.
+
+    LabError where it is another program's, a newer gspo-lab's, or cannot be opened.
+    """
+    with explained(path):
+        try:
+            with closing(_connect_read_only(path)) as connection:
+                _refuse_foreign(connection, path)
+                return bool(connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))
+        except UnicodeDecodeError:  # the damage stands in SQLite's own words for it
+            return True
+        except sqlite3.DatabaseError as error:
+            if _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                raise
+            return True
+
+
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = path.resolve().as_uri()
     connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)

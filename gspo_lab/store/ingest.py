@@ -15,9 +15,10 @@ nothing and repeats nothing. Files whose size and time of change are known are n
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
 from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.store import rows
-from gspo_lab.store.database import transaction, writing
+from gspo_lab.store.database import beyond_reading, transaction, writing
 from gspo_lab.store.files import (
     Seen,
     Source,
@@ -42,6 +43,9 @@ from gspo_lab.store.files import (
 )
 from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
 
+LOGS = ("-wal", "-shm")
+"""What SQLite keeps beside a database while it is open, and after a kill."""
+
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
@@ -52,6 +56,8 @@ class IngestReport:
     records: int
     damaged: tuple[str, ...] = ()
     """A line for people about each journal with lines that cannot be read, new or old."""
+    replaced: Path | None = None
+    """Where `rebuild` keeps the damaged database that it has replaced."""
 
 
 def ingest(runs: Path) -> IngestReport:
@@ -64,10 +70,14 @@ def ingest(runs: Path) -> IngestReport:
 
 
 def rebuild(runs: Path) -> IngestReport:
-    """Make the database again from the run folders, beside the old one, then put it in its place at once."""
+    """Make the database again from the run folders, beside the old one, then put it in its place at once.
+
+    A database of another program or of a newer gspo-lab is refused; one that is damaged is kept beside the new one.
+    """
     target = database_of(runs)
     fresh = target.with_name(f".{target.name}.new")
     with _alone(runs):
+        damaged = target.exists() and beyond_reading(target)
         _remove(fresh)
         broken: LabError | None = None
         with writing(fresh) as connection:
@@ -75,21 +85,31 @@ def rebuild(runs: Path) -> IngestReport:
                 report = _take_in(connection, runs)
             except LabError as error:  # what can be read is kept all the same
                 broken = error
+        kept = _keep(target) if damaged else None
         # A log left beside the new file would be replayed into it: fold it into the old file first, then drop it.
-        with suppress(sqlite3.Error):
-            old = sqlite3.connect(target, timeout=0)
-            old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            old.close()
-        for suffix in ("-wal", "-shm"):
+        if kept is None:
+            with suppress(sqlite3.Error), closing(sqlite3.connect(target, timeout=0)) as old:
+                old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        for suffix in LOGS:
             target.with_name(target.name + suffix).unlink(missing_ok=True)
         fresh.replace(target)
     if broken is not None:
-        raise LabError(f"rebuilt without what cannot be read: {broken}", details=broken.details)
-    return report
+        told = () if kept is None else (f"the damaged database is kept as {kept}",)
+        raise LabError(f"rebuilt without what cannot be read: {broken}", details=(*told, *broken.details))
+    return replace(report, replaced=kept)
+
+
+def _keep(database: Path) -> Path:
+    """Move a database and its logs to the first free name beside it."""
+    place = next(one for n in count(1) if not (one := database.with_name(f"{database.name}.{n}.bak")).exists())
+    for suffix in (*LOGS, ""):
+        with suppress(FileNotFoundError):
+            database.with_name(database.name + suffix).rename(place.with_name(place.name + suffix))
+    return place
 
 
 def _remove(database: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", *LOGS):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 

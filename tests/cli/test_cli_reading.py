@@ -215,6 +215,8 @@ def test_rebuild_makes_the_database_from_the_journals(lab: Path) -> None:
     said = gspo_lab("rebuild")
     assert said.code == 0
     assert "of 6 runs" in said.out
+    assert "the old database was damaged; it is kept as runs/lab.db.1.bak" in said.err
+    assert (lab / "runs/lab.db.1.bak").read_bytes() == b"no database at all" * 100
     connection = sqlite3.connect(lab / "runs/lab.db")
     assert connection.execute("SELECT COUNT(*) FROM steps").fetchone() == (2 * 4 + 3 * 4 + 1,)
     connection.close()

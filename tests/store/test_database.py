@@ -12,7 +12,7 @@ from sqlite_utils import Database
 
 from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, StepRecord
-from gspo_lab.store import Evidence, database, ingest
+from gspo_lab.store import Evidence, database, ingest, rebuild
 from gspo_lab.store.database import APPLICATION_ID, writing
 from gspo_lab.store.schema import RECORD_TABLES, RUNS, TABLES, field_columns, metric_rows
 
@@ -136,9 +136,11 @@ def test_numbered_migrations_run_once_and_in_order(filled: Lab, monkeypatch: pyt
         assert filled.query("PRAGMA user_version") == [(2,)]
         assert filled.query("SELECT DISTINCT message FROM runs") == [("!",)]
     monkeypatch.undo()
-    for refused in (lambda: ingest(filled.runs), lambda: Evidence.open(filled.db)):
+    kept = filled.db.read_bytes()
+    for refused in (lambda: ingest(filled.runs), lambda: Evidence.open(filled.db), lambda: rebuild(filled.runs)):
         with pytest.raises(LabError, match=r"newer gspo-lab \(database version 2, this one knows 1\)"):
             refused()
+    assert filled.db.read_bytes() == kept
 
 
 def test_a_migration_that_fails_changes_nothing(filled: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +178,7 @@ def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
     connection.execute("CREATE TABLE mine (x)")
     connection.commit()
     connection.close()
-    for refused in (lambda: ingest(lab.runs), lambda: Evidence.open(lab.db)):
+    for refused in (lambda: ingest(lab.runs), lambda: Evidence.open(lab.db), lambda: rebuild(lab.runs)):
         with pytest.raises(LabError, match="not gspo-lab's: move it away"):
             refused()
     assert lab.query("SELECT name FROM sqlite_schema") == [("mine",)]

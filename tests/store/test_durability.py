@@ -65,11 +65,14 @@ def test_rebuild_mends_a_damaged_database(lab: Lab) -> None:
         lab.train(run)
     ingest(lab.runs)
     whole = lab.dump()
-    for damage in (b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960):
+    assert rebuild(lab.runs).replaced is None, "nothing is kept of a whole one"
+    for place, damage in enumerate((b"this is no database" * 300, lab.db.read_bytes()[:8192] + b"\xff" * 40960), 1):
         lab.db.write_bytes(damage)
         with pytest.raises(LabError, match=r"damaged.*gspo-lab rebuild"):
             ingest(lab.runs)
-        rebuild(lab.runs)
+        kept = rebuild(lab.runs).replaced
+        assert kept == lab.runs / f"lab.db.{place}.bak"
+        assert kept.read_bytes() == damage
         assert lab.dump() == whole
     assert not list(lab.runs.glob("*.new*"))
 
