@@ -3,14 +3,25 @@
 A worker may die at any moment, or its disk be full. Then the last line may be torn: readers stop before it, and the
 next write closes it with ` <torn>` and a newline, so that it stays behind as a line of which nothing is missed: what
 it would have held is recorded again. Any other line that is no JSON object was damaged later; what it held is lost.
+
+Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest and the object.
+
+    {"kind":"step", ..., "chain":"5f0c11d2a94be077"}
+                                  |before ||own   |
+
+So a line whose bytes have changed is told by itself, and one that was deleted, inserted or moved by the line behind it;
+lines lost at the very end look like a kill. This guards against accidents: who forges a line can forge its digest. A
+journal may begin with lines without a digest, as older ones have them; the first one with it seals the last of them.
 """
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from gspo_lab.layout import JOURNAL
 from gspo_lab.records import Record, RunStatus, to_dict, voided
@@ -18,6 +29,13 @@ from gspo_lab.states import STARTED
 
 TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
+
+CHAIN = "chain"
+SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}$')
+"""How a line with a digest ends."""
+
+START = b"0" * 8
+"""Stands for the line before the first."""
 
 FIRST_LOOK_BYTES = 1 << 16
 """How much of a journal's end is read at first, where only its end matters."""
@@ -30,10 +48,12 @@ class Journal:
         self.path = folder / JOURNAL
         self._file: Any = None
         self._torn = False
+        self._last = START
 
     def __enter__(self) -> "Journal":
         self._file = self.path.open("ab", buffering=0)
         self._torn = self._file.tell() > 0 and not _ends_with_newline(self.path)
+        self._last = self._digest_at_end()
         return self
 
     def __exit__(
@@ -43,64 +63,106 @@ class Journal:
 
     def write(self, records: Iterable[Record]) -> None:
         """Append the records in one write, then wait for the disk: all lines or, at worst, a torn last one."""
-        lines = [json.dumps(to_dict(record), separators=(",", ":"), ensure_ascii=True) for record in records]
+        if self._torn:  # by the worker before or by a write that failed: what it left whole counts
+            self._last = self._digest_at_end()
+        lines, last = [], self._last
+        for record in records:
+            body = json.dumps(to_dict(record), separators=(",", ":"), ensure_ascii=True).encode()
+            before, last = last, _digest(last + body)
+            lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], before, last))
         if not lines:
             return
-        data = (TORN + b"\n" if self._torn else b"") + ("\n".join(lines) + "\n").encode()
+        data = (TORN + b"\n" if self._torn else b"") + b"".join(lines)
         self._torn = True  # until all of it is there
         while data:
             data = data[self._file.write(data) :]
         os.fsync(self._file.fileno())
-        self._torn = False
+        self._torn, self._last = False, last
+
+    def _digest_at_end(self) -> bytes:
+        with self.path.open("rb") as file:
+            line = _line_before(file, file.seek(0, os.SEEK_END))
+        return START if line is None else _own(line)
+
+
+class Damage(NamedTuple):
+    """A line that is damaged and left out, or, with `gap`, a whole one that does not follow from the line before it."""
+
+    at: int
+    """The byte at which it begins."""
+    gap: bool = False
 
 
 class Lines(NamedTuple):
-    """Complete lines of a journal: their objects, the byte behind the last, and where damaged ones begin."""
+    """Complete lines of a journal: their objects, the byte behind the last, and what is wrong with any."""
 
     items: list[dict[str, Any]]
     end: int
-    damaged: list[int]
+    damaged: list[Damage]
 
 
 def scan(path: Path, offset: int = 0) -> Lines:
-    """All complete lines after byte `offset`."""
+    """All complete lines after byte `offset`, where a line begins."""
     if not path.exists():
         return Lines([], offset, [])
     with path.open("rb") as file:
+        before = _line_before(file, offset)
         file.seek(offset)
         data = file.read()
+    last: bytes | None = START if before is None else _own(before)
+    chained = before is not None and SEAL.search(before) is not None
     items: list[dict[str, Any]] = []
     damaged = []
     at = offset
     for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
-        item = _object(line)
-        if item is not None:
-            items.append(item)
-        elif line.strip() and not line.endswith(TORN):
-            damaged.append(at)
+        if not _passed_over(line):
+            seal = SEAL.search(line)
+            item = None if chained and seal is None else _object(line)
+            if item is None:
+                damaged.append(Damage(at))
+                last = None  # what the next one follows is unknown
+            else:
+                if seal is not None and last is not None and seal[1] != last:
+                    damaged.append(Damage(at, gap=True))
+                items.append(item)
+                last = _own(line)
+            chained = chained or seal is not None
         at += len(line) + 1
     return Lines(items, at, damaged)
 
 
 def from_end(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of all complete lines, the last first. Reads no more of the file than is asked for."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        start = file.seek(0, os.SEEK_END)
-        look, rest, ended = FIRST_LOOK_BYTES, b"", False
-        while start:
-            end, start = start, max(0, start - look)
-            look *= 8
-            file.seek(start)
-            data = file.read(end - start) + rest
-            if not ended:  # what stands behind the last newline is torn
-                data = data[: data.rfind(b"\n") + 1]
-                ended = bool(data)
-            rest, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
-            for line in reversed(lines if start else [rest, *lines]):
+    if path.exists():
+        with path.open("rb") as file:
+            for line in _back(file, file.seek(0, os.SEEK_END)):
                 if (item := _object(line)) is not None:
                     yield item
+
+
+def _back(file: IO[bytes], start: int) -> Iterator[bytes]:
+    """The complete lines before byte `start`, the last first."""
+    look, rest, ended = FIRST_LOOK_BYTES, b"", False
+    while start:
+        end, start = start, max(0, start - look)
+        look *= 8
+        file.seek(start)
+        data = file.read(end - start) + rest
+        if not ended:  # what stands behind the last newline is torn
+            data = data[: data.rfind(b"\n") + 1]
+            ended = bool(data)
+        rest, *lines = data.split(b"\n")  # the first piece may be the end of a line that began before
+        yield from reversed(lines if start else [rest, *lines])
+
+
+def _line_before(file: IO[bytes], offset: int) -> bytes | None:
+    """The last complete line before a byte, torn ones passed over."""
+    return next((line for line in _back(file, offset) if not _passed_over(line)), None)
+
+
+def _passed_over(line: bytes) -> bool:
+    """Whether nothing is missed of a line that is no object."""
+    return not line.strip() or line.endswith(TORN)
 
 
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -119,12 +181,29 @@ def line_number(path: Path, offset: int) -> int:
         return file.read(offset).count(b"\n") + 1
 
 
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=4).hexdigest().encode()
+
+
+def _own(line: bytes) -> bytes:
+    """A line's digest: the one that it carries, or that of its bytes."""
+    seal = SEAL.search(line)
+    return _digest(line) if seal is None else seal[2]
+
+
 def _object(line: bytes) -> dict[str, Any] | None:
+    """The object of a line; None where it is damaged: no object, or another than its digest is of."""
+    seal = SEAL.search(line)
+    if seal is not None and _digest(seal[1] + line[: seal.start()] + b"}") != seal[2]:
+        return None
     try:
         item = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return item if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return None
+    item.pop(CHAIN, None)
+    return item
 
 
 def _ends_with_newline(path: Path) -> bool:

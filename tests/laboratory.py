@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.findings import Findings
-from gspo_lab.journal import Journal
+from gspo_lab.journal import Journal, scan
 from gspo_lab.records import Record
 from gspo_lab.report import Report, render
 from gspo_lab.store import Evidence
@@ -32,6 +32,12 @@ def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
         with Journal(home) as journal:
             journal.write(records)
     return home
+
+
+def recorded_instead(journal: Path, old: str, new: str) -> None:
+    """A journal as if its first `old` had been recorded as `new`: its lines lose their digests."""
+    lines = [json.dumps(item, separators=(",", ":")) + "\n" for item in scan(journal).items]
+    journal.write_text("".join(lines).replace(old, new, 1))
 
 
 def rendered(database: Path, *studies: str, **how: Any) -> Report:

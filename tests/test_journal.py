@@ -1,5 +1,6 @@
 """The append-only file: what is written is on the disk, what is torn is left out."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -105,7 +106,7 @@ def test_a_damaged_line_is_told_by_its_place(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines) + b'{"kind":"st')  # the last one is being written
     found = scan(path)
     assert [item["step"] for item in found.items] == [0, 3]
-    assert [line_number(path, at) for at in found.damaged] == [2, 3]
+    assert [(line_number(path, one.at), one.gap) for one in found.damaged] == [(2, False), (3, False)]
     later = scan(path, len(lines[0]))
     assert (later.damaged, later.end) == (found.damaged, found.end)
     assert found.end == sum(map(len, lines))
@@ -172,4 +173,105 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     record = steps(5, 6)[0]
     with Journal(tmp_path) as sink:
         sink.write([record])
-    assert json.loads((tmp_path / JOURNAL).read_text()) == to_dict(record)
+    read = json.loads((tmp_path / JOURNAL).read_text())
+    assert read.pop("chain").startswith("00000000"), "the first line follows no other"
+    assert read == to_dict(record)
+
+
+def chained(folder: Path) -> tuple[Path, list[bytes]]:
+    """A journal of five steps, and its lines."""
+    with Journal(folder) as sink:
+        for step in range(5):
+            sink.write(steps(step, step + 1))
+    return folder / JOURNAL, (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+
+
+def told(path: Path) -> list[tuple[int, bool]]:
+    """Line and kind of all that is wrong with a journal."""
+    return [(line_number(path, one.at), one.gap) for one in scan(path).damaged]
+
+
+def test_a_lines_digest_is_over_the_digest_before_it_and_its_object(tmp_path: Path) -> None:
+    _, lines = chained(tmp_path)
+    last = b"00000000"
+    for line in lines:
+        body, _, seal = line.partition(b',"chain":"')
+        own = hashlib.blake2b(last + body + b"}", digest_size=4).hexdigest().encode()
+        assert seal == last + own + b'"}\n'
+        last = own
+
+
+def test_no_flipped_bit_changes_a_record_untold(tmp_path: Path) -> None:
+    """Every bit of the middle line: what is read of the others is as it was, and something is told."""
+    path, lines = chained(tmp_path)
+    whole, begins = b"".join(lines), len(lines[0] + lines[1])
+    untouched = scan(path).items
+    for bit in range(begins * 8, (begins + len(lines[2])) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        assert scan(path).damaged, bit
+        assert all(item in untouched for item in scan(path).items), bit
+        # From its end the line alone is known: its key `chain` may read otherwise, a record's own never.
+        assert all(any(one.items() <= item.items() for one in untouched) for item in from_end(path)), bit
+
+
+@pytest.mark.parametrize(
+    ("order", "wrong"),
+    [
+        ([1, 2, 3, 4], [1]),
+        ([0, 2, 3, 4], [2]),
+        ([0, 1, 2, 4], [4]),
+        ([0, 1, 3, 2, 4], [3, 4, 5]),
+        ([0, 1, 1, 2, 3, 4], [3]),
+        ([0, 1, 2, 3], []),  # as a kill leaves it
+    ],
+)
+def test_a_line_deleted_moved_or_doubled_is_told(tmp_path: Path, order: list[int], wrong: list[int]) -> None:
+    path, lines = chained(tmp_path)
+    path.write_bytes(b"".join(lines[place] for place in order))
+    assert [item["step"] for item in scan(path).items] == order
+    assert told(path) == [(line, True) for line in wrong]
+
+
+def test_a_line_put_in_without_a_digest_is_left_out(tmp_path: Path) -> None:
+    path, lines = chained(tmp_path)
+    path.write_bytes(b"".join([*lines[:2], b'{"kind":"step","step":7}\n', *lines[2:]]))
+    assert [item["step"] for item in scan(path).items] == [0, 1, 2, 3, 4]
+    assert told(path) == [(3, False)]
+    assert scan(path, len(lines[0] + lines[1])).damaged == scan(path).damaged
+
+
+def test_a_reader_that_goes_on_knows_what_a_line_must_follow(tmp_path: Path) -> None:
+    path, lines = chained(tmp_path)
+    whole = scan(path, len(lines[0]))
+    assert ([item["step"] for item in whole.items], whole.damaged) == ([1, 2, 3, 4], [])
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    assert scan(path, len(lines[0])).damaged == [(len(lines[0]), True)]
+
+
+def test_a_journal_without_digests_is_read_and_goes_on_with_them(tmp_path: Path) -> None:
+    path = tmp_path / JOURNAL
+    old = [json.dumps(to_dict(one)).encode() + b"\n" for one in steps(0, 3)]
+    path.write_bytes(b"".join(old))
+    assert [item["step"] for item in scan(path).items] == [0, 1, 2]
+    with Journal(tmp_path) as sink:
+        sink.write(steps(3, 5))
+    assert [item["step"] for item in scan(path).items] == [0, 1, 2, 3, 4]
+    assert told(path) == []
+    new = path.read_bytes().splitlines(keepends=True)[3:]
+    path.write_bytes(b"".join([*old[:2], *new]))
+    assert told(path) == [(3, True)], "the last line without a digest is sealed by the first one with it"
+
+
+def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
+    """A write of two lines is cut in its second one, again and again: each time the first one counts."""
+    path, _ = chained(tmp_path)
+    for step in (5, 6):
+        with Journal(tmp_path) as sink:
+            sink.write(steps(step, step + 2))
+        path.write_bytes(path.read_bytes()[:-9])
+    with Journal(tmp_path) as sink:
+        sink.write(steps(7, 8))
+    assert [item["step"] for item in scan(path).items] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert told(path) == []

@@ -165,13 +165,19 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
 
 def _damaged(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
     query = (
-        "SELECT path, GROUP_CONCAT(line, ', ') FROM (SELECT path, line, run_id FROM damaged ORDER BY path, line) "
-        "WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = 'missing') GROUP BY path ORDER BY path"
+        "SELECT path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
+        "FROM (SELECT path, line, run_id, gap FROM damaged ORDER BY path, line) "
+        "WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = 'missing') GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return tuple(
-        f"{runs / path}, line {lines}: damaged and left out; what it recorded is missing from every number. Put the "
-        "file back from a copy, or delete its folder and make it again"
-        for path, lines in connection.execute(query)
+        (
+            f"{runs / path}: a line is missing before line {lines}"
+            if gap
+            else f"{runs / path}, line {lines}: damaged and left out"
+        )
+        + "; what it recorded is missing from every number. Put the file back from a copy, or delete its folder and "
+        "make it again"
+        for path, gap, lines in connection.execute(query)
     )
 
 
@@ -335,9 +341,10 @@ def _follow(
     head = None if now is None else first_line(path)
     offset = 0
     if before is not None:
-        # A damaged one is read anew whenever it changes: it may have been mended.
+        # A damaged one is read anew whenever it changes: it may have been mended. So is one that changed in place.
         whole = connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
-        if now is not None and whole and head == before.head and now.size >= before.offset:
+        grown = now is not None and now.size > before.size and now.size >= before.offset
+        if grown and whole and head == before.head:
             offset = before.offset
         else:
             rows.forget(connection, source)
@@ -346,7 +353,7 @@ def _follow(
         remember(connection, name, None)
         return 0
     items, end, damaged = journal.scan(path, offset)
-    lines = [(name, journal.line_number(path, at), source.run_id) for at in damaged]
+    lines = [(name, journal.line_number(path, one.at), source.run_id, int(one.gap)) for one in damaged]
     rows.insert(connection, DAMAGED, lines)
     try:
         rows.apply(connection, source, items)

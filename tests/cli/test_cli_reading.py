@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from finished_runs import leave_runs, write_study
+from laboratory import recorded_instead
 
 from gspo_lab.cli.output import print_table
 from gspo_lab.conduct.declaration import declare
@@ -97,7 +98,16 @@ def test_a_damaged_record_is_told_by_whoever_reads_and_in_the_report(lab: Path) 
     report = json.loads((lab / "reports" / "seen.json").read_text())
     assert json.dumps({"seen/grpo/s1/journal.jsonl": [7]})[1:-1] in json.dumps(report)
     for name in ("seen.html", "seen.md"):
-        assert "line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text().replace("[7]", "7")
+        assert "Damaged and left out: line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text()
+
+
+def test_a_deleted_line_is_told_by_whoever_reads_and_in_the_report(lab: Path) -> None:
+    path = lab / "runs" / "seen" / "grpo" / "s1" / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:6], *lines[7:]]))
+    assert "journal.jsonl: a line is missing before line 7; what it recorded" in gspo_lab("report", "seen").err
+    for name in ("seen.html", "seen.md"):
+        assert "A line is missing before line 7 of seen/grpo/s1/journal.jsonl" in (lab / "reports" / name).read_text()
 
 
 def test_list_names_the_latest_last(lab: Path) -> None:
@@ -253,8 +263,7 @@ def test_the_report_tells_its_answer_beside_the_path(lab: Path) -> None:
 def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> None:
     path = write_study(here, seeds=3)
     leave_runs(path, here / "runs")
-    journal = here / "runs/seen/gspo/s0/journal.jsonl"
-    journal.write_text(journal.read_text().replace('"device":"cpu"', '"device":"another"', 1))
+    recorded_instead(here / "runs/seen/gspo/s0/journal.jsonl", '"device":"cpu"', '"device":"another"')
     found = {}
     for accept in ((), ("--accept-mismatch", "another host")):
         said = gspo_lab("run", path, "--yes", "--json", *accept)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laboratory import recorded_instead
 from matched_lab import Lab, Lines
 
 from gspo_lab.cli import main
@@ -113,7 +114,7 @@ def test_a_response_is_shown_around_the_place_where_it_parts(lab: Lab) -> None:
     assert found.one == "›" + "a" * 40 + "…"
     assert found.other == "›train-0-3-2 said grpo 1"
     theirs = lab.runs / "copy" / "grpo" / "s0" / "journal.jsonl"
-    theirs.write_text(theirs.read_text().replace("train-0-3-2 said grpo 1", f"{long}y"))
+    recorded_instead(theirs, "train-0-3-2 said grpo 1", f"{long}y")
     rebuild(lab.runs)
     assert (first(lab).one, first(lab).other) == (f"…{'a' * 40}›x{'a' * 39}…", f"…{'a' * 40}›y")
     lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line.get("bench") != "rollout"])

@@ -109,13 +109,14 @@ def test_a_run_without_a_run_json_is_none_yet(lab: Lab) -> None:
 def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *step_records(0))
+    lab.write(RUN, StepRecord(step=1, prompts=2, responses=4))
     path = lab.runs / RUN / "journal.jsonl"
-    with path.open("ab") as file:
-        file.write(b'{"kind":"step","step":1,"prom')
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-60])
     ingest(lab.runs)
     assert lab.query("SELECT step FROM steps") == [(0,)]
     with path.open("ab") as file:
-        file.write(b'pts":2,"responses":4}\n')
+        file.write(whole[-60:])
     ingest(lab.runs)
     assert lab.query("SELECT step, prompts FROM steps") == [(0, 2), (1, 2)]
 
@@ -269,6 +270,25 @@ def test_one_run_that_cannot_be_read_does_not_keep_the_others_out(lab: Lab) -> N
     with pytest.raises(LabError, match="2 files cannot be read") as caught:
         ingest(lab.runs)
     assert "'settings' is missing" in caught.value.details[1]
+
+
+def test_a_flipped_bit_and_a_deleted_line_are_told(lab: Lab) -> None:
+    """In a journal that was read already, of the same length as before or shorter."""
+    lab.declare("adding", ("grpo",), [0])
+    lab.train(RUN)
+    path = lab.runs / RUN / "journal.jsonl"
+    assert ingest(lab.runs).damaged == ()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines).replace(b'"reward_mean":0.', b'"reward_mean":1.', 1))
+    (told,) = ingest(lab.runs).damaged
+    assert ": damaged and left out; " in told
+    assert lab.query("SELECT COUNT(*) FROM steps") == [(3,)]
+    path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
+    (told,) = ingest(lab.runs).damaged
+    assert told.startswith(f"{path}: a line is missing before line 5; ")
+    path.write_bytes(b"".join(lines))
+    assert ingest(lab.runs).damaged == ()
+    assert lab.query("SELECT COUNT(*) FROM steps") == [(4,)]
 
 
 def test_a_record_of_the_wrong_type_is_refused_by_name(lab: Lab) -> None:

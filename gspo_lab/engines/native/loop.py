@@ -53,6 +53,7 @@ class Loop:
     def __init__(self, run: Run, parts: Parts, sink: Sink, folder: Path) -> None:
         self.settings = run.settings
         self.seed = run.seed
+        self.owner = run.id
         # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into their noise.
         self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
         self.parts = parts
@@ -196,10 +197,10 @@ class Loop:
         self.sink.write([RunStatus(state="started", step=first, at=time.time(), facts=about)])
 
     def _checkpoint(self, done: int) -> None:
-        checkpoint.save(self.folder.resume, done, self.parts.trained, dataclasses.asdict(self.totals))
+        checkpoint.save(self.folder.resume, self.owner, done, self.parts.trained, dataclasses.asdict(self.totals))
 
     def _resume(self) -> int:
-        found = checkpoint.load(self.folder.resume, self.parts.trained, self.parts.device)
+        found = checkpoint.load(self.folder.resume, self.owner, self.parts.trained, self.parts.device)
         if found is None:
             return 0
         step, totals = found

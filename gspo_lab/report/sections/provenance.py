@@ -21,15 +21,13 @@ def provenance(found: Findings) -> Section | None:
     if declared.digest:
         body.append(h("p", "Digest of the declared study: ", h("code", declared.digest)))
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
-    damaged = _damaged(found)
+    damaged, gaps = _damaged(found, gap=False), _damaged(found, gap=True)
+    told = [
+        *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
+        *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
+    ]
     body += [
-        h(
-            "p",
-            f"Damaged and left out: line {', '.join(map(str, lines))} of {path}. What was recorded there is missing "
-            "from every number above.",
-            class_="warn",
-        )
-        for path, lines in damaged.items()
+        h("p", f"{one}. What was recorded there is missing from every number above.", class_="warn") for one in told
     ]
     known, varying = _facts(found)
     if known:
@@ -50,9 +48,10 @@ def provenance(found: Findings) -> Section | None:
         "commands": commands,
         "digest": declared.digest,
         "damaged": damaged,
+        "gaps": gaps,
     }
     code = "\n".join(plain(command) for command in commands)
-    gist = "".join(f"Damaged and left out: line {lines} of {path}\n\n" for path, lines in damaged.items())
+    gist = "".join(f"{one}\n\n" for one in told)
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}```\n{code}\n```")
 
 
@@ -79,10 +78,11 @@ def reproduce(declared: Declaration) -> list[str]:
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
 
 
-def _damaged(found: Findings) -> dict[str, list[int]]:
-    """By journal the lines that could not be read."""
+def _damaged(found: Findings, *, gap: bool) -> dict[str, list[int]]:
+    """By journal the lines that are damaged, or those before which one is missing."""
     lines: dict[str, list[int]] = {}
-    query = "SELECT path, line FROM chosen JOIN damaged USING (run_id) ORDER BY path, line"
+    of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap:d}"
+    query = f"SELECT path, line {of_it} ORDER BY path, line"
     for row in records(found.evidence.select(found.study, query)):
         lines.setdefault(row["path"], []).append(int(row["line"]))
     return lines
