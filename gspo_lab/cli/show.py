@@ -77,7 +77,8 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
     line = {"run": row["run_id"], "state": row["state"], "step": step, "reward": row["reward"], **row["scores"]}
-    return line | ({"message": row["message"]} if row["message"] else {})
+    failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
+    return line | failed | ({"message": row["message"]} if row["message"] else {})
 
 
 def _whole(row: dict[str, Any]) -> list[str]:
@@ -107,9 +108,13 @@ def _known(value: int | None) -> str:
 
 
 def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
-    """One row per run: where it stands, its last step's reward and the scores of its last evaluation."""
+    """One row per run: where it stands, its last step's reward, the share of responses that the grader failed on, and
+    the scores of its last evaluation."""
     import json
 
+    from gspo_lab.findings import Findings
+
+    failed = Findings(evidence, study).grader_errors
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
     last = evidence.steps(study, ["reward_mean"]).groupby("run_id").tail(1).set_index("run_id")["reward_mean"]
@@ -125,6 +130,7 @@ def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
                 "steps_done": None if row["steps_done"] is None else int(row["steps_done"]),
                 "steps_planned": None if row["steps_planned"] is None else int(row["steps_planned"]),
                 "reward": float(last[run_id]) if run_id in last.index else None,
+                "grader_errors": failed.get(run_id),
                 "scores": {bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
                 "message": row["message"],
                 "settings": json.loads(row["settings"] or "null"),

@@ -105,11 +105,12 @@ class LiveView(AbstractContextManager["LiveView"]):
     def _draw(self) -> None:
         table = Table(title=self._title, title_justify="left", box=None, pad_edge=False)
         table.add_column("run", no_wrap=True)
-        for name in ("step", "reward", "clip", "pace", "left"):
-            table.add_column(name, justify="right", no_wrap=True)
         rows = _most_telling(self._errands)
+        failing = any(_not_graded(errand) for errand in rows)
+        for name in ("step", "reward", "clip", "pace", "left", *(["not graded"] if failing else [])):
+            table.add_column(name, justify="right", no_wrap=True)
         for errand in rows:
-            table.add_row(errand.name, *_columns(errand))
+            table.add_row(errand.name, *_columns(errand), *([_not_graded(errand)] if failing else []))
         left = time_left(self._errands, self._slots)
         done = sum(errand.watch.progress.state is State.FINISHED for errand in self._errands)
         more = f", {len(self._errands) - len(rows)} not shown" if len(rows) < len(self._errands) else ""
@@ -157,12 +158,19 @@ def _columns(errand: Errand) -> tuple[str, str, str, str, str]:
     )
 
 
+def _not_graded(errand: Errand) -> str:
+    share = errand.watch.progress.grader_errors
+    return f"{share:.1%}" if share else ""
+
+
 def _cells(errand: Errand) -> tuple[str, ...]:
     step, reward, clip, pace, left = _columns(errand)
+    failed = _not_graded(errand)
     return (
         f"step {step}",
         reward and f"reward {reward}",
         clip and f"clipped {clip}",
+        failed and f"not graded {failed}",
         pace and f"{pace.removesuffix('/min')} steps/min",
         f"{left} left" if pace else "",
     )

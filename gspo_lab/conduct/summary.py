@@ -42,6 +42,8 @@ class ArmResult:
     rate's warm-up, mean of the seeds: the report's number."""
     collapsed: int | None
     """Runs that collapsed, by the rule of `stats.collapse`; None where no run is long enough to be judged."""
+    grader_errors: float | None
+    """Share of training responses on which the grader failed, mean of the seeds."""
 
     @property
     def score(self) -> float | None:
@@ -65,14 +67,17 @@ class StudyOutcome:
         """The arms, for a console."""
         table = Table(box=None, pad_edge=False)
         table.add_column("arm")
-        for name in ("runs", self.primary or "score", "per seed", "reward", "clipped", "collapsed"):
+        failing = any(arm.grader_errors for arm in self.arms)
+        names = ("runs", self.primary or "score", "per seed", "reward", "clipped", "collapsed")
+        for name in (*names, *(["not graded"] if failing else [])):
             table.add_column(name, justify="right")
         for arm in self.arms:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
             done = f"{arm.finished}/{arm.runs}"
             reward, clipped = _shown(arm.reward, ".3f"), _shown(arm.clipped, ".2%")
             collapsed = _shown(arm.collapsed, "d")
-            table.add_row(arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed)
+            failed = [_shown(arm.grader_errors, ".1%")] if failing else []
+            table.add_row(arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed)
         return table
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +136,7 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
                 reward=_mean(rewards),
                 clipped=found.clipped.share(name, seeds=study.seeds),
                 collapsed=sum(judged) if judged else None,
+                grader_errors=_mean(found.grader_errors.get(run_id) for run_id in mine["run_id"]),
             )
         )
     return tuple(out)

@@ -10,12 +10,14 @@ from gspo_lab.states import STARTED, State
 
 @dataclass
 class Progress:
-    """What is known of one errand. `reward` and `clip` are those of its last step; times are of a monotonic clock."""
+    """What is known of one errand. `reward` and `clip` are those of its last step, `grader_errors` is the share of the
+    responses of all steps seen on which the grader failed; times are of a monotonic clock."""
 
     steps: int
     step: int = 0
     reward: float | None = None
     clip: float | None = None
+    grader_errors: float | None = None
     state: State = State.QUEUED
     first: tuple[float, int] | None = field(default=None, repr=False)
     last: tuple[float, int] | None = field(default=None, repr=False)
@@ -50,6 +52,7 @@ class RunWatch:
         self.progress = Progress(steps, folder.standing().steps)
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
         self._clips: list[float] = []
+        self._failed = self._graded = 0
 
     def look(self, now: float) -> bool:
         size = self.path.stat().st_size if self.path.exists() else 0
@@ -69,6 +72,10 @@ class RunWatch:
             self.progress.reward = record.get("reward_mean")
             self.progress.clip = sum(self._clips) / len(self._clips) if self._clips else None
             self._clips.clear()
+            if record.get("grader_errors") is not None:
+                self._failed += record["grader_errors"]
+                self._graded += record["responses"]
+                self.progress.grader_errors = self._failed / self._graded if self._graded else None
             self.progress.mark(now, record["step"] + 1)
         elif record.get("kind") == "status" and record["state"] == STARTED:
             self._clips.clear()

@@ -145,6 +145,15 @@ class Findings:
         return self.evidence.series(self.study, "steps", "reward_mean")
 
     @cached_property
+    def grader_errors(self) -> dict[str, float]:
+        """Per run id the share of its training responses on which the grader failed; they trained with reward 0. Runs
+        that have not counted them are left out."""
+        counted = self.evidence.steps(self.study, ["grader_errors", "responses"]).dropna(subset=["grader_errors"])
+        sums = counted.groupby("run_id")[["grader_errors", "responses"]].sum()
+        sums = sums[sums["responses"] > 0]
+        return {str(run): float(share) for run, share in (sums["grader_errors"] / sums["responses"]).items()}
+
+    @cached_property
     def rewards(self) -> dict[tuple[str, int], tuple[Floats, Floats]]:
         """(arm, seed) -> steps and mean training reward of every finished run, from its first measured step on; a step
         without a measurement has the reward of the step before it."""

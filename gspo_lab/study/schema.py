@@ -105,6 +105,11 @@ class RolloutTable(Table):
         description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
         "the template's own default",
     )
+    max_grader_errors: Share = Field(
+        0.5,
+        description="the native engine stops a run at a step on whose responses the grader failed in a larger share "
+        "than this; below it they train with reward 0, which is told wherever the run is shown",
+    )
     coupled: bool = Field(
         True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
     )

@@ -1,5 +1,6 @@
 """The native engine on real models: what it records, that it repeats itself, and that it goes on where it stopped."""
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from safetensors.torch import load_file
 
 from gspo_lab import worker
 from gspo_lab.engines.native import checkpoint
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
 from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
@@ -244,21 +248,40 @@ def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tm
 
 
 def test_a_failing_grader_trains_with_reward_0_and_is_counted(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo")
+    run = make_run("gspo", "rollout.max_grader_errors=1")
     (tmp_path / "lottery.py").write_text("def grade(problem, answer):\n    raise ValueError('no')\n")
-    memory = Memory()
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     for name in ("lottery.py", "problems.jsonl"):
         (folder / name).write_text((tmp_path / name).read_text())
-    from dataclasses import replace
-
     memory = train(replace(run, base=str(folder)), tmp_path / "run")
     assert memory.steps[0].grader_errors == 16
     assert memory.steps[0].reward_mean == 0.0
     answer = memory.answers[0]
     assert answer.correct is None
     assert answer.error
+
+
+def test_a_run_stops_where_the_grader_fails_on_more_than_its_share(make_run: MakeRun, tmp_path: Path) -> None:
+    """16 responses a step: it fails on 8 in step 0, on 9 in step 1."""
+    run = make_run("gspo", "rollout.max_grader_errors=0.5")
+    (tmp_path / "lottery.py").write_text(
+        "asked = 0\n"
+        "def grade(problem, answer):\n"
+        "    global asked\n"
+        "    asked += 1\n"
+        "    if asked % 2 == 0 or asked == 17:\n"
+        "        raise ValueError(f'no\\nat {asked}')\n"
+        "    return 1.0\n"
+    )
+    run = replace(run, settings=run.settings.model_copy(update={"bench": []}))
+    memory = Memory()
+    with pytest.raises(
+        LabError, match=r"failed on 9 of 16 responses of step 1, more than .* = 0\.5 allows; .*no"
+    ) as told:
+        Loop(run, set_up(run, None), memory, tmp_path / "run").run(lambda: False)
+    assert "\n" not in str(told.value)
+    assert [step.grader_errors for step in memory.steps] == [8]
 
 
 def test_bfloat16_training_moves_float32_weights(make_run: MakeRun, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.step_record import Clock, Step, Totals, step_record, training_answers
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.objectives import advantages
@@ -36,6 +37,9 @@ from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
+
+WORDS = 200
+"""How many characters are told of what a grader failed with."""
 
 
 def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
@@ -91,6 +95,7 @@ class Loop:
         clock.lap("rollout")
 
         grades, reward_PG = self._grade(problems, rollouts)
+        self._need_grades(index, grades)
         clock.lap("grade")
 
         adv_PG = advantages(reward_PG, settings.objective.advantage)
@@ -142,6 +147,18 @@ class Loop:
         ]
         rewards = torch.tensor([0.0 if grade.reward is None else grade.reward for grade in grades])
         return grades, rewards.view(len(problems), group)
+
+    def _need_grades(self, step: int, grades: Sequence[Grade]) -> None:
+        """LabError where the grader failed on more of a step's responses than the study allows."""
+        failed = [grade.error or "it gave no reward" for grade in grades if grade.reward is None]
+        most = self.settings.rollout.max_grader_errors
+        if len(failed) > most * len(grades):
+            last = failed[-1].strip().partition("\n")[0][:WORDS]
+            raise LabError(
+                f"the grader failed on {len(failed)} of {len(grades)} responses of step {step}, more than "
+                f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
+                "again: the run goes on from its last checkpoint"
+            )
 
     def _experience(self, rollouts: Sequence[Rollout], adv_PG: torch.Tensor) -> Experience:
         parts = self.parts

@@ -18,8 +18,9 @@ def answer(found: Findings) -> Section | None:
     declared, decided = found.declaration, found.decision
     baseline, bench, matched = decided.baseline, decided.primary, decided.matched
     states = dict(Counter(run.state for run in found.runs))
-    progress = _progress(states, len(declared.arms) * len(declared.seeds))
+    progress = _progress(states, len(declared.arms) * len(declared.seeds)) + _not_graded(found)
     data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
+    data["grader_errors"] = found.grader_errors
     verdicts = list(decided.verdicts.values())
     if not verdicts:
         stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
@@ -80,3 +81,15 @@ def _collapses(ended: Sequence[RunOutcome]) -> str:
     judged = [one for one in ended if one.judged]
     collapsed = sum(one.collapsed for one in judged)
     return f" {collapsed or 'None'} of {len(judged)} collapsed." if judged else ""
+
+
+def _not_graded(found: Findings) -> str:
+    """Runs whose grader failed as they trained, with the share of responses."""
+    failed = [
+        f"{run.arm} seed {run.seed} {found.grader_errors[run.id]:.1%}"
+        for run in found.runs
+        if found.grader_errors.get(run.id)
+    ]
+    if not failed:
+        return ""
+    return f" The grader failed on training responses, which trained with reward 0: {', '.join(failed)} of them."

@@ -1,0 +1,89 @@
+"""Responses that a grader failed on trained with reward 0: whoever shows the run says how many."""
+
+import io
+import json
+import time
+from pathlib import Path
+
+import pytest
+from calling import gspo_lab
+from finished_runs import leave_runs, write_study
+from rich.console import Console
+
+from gspo_lab.conduct import outcome
+from gspo_lab.conduct.live import LineView, LiveView
+from gspo_lab.conduct.watch import RunWatch
+from gspo_lab.conduct.work import Errand
+from gspo_lab.findings import Findings
+from gspo_lab.journal import Journal
+from gspo_lab.records import StepRecord
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import State
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import load_study
+
+RUN = "seen/grpo/s1"
+
+
+def step(index: int, failed: int | None) -> StepRecord:
+    return StepRecord(step=index, prompts=32, responses=256, reward_mean=0.1, grader_errors=failed)
+
+
+@pytest.fixture
+def path(here: Path) -> Path:
+    """Four runs that counted nothing, but one: 16 and 48 of 256 responses in two of its steps, an eighth of 512."""
+    path = write_study(here)
+    leave_runs(path, here / "runs")
+    with Journal(here / "runs" / RUN) as journal:
+        journal.write([step(1, 16), step(2, 48)])
+    return path
+
+
+def test_the_findings_have_a_share_for_each_run_that_counted(path: Path, here: Path) -> None:
+    ingest(here / "runs")
+    with Evidence.open(here / "runs/lab.db") as evidence:
+        assert Findings(evidence, "seen").grader_errors == {RUN: 0.125}
+
+
+def test_show_and_report_say_it(path: Path, here: Path) -> None:
+    assert "12.5%" in gspo_lab("show", "seen").out
+    assert "not graded: 12.5%" in gspo_lab("show", RUN).out
+    shares = {row["run_id"]: row["grader_errors"] for row in gspo_lab("show", "seen", "--json").json}
+    assert shares == {RUN: 0.125, "seen/grpo/s0": None, "seen/gspo/s0": None, "seen/gspo/s1": None}
+    assert gspo_lab("report", "seen").code == 0
+    told = "The grader failed on training responses, which trained with reward 0: grpo seed 1 12.5% of them."
+    for name in ("seen.html", "seen.md"):
+        assert told in (here / "reports" / name).read_text(encoding="utf-8")
+    report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))
+    assert report["studies"]["seen"]["answer"]["grader_errors"] == {RUN: 0.125}
+
+
+def test_the_table_at_the_end_has_a_column_where_any_failed(path: Path, here: Path) -> None:
+    ingest(here / "runs")
+    done = outcome(load_study(path), here / "runs", [], interrupted=False)
+    assert [arm.grader_errors for arm in done.arms] == [0.125, None]
+    assert done.table().columns[-1].header == "not graded"
+    assert list(done.table().columns[-1].cells) == ["12.5%", "-"]
+
+
+def test_the_live_view_says_it_as_it_goes(here: Path) -> None:
+    folder = RunFolder(here / "runs" / RUN)
+    folder.path.mkdir(parents=True)
+    watch = RunWatch(folder, steps=4)
+    watch.progress.state = State.RUNNING
+    errand = Errand(RUN, folder, watch)
+    told = io.StringIO()
+    console = Console(file=told, width=200)
+    lines = LineView(console, [errand], 1)
+    lines._when[RUN] = -1e9
+    with Journal(folder.path) as journal:
+        for index, failed in enumerate((16, 48)):
+            journal.write([step(index, failed)])
+            assert watch.look(time.monotonic())
+    lines.tick(time.monotonic())
+    assert "step 2/4, reward 0.100, not graded 12.5%" in told.getvalue()
+    screen = io.StringIO()
+    with LiveView(Console(file=screen, width=200, force_terminal=True), "seen", [errand], 1):
+        pass
+    assert "not graded" in screen.getvalue()
+    assert "12.5%" in screen.getvalue()
