@@ -110,10 +110,11 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
     every = run.settings.bench[0].every if run.settings.bench else steps
     records += evaluations(run, 0, 0.3 + shared, np.random.default_rng(run.seed))  # matched arms start alike
     for step in range(steps):
-        level = ceiling - (ceiling - 0.3) * math.exp(-3 * step / run.settings.steps)
+        level = 0.3 + (ceiling - 0.3) * (1 - math.exp(-3 * step / run.settings.steps))
         for minibatch in range(run.settings.update.minibatches):
             records.append(update(run, step, minibatch, sequence, moe, rng))
         replay = run.settings.routing_replay != "none"
+        luck = rng.normal(0, 0.015) if step else shared  # before the first update all arms of a seed answer alike
         records.append(
             StepRecord(
                 step=step,
@@ -121,7 +122,7 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
                 responses=256,
                 prompt_digest=f"prompts of seed {run.seed} up to {step}",
                 rollout_digest=f"responses of seed {run.seed}" if step == 0 else f"{run.arm}, {step}",
-                reward_mean=float(level + rng.normal(0, 0.015)),
+                reward_mean=float(level + luck),
                 reward_std=0.45,
                 zero_variance_groups=float(0.2 + 0.3 * step / run.settings.steps),
                 response_tokens_mean=float(9 + rng.normal(0, 0.2)),
