@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,19 +65,20 @@ def test_quickstart_block(tmp_path: Path) -> None:
     for line in ("grpo", "gspo"):
         assert re.search(rf"^{line} +3/3 ", out, re.M)
         assert re.search(rf"^{line} +3/3 ", CONSOLE[command], re.M)
-    database = sqlite3.connect(tmp_path / "runs" / "lab.db")
-    fractions = dict(
-        database.execute("SELECT run_id, AVG(clip_fraction_tokens) FROM updates GROUP BY run_id").fetchall()
-    )
-    first = database.execute(
-        "SELECT MAX(clip_fraction_tokens), MAX(log_ratio_max_abs) FROM updates WHERE minibatch = 0"
-    )
-    assert first.fetchone() == (0.0, 0.0)
+    with closing(sqlite3.connect(tmp_path / "runs" / "lab.db")) as database:
+        fractions = dict(
+            database.execute("SELECT run_id, AVG(clip_fraction_tokens) FROM updates GROUP BY run_id").fetchall()
+        )
+        first = database.execute(
+            "SELECT MAX(clip_fraction_tokens), MAX(log_ratio_max_abs) FROM updates WHERE minibatch = 0"
+        ).fetchall()
+        gains = database.execute(
+            "SELECT b.score - a.score FROM scores a JOIN scores b USING (run_id, bench) "
+            "WHERE a.step = 0 AND b.step = 20"
+        ).fetchall()
+    assert first == [(0.0, 0.0)]
     for seed in range(3):
         assert fractions[f"quickstart/gspo/s{seed}"] >= 10 * fractions[f"quickstart/grpo/s{seed}"] > 0
-    gains = database.execute(
-        "SELECT b.score - a.score FROM scores a JOIN scores b USING (run_id, bench) WHERE a.step = 0 AND b.step = 20"
-    ).fetchall()
     assert len(gains) == 6
     assert all(gain > 0 for (gain,) in gains)
 

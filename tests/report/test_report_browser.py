@@ -309,8 +309,12 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     with Evidence.open(finished) as evidence:
         watched = write(render([Findings(evidence, "moe")], watch_seconds=3), tmp_path)[0]
     browser.open(watched, "#transcripts;x=prompts")
-    # The page may be loading itself anew at any of these moments: then nothing is there yet.
-    browser.wait_for("(item => item && (item.open = true))(document.querySelector('.item'))")
+    # The page may be loading itself anew at any of these moments: then nothing is there yet, and what is opened in the
+    # page that is leaving is lost. So it is opened until a page has it open by itself.
+    browser.wait_for(
+        "(item => item && (item.open ? !window.opened : (item.open = window.opened = true, false)))"
+        "(document.querySelector('.item'))"
+    )
     place = "Math.abs(document.getElementById('transcripts')?.getBoundingClientRect().top) < 250"
     browser.wait_for(place)
     written = watched.read_text(encoding="utf-8")
