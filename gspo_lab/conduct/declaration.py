@@ -35,6 +35,8 @@ def declare(study: Study, home: Path) -> Declaration:
     else:
         _refuse_changes(study, before, begun, home)
         declared = _grown(study, before, begun, now)
+        if declared == before:
+            return before  # byte for byte what it was, whichever version wrote it
     return _kept(declared, home)
 
 

@@ -196,3 +196,18 @@ def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4]
     bench.conduct(fresh=True)
     assert (bench.runs / "_archive/count-2/a/s0/journal.jsonl").exists()
+
+
+def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version(bench: Bench) -> None:
+    begin(bench, "a/s0", "b/s0")
+    content = on_disk(bench)
+    for arm in content["arms"].values():
+        del arm["settings"]["update"]["skip_zero_advantage"]  # as if it was not known then
+    text = json.dumps({**content, "digest": lock_digest(content)})
+    (bench.home / "study.json").write_text(text)
+    declaration.declare(bench.study(), bench.home)
+    assert (bench.home / "study.json").read_text() == text
+    declaration.declare(bench.study(seeds=[0, 1, 7]), bench.home)
+    grown = on_disk(bench)
+    assert [edit["what"] for edit in grown["edits"]] == ["seeds added: 7"]
+    assert grown["arms"]["a"]["settings"]["update"]["skip_zero_advantage"] is True
