@@ -20,9 +20,10 @@ BETWEEN_ARMS = ("first update", "first rollout batch")
 
 def test_the_example_is_a_claim_that_can_be_read(tmp_path: Path) -> None:
     example = "\n".join(line[6:] for line in TEXT.splitlines() if line.startswith("#     "))
-    claims = library.read_library(f"{example}\n{TEXT}")
-    assert set(claims) - set(library.LIBRARY) == {"C26-keeps-entropy"}
-    claim = claims["C26-keeps-entropy"]
+    renamed = example.replace("[C26-keeps-entropy]", "[C00-example]")
+    claims = library.read_library(f"{renamed}\n{TEXT}")
+    assert set(claims) - set(library.LIBRARY) == {"C00-example"}
+    claim = claims["C00-example"]
     assert claim.evaluate is not None
     assert claim.as_data()["needs"] == ["n >= 3 seeds"]
     assert claim.as_data()["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
