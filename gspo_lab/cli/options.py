@@ -28,7 +28,12 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train
 Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
 Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")]
-On = Annotated[str, typer.Option("--on", metavar="LAUNCHER", help="Who starts workers: local, or 'module:attribute'.")]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", metavar="LAUNCHER", help="Who starts workers: local, or 'module:attribute', 'file.py:attribute'."
+    ),
+]
 AgainstItself = Annotated[
     str | None, typer.Option("--aa", metavar="ARM", help="This arm against itself: what is found is noise.")
 ]

@@ -54,7 +54,7 @@ class TaskTable(BaseModel):
 class EngineTable(Table):
     """Who trains. `engine = "native"` says the same as its name alone."""
 
-    name: str = Field("native", description="`native`, or `module:attribute`")
+    name: str = Field("native", description="`native`, or `module:attribute`, `file.py:attribute`")
     options: dict[str, Any] = Field({}, description="the engine's own options, which only it knows")
 
     @model_validator(mode="before")
@@ -95,7 +95,9 @@ class RolloutTable(Table):
     )
     max_tokens: int | None = Field(None, ge=1, le=MANY, description="token limit of a response; unset: the task's own")
     stop: list[Text] | None = Field(None, description="texts that end a response; unset: the task's own")
-    sampler: str = Field("transformers", description="who samples: `transformers`, `vllm`, or `module:attribute`")
+    sampler: str = Field(
+        "transformers", description="who samples: `transformers`, `vllm`, or an outsider as of `engine.name`"
+    )
     dtype: Dtype = Field("float32", description="precision of the sampler's weights and arithmetic")
     at_a_time: int = Field(
         512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"

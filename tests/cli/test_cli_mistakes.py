@@ -37,7 +37,10 @@ def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -
     study = write_study(here)
     before = tree(here)
     (told,) = refused(gspo_lab(*command, str(study), "--on", "loca"))
-    assert told == "unknown launcher 'loca' (did you mean 'local'?); known: local, or 'module:attribute'"
+    assert (
+        told
+        == "unknown launcher 'loca' (did you mean 'local'?); known: local, or 'module:attribute', 'file.py:attribute'"
+    )
     assert tree(here) == before
 
 
