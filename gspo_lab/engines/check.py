@@ -59,7 +59,11 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
         able = (*capabilities.settings, "task", "engine", "objective.preset")
         odd = [key for key in wanted.keys() | default.keys() if wanted.get(key) != default.get(key)]
         if ignored := sorted(key for key in odd if not under(key, able)):
-            told = ", ".join(f"{key} = {wanted.get(key)!r} (default: {default.get(key)!r})" for key in ignored)
+            told = ", ".join(
+                f"{key} = {wanted.get(key)!r}" + (f" (default: {default[key]!r})" if key in default else "")
+                for key in ignored
+                if key in wanted or not any(under(one, [key]) for one in wanted)
+            )
             yield f"would ignore {told}; it can vary {', '.join(sorted(capabilities.settings)) or 'nothing'}"
     for column in capabilities.records or ():
         if column not in COLUMNS:
