@@ -94,7 +94,7 @@ def told(error: BaseException) -> str:
 
 
 def known(kind: str, name: str, table: Mapping[str, str]) -> None:
-    """LabError where `name` is neither in the table nor of the form "module:attribute", "file.py:attribute"; imports nothing."""
+    """LabError where `name` is neither in the table nor "module:attribute" or "file.py:attribute"; imports nothing."""
     if name not in table and ":" not in name:
         raise LabError(
             f"unknown {kind} '{name}'{nearest(name, table)}; known: {', '.join(sorted(table))}, "
