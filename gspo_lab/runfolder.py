@@ -182,7 +182,7 @@ class RunFolder(SubjectFolder):
             raise LabError(f"{self.path / RUN} is missing: {remedy}")
         try:
             return Run.from_json(data)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             told = str(error).partition("\n")[0]
             raise LabError(f"{self.path / RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
 

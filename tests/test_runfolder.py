@@ -109,9 +109,10 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     folder.specify(run.to_json())
     assert folder.asked
     assert folder.run() == run
-    folder.specify({"study": "s"})
-    with pytest.raises(LabError, match=r"run\.json is damaged"):
-        folder.run()
+    for wrong in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):
+        folder.specify(wrong)
+        with pytest.raises(LabError, match=r"run\.json is damaged"):
+            folder.run()
 
 
 def test_pilots_and_runs_that_could_not_begin_are_no_begun_arms(tmp_path: Path) -> None:

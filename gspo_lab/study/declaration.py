@@ -6,10 +6,12 @@ clipping, what a person typed, and every later edit.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -19,6 +21,8 @@ from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
 LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
 """The keys of study.json that its digest is of."""
+
+T = TypeVar("T")
 
 Band = tuple[float, float]
 """(clip_low, clip_high)."""
@@ -49,7 +53,8 @@ class Arm:
     @staticmethod
     def from_json(name: str, data: Mapping[str, Any]) -> "Arm":
         settings = Settings.model_validate(data["settings"])
-        return Arm(name, tuple(data["declared"]), settings, data.get("of"), data.get("dose"))
+        of, dose = optional(str, data.get("of")), optional(float, data.get("dose"))
+        return Arm(name, texts(data["declared"]), settings, of, dose)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class Sweep:
     def to_json(self) -> dict[str, Any]:
         return {"key": self.key, "doses": list(self.doses)}
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Sweep":
+        return Sweep(typed(str, data["key"]), tuple(typed(float, dose) for dose in typed(list, data["doses"])))
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -72,6 +81,10 @@ class Edit:
 
     def __str__(self) -> str:
         return f"{self.at} {self.what}".strip()
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Edit":
+        return Edit(typed(str, data.get("at", "")), typed(str, data.get("what", "")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,22 +172,26 @@ class Declaration:
         """study.json's content; settings that an earlier version did not know have their defaults. LabError, which
         begins with `where`, for what is none and for what another version wrote."""
         try:
+            arms = {name: Arm.from_json(name, entry) for name, entry in data["arms"].items()}
+            seeds = tuple(typed(int, seed) for seed in typed(list, data["seeds"]))
+            if not arms or not seeds:
+                raise ValueError("without arms or seeds")
             return Declaration(
-                name=data["name"],
-                question=data["question"],
-                arms={name: Arm.from_json(name, entry) for name, entry in data["arms"].items()},
-                seeds=tuple(data["seeds"]),
+                name=typed(str, data["name"]),
+                question=typed(str, data["question"]),
+                arms=arms,
+                seeds=seeds,
                 verdict=VerdictTable.model_validate(data["verdict"]),
                 claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
-                sweep=Sweep(swept["key"], tuple(swept["doses"])) if (swept := data.get("sweep")) else None,
-                waived=dict(data.get("waive", {})),
+                sweep=Sweep.from_json(swept) if (swept := data.get("sweep")) else None,
+                waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
                 reference_bands=bands_of(data.get("reference_bands") or {}),
-                comment=data.get("comment", ""),
-                commands=tuple(tuple(command) for command in data.get("commands", [])),
-                created=data.get("created", ""),
-                version=data.get("version", ""),
-                edits=tuple(Edit(edit.get("at", ""), edit.get("what", "")) for edit in data.get("edits") or []),
-                digest=data.get("digest"),
+                comment=typed(str, data.get("comment", "")),
+                commands=tuple(texts(command) for command in typed(list, data.get("commands", []))),
+                created=typed(str, data.get("created", "")),
+                version=typed(str, data.get("version", "")),
+                edits=tuple(Edit.from_json(edit) for edit in data.get("edits") or []),
+                digest=optional(str, data.get("digest")),
                 content_digest=digest({key: data[key] for key in LOCKED if key in data}),
             )
         except ValidationError as error:
@@ -182,15 +199,35 @@ class Declaration:
                 f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
                 "use --name NEW or --fresh"
             ) from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise LabError(
                 f"{where} is no study of this lab: restore it from a copy, or move its folder away"
             ) from error
 
 
+def typed(kind: type[T], value: Any) -> T:
+    """The value, which must be of this kind as JSON gives it; a whole number is a float too. TypeError if it is not."""
+    if type(value) is not kind and (kind, type(value)) != (float, int):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return cast(T, value)
+
+
+def optional(kind: type[T], value: Any) -> T | None:
+    """The same, or None."""
+    return None if value is None else typed(kind, value)
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of strings."""
+    return tuple(typed(str, one) for one in typed(list, value))
+
+
 def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
     """Reference bands from plain data."""
-    return {rule: (float(low), float(high)) for rule, (low, high) in data.items()}
+    bands = {rule: (float(typed(float, low)), float(typed(float, high))) for rule, (low, high) in data.items()}
+    if not all(map(math.isfinite, chain(*bands.values()))):
+        raise ValueError("a range without an end")
+    return bands
 
 
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:

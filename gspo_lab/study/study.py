@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, reference_bands
+from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
 from gspo_lab.study.schema import Settings
 
 
@@ -46,14 +46,14 @@ class Run:
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
         return Run(
-            study=data["study"],
-            arm=data["arm"],
-            seed=data["seed"],
+            study=typed(str, data["study"]),
+            arm=typed(str, data["arm"]),
+            seed=typed(int, data["seed"]),
             settings=Settings.model_validate(data["settings"]),
-            declared=tuple(data["declared"]),
+            declared=texts(data["declared"]),
             reference_bands=bands_of(data["reference_bands"]),
-            base=data["base"],
-            warm_start=data.get("warm_start"),
+            base=typed(str, data["base"]),
+            warm_start=optional(str, data.get("warm_start")),
         )
 
 

@@ -54,6 +54,18 @@ def test_settings_of_an_earlier_version_have_the_defaults(tmp_path: Path) -> Non
         ({"arms": None}, "here is no study of this lab"),
         ({"seeds": 3}, "here is no study of this lab"),
         ({"edits": [3]}, "here is no study of this lab"),
+        ({"edits": [{"at": "noon", "what": None}]}, "here is no study of this lab"),
+        ({"name": ["x"]}, "here is no study of this lab"),
+        ({"arms": {}}, "here is no study of this lab"),
+        ({"seeds": []}, "here is no study of this lab"),
+        ({"seeds": [{}]}, "here is no study of this lab"),
+        ({"seeds": "012"}, "here is no study of this lab"),
+        ({"commands": "run"}, "here is no study of this lab"),
+        ({"digest": 5}, "here is no study of this lab"),
+        ({"sweep": {"key": "steps", "doses": [None]}}, "here is no study of this lab"),
+        ({"waive": {"a": 5}}, "here is no study of this lab"),
+        ({"reference_bands": {"grpo": [10**400, 1]}}, "here is no study of this lab"),
+        ({"reference_bands": {"grpo": [0.1, float("inf")]}}, "here is no study of this lab"),
         ({"verdict": {"margins": 3}}, "here was written by another version of gspo-lab"),
     ],
 )
@@ -62,3 +74,11 @@ def test_what_is_no_declaration_is_one_line(tmp_path: Path, change: dict[str, An
         Declaration.parse({**written(tmp_path), **change}, "here")
     with pytest.raises(LabError, match="no study of this lab"):
         Declaration.parse([1], "here")
+
+
+def test_what_an_arm_declares_is_a_list_of_keys(tmp_path: Path) -> None:
+    content = written(tmp_path)
+    for wrong in ([["steps"]], [None], "steps"):
+        content["arms"]["grpo"]["declared"] = wrong
+        with pytest.raises(LabError, match="no study of this lab"):
+            Declaration.parse(content, "here")
