@@ -80,6 +80,11 @@ def _changes(old: object, new: object) -> dict[str, str]:
 
 
 def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Path) -> None:
+    if lost := sorted(begun - set(before.arms)):
+        raise LabError(
+            f"{home / STUDY} does not declare {', '.join(lost)}, which has been run: restore it from a copy, or move "
+            f"away the folders of what it lacks"
+        )
     changes: dict[str, list[str]] = {}
     for name, old in before.arms.items():
         if name in begun and name in study.arms:

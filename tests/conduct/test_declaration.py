@@ -63,6 +63,14 @@ def test_a_begun_study_refuses_other_settings_by_name(bench: Bench) -> None:
     assert on_disk(bench) == before
 
 
+def test_an_arm_that_was_run_and_is_no_longer_declared_is_missed(bench: Bench) -> None:
+    content = begin(bench, "a/s0", "b/s0")
+    del content["arms"]["a"]
+    (bench.home / "study.json").write_text(json.dumps(content))
+    with pytest.raises(LabError, match=r"study\.json does not declare a, which has been run: restore it"):
+        declare(bench.study(), bench.home)
+
+
 def test_the_rule_of_the_verdict_is_as_fixed_as_the_settings(bench: Bench) -> None:
     begin(bench, "a/s0")
     with pytest.raises(LabError, match="verdict") as refused:
