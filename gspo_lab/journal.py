@@ -2,7 +2,8 @@
 
 A worker may die at any moment, or its disk be full. Then the last line may be torn: readers stop before it, and the
 next write closes it with ` <torn>` and a newline, so that it stays behind as a line of which nothing is missed: what
-it would have held is recorded again. Any other line that is no JSON object was damaged later; what it held is lost.
+it would have held is recorded again. Any other line that is no JSON object, or a record that does not say of which
+step it is, was damaged later; what it held is lost.
 
 Every line ends in `"chain"`: the digest of the line before, and its own, which is over that digest and the object.
 
@@ -24,7 +25,7 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from gspo_lab.layout import JOURNAL
-from gspo_lab.records import Record, RunStatus, to_dict, voided
+from gspo_lab.records import RECORDS, AnswerRecord, Record, RunStatus, to_dict, voided
 from gspo_lab.states import STARTED
 
 TORN = b" <torn>"
@@ -33,6 +34,9 @@ TORN = b" <torn>"
 CHAIN = "chain"
 SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}$')
 """How a line with a digest ends."""
+
+WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
+"""The fields without which it cannot be told what a record voids, or is voided by."""
 
 START = b"0" * 8
 """Stands for the line before the first."""
@@ -200,10 +204,19 @@ def _object(line: bytes) -> dict[str, Any] | None:
         item = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(item, dict):
+    if not isinstance(item, dict) or not _shaped(item):
         return None
     item.pop(CHAIN, None)
     return item
+
+
+def _shaped(item: dict[str, Any]) -> bool:
+    """Whether it can be told of what moment a record is, and of a status what it says."""
+    kind = item.get("kind", "")
+    if not isinstance(kind, str):
+        return False
+    words = WORDS.get(kind, ())
+    return (kind not in RECORDS or type(item.get("step")) is int) and all(type(item.get(word)) is str for word in words)
 
 
 def _ends_with_newline(path: Path) -> bool:

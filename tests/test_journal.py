@@ -275,3 +275,23 @@ def test_the_chain_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
         sink.write(steps(7, 8))
     assert [item["step"] for item in scan(path).items] == [0, 1, 2, 3, 4, 5, 6, 7]
     assert told(path) == []
+
+
+def test_a_record_of_no_moment_is_damaged(tmp_path: Path) -> None:
+    """Whoever reads goes by a record's step, and by what a status says; kinds of later versions pass."""
+    path = tmp_path / JOURNAL
+    good = '{"kind":"status","state":"started","step":0}'
+    wrong = [
+        '{"kind":["step"]}',
+        '{"kind":"step"}',
+        '{"kind":"step","step":"1"}',
+        '{"kind":"status","step":1}',
+        '{"kind":"status","state":null,"step":1}',
+        '{"kind":"answer","step":1,"bench":{}}',
+        '{"kind":"status","state":"started","step":null}',
+    ]
+    path.write_text("\n".join([good, *wrong, '{"kind":"later"}', ""]))
+    found = scan(path)
+    assert [item["kind"] for item in in_force(found.items)] == ["status", "later"]
+    assert [line_number(path, one.at) for one in found.damaged] == [2, 3, 4, 5, 6, 7, 8]
+    assert [item["kind"] for item in from_end(path)] == ["later", "status"]
