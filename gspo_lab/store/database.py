@@ -127,6 +127,8 @@ def explained(path: Path) -> Iterator[None]:
         if line is None:
             raise
         raise LabError(f"{path} {line}") from error
+    except UnicodeDecodeError as error:  # the damage stands in SQLite's own words for it
+        raise LabError(f"{path} is damaged; the journals are not: gspo-lab rebuild") from error
 
 
 def _primary(error: sqlite3.Error) -> int:

@@ -14,7 +14,7 @@ from run_folders import Lab, answers, step_records
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, ingest
-from gspo_lab.store.database import writing
+from gspo_lab.store.database import explained, writing
 
 RUN = "adding/grpo/s0"
 
@@ -323,6 +323,12 @@ def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
         assert evidence.studies() == ["adding", "carrying"]
         with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"):
             evidence.steps("adding", ["prompt_digest"])
+
+
+def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:
+    """SQLite quotes what it cannot parse, and bytes that are no text in it."""
+    with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"), explained(recorded.db):
+        b"\xb3".decode()
 
 
 def test_opening_the_store_costs_no_pandas() -> None:
