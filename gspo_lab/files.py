@@ -90,7 +90,7 @@ def read_json(path: Path) -> Any:
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LabError(f"{path} is damaged ({error}): restore it from a copy, or move its folder away") from error
 
 

@@ -101,9 +101,14 @@ def json_file(path: Path) -> tuple[str, dict[str, Any]]:
     """A file's text and the JSON object in it, or LabError."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (OSError, ValueError) as error:
+        content = json.loads(text, parse_constant=_no_number)
+    except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise LabError(f"{path} must hold a JSON object")
     return text, content
+
+
+def _no_number(name: str) -> None:
+    """NaN and Infinity, which Python would read and SQLite's functions would not."""
+    raise ValueError(f"{name} is no JSON")

@@ -224,7 +224,10 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
         "content": text,
     }
     with transaction(connection):
-        rows.insert(connection, STUDIES, [tuple(row[column] for column in STUDIES.names)])
+        try:
+            rows.insert(connection, STUDIES, [tuple(row[column] for column in STUDIES.names)])
+        except rows.UNFIT as error:
+            raise LabError(f"{path} is no study of this lab ({error}): restore it from a copy") from error
         remember(connection, name, now)
 
 
@@ -269,7 +272,10 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen:
         if specification in news:
             text, content = json_file(runs / specification)
             row = (run_id, content.get("kind"), content.get("name"), text)
-            rows.insert(connection, SUBJECT_ROWS, [row])
+            try:
+                rows.insert(connection, SUBJECT_ROWS, [row])
+            except rows.UNFIT as error:
+                raise LabError(f"{runs / specification} is no subject ({error}): restore it from a copy") from error
             remember(connection, specification, news.pop(specification))
         return _take_sources(connection, runs, known, news, seen)
 
@@ -304,7 +310,10 @@ def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, sou
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
         text, content = json_file(path)
-        rows.insert(connection, EVALUATIONS, [(*key, content.get("bench"), text)])
+        try:
+            rows.insert(connection, EVALUATIONS, [(*key, content.get("bench"), text)])
+        except rows.UNFIT as error:
+            raise LabError(f"{path} is no evaluation ({error}): restore it from a copy") from error
 
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
@@ -330,7 +339,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
         ) from error
     try:
         rows.insert(connection, RUNS, [tuple(row.get(column) for column in RUNS.names)])
-    except (sqlite3.IntegrityError, OverflowError) as error:
+    except rows.UNFIT as error:
         raise LabError(f"{path} is no run specification ({error}): delete its folder and run it again") from error
 
 
@@ -357,7 +366,7 @@ def _follow(
     rows.insert(connection, DAMAGED, lines)
     try:
         rows.apply(connection, source, items)
-    except (sqlite3.IntegrityError, OverflowError, KeyError, TypeError, ValueError) as error:
+    except rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
     remember(connection, name, now._replace(offset=end, head=head))
     return len(items)

@@ -22,6 +22,12 @@ FILLS = {
 }
 """The tables that a journal fills, by what it is the journal of."""
 
+UNFIT = (
+    *(sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
+    *(OverflowError, KeyError, TypeError, ValueError, RecursionError),
+)
+"""What inserting raises where a file holds other things than its columns do."""
+
 
 def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[str, Any]]) -> None:
     """Add a journal's records in their order; a later record replaces an earlier one with the same key.

@@ -272,6 +272,30 @@ def test_one_run_that_cannot_be_read_does_not_keep_the_others_out(lab: Lab) -> N
     assert "'settings' is missing" in caught.value.details[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("study.json", "[" * 100_000),
+        ("study.json", '{"question": {"a": 1}}'),
+        ("study.json", '{"digest": 1%s}' % ("0" * 40)),
+        ("study.json", '{"margin": NaN}'),
+        ("grpo/s0/run.json", '{"seed": {}, "settings": {"steps": 1}, "declared": [], "reference_bands": {}}'),
+        ("grpo/s0/journal.jsonl", '{"kind":"step","step":0,"reward_mean":{"a":1}}\n'),
+        ("grpo/s0/evaluations/later/evaluation.json", '{"bench": ["a"]}'),
+        ("../_subjects/one/subject.json", '{"kind": {}}'),
+    ],
+)
+def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(lab: Lab, name: str, content: str) -> None:
+    for run in lab.declare("adding", ("grpo", "gspo"), [0]):
+        lab.train(run)
+    path = lab.runs / "adding" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    with pytest.raises(LabError, match=path.name.replace(".", r"\.")):
+        ingest(lab.runs)
+    assert states(lab)["adding/gspo/s0"] == "finished"
+
+
 def test_a_flipped_bit_and_a_deleted_line_are_told(lab: Lab) -> None:
     """In a journal that was read already, of the same length as before or shorter."""
     lab.declare("adding", ("grpo",), [0])
