@@ -37,6 +37,11 @@ def declare(study: Study, home: Path) -> Declaration:
         declared = _grown(study, before, begun, now)
         if declared == before:
             return before  # byte for byte what it was, whichever version wrote it
+        if before.digest != before.content_digest:  # a new digest would hide that
+            raise LabError(
+                f"{home / STUDY} was edited after it was locked, and cannot grow: restore it from a copy, start this "
+                f"study beside it with --name NEW, or start over with --fresh"
+            )
     return _kept(declared, home)
 
 

@@ -29,6 +29,7 @@ from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
 from gspo_lab.runfolder import RunFolder, begun_arms, work_folders
+from gspo_lab.store import ingest
 from gspo_lab.study import Declaration, Run, Study
 
 
@@ -67,6 +68,8 @@ def conduct(
     slots = launcher.slots(next(iter(study.arms.values())).settings.device)
     if not yes:
         refuse_too_little(study, slots)
+    runs.mkdir(parents=True, exist_ok=True)
+    ingest(runs)  # a database that cannot take the records in is told now, and not after the training
     with ExitStack() as stack:
         home = _take(study, runs, fresh, stack)
         interrupts = stack.enter_context(Interrupts())

@@ -219,3 +219,13 @@ def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version
     grown = on_disk(bench)
     assert [edit["what"] for edit in grown["edits"]] == ["seeds added: 7"]
     assert grown["arms"]["a"]["settings"]["update"]["skip_zero_advantage"] is True
+
+
+def test_a_declaration_that_was_edited_by_hand_does_not_grow(bench: Bench) -> None:
+    begin(bench, "a/s0", "b/s0")
+    content = on_disk(bench)
+    text = json.dumps({**content, "question": "another?"})
+    (bench.home / "study.json").write_text(text)
+    with pytest.raises(LabError, match="was edited after it was locked, and cannot grow"):
+        declaration.declare(bench.study(seeds=[0, 1, 7]), bench.home)
+    assert (bench.home / "study.json").read_text() == text
