@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import subprocess
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
@@ -37,14 +38,15 @@ def test_the_fields_of_a_record_are_the_columns_of_its_table(filled: Lab, kind: 
 
 
 def test_sqlite_utils_knows_the_tables_as_described(filled: Lab) -> None:
-    found = Database(filled.db)
-    assert set(found.table_names()) == {table.name for table in TABLES}
-    assert set(found.view_names()) == {"latest_grades", "scores", "latest_scores"}
-    for table in TABLES:
-        known = found.table(table.name)
-        assert tuple(known.pks) == table.key
-        described = [(column.name, column.type, int(column.required)) for column in table.columns]
-        assert [(column.name, column.type, column.notnull) for column in known.columns] == described
+    with closing(sqlite3.connect(filled.db)) as connection:
+        found = Database(connection)
+        assert set(found.table_names()) == {table.name for table in TABLES}
+        assert set(found.view_names()) == {"latest_grades", "scores", "latest_scores"}
+        for table in TABLES:
+            known = found.table(table.name)
+            assert tuple(known.pks) == table.key
+            described = [(column.name, column.type, int(column.required)) for column in table.columns]
+            assert [(column.name, column.type, column.notnull) for column in known.columns] == described
 
 
 def test_types_follow_the_annotations() -> None:
@@ -165,12 +167,13 @@ def test_a_migration_is_written_with_sqlite_utils(filled: Lab, monkeypatch: pyte
     before = filled.query("SELECT text, correct FROM answers ORDER BY 1, 2")
     ingest(filled.runs)
     assert filled.query("SELECT text, correct FROM answers ORDER BY 1, 2") == before
-    table = Database(filled.db).table("answers")
-    assert "-- 1 if the answer counts as right; NULL if the grader failed [0 or 1]\n" in table.schema
-    assert table.strict
-    assert table.default_values == {"truncated": 0}
-    assert {"why", "reason"} <= set(table.columns_dict), "renamed, and added again as described"
-    assert [index.name for index in table.indexes if index.origin == "c"] == ["answers_scored"]
+    with closing(sqlite3.connect(filled.db)) as connection:
+        table = Database(connection).table("answers")
+        assert "-- 1 if the answer counts as right; NULL if the grader failed [0 or 1]\n" in table.schema
+        assert table.strict
+        assert table.default_values == {"truncated": 0}
+        assert {"why", "reason"} <= set(table.columns_dict), "renamed, and added again as described"
+        assert [index.name for index in table.indexes if index.origin == "c"] == ["answers_scored"]
 
 
 def test_somebody_elses_database_is_left_alone(lab: Lab) -> None:
