@@ -64,11 +64,12 @@ def decision(found: "Findings") -> Decision:
         return Decision(baseline, bench, matched, (said,))
     ended = found.outcomes(bench)
     running = any(one.state == "running" for one in ended)
+    forbidden, unproven = matched.reasons, matched.unproven
     verdicts, missing = {}, {}
     for arm in declared.treatments:
         pairs, missing[arm] = _pairs(ended, declared.seeds, baseline, arm)
-        withheld = matched.reasons.get(arm, ())
-        verdicts[arm] = _judged(declared, arm, pairs, withheld, matched.unproven, running=running)
+        withheld = forbidden.get(arm, ())
+        verdicts[arm] = _judged(declared, arm, pairs, withheld, unproven, running=running)
     sentences = tuple(verdict.sentence for verdict in verdicts.values())
     return Decision(baseline, bench, matched, sentences, None, tuple(ended), verdicts, missing)
 

@@ -37,7 +37,7 @@ SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run that the database knows. `state` as in `records.RunStatus`, or planned, running, interrupted, gone."""
+    """One run that the database knows. `state` is a word of `states.State`."""
 
     id: str
     arm: str
