@@ -14,6 +14,8 @@ from gspo_lab.study import Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published import Published
+from gspo_lab.tasks.custom import Custom
+from gspo_lab.tasks.trial import first_failure
 
 
 def check(study: Study, *, data: bool = True) -> None:
@@ -64,10 +66,15 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
                 raise
             continue
         problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
+    failures = {}
+    for name, options in _tables(study):
+        if isinstance(build_task(name, options, base), Custom) and (failure := first_failure(name, options, base)):
+            failures[name] = failure
     known = Known(
         moe={model: answer for model, answer in moe.items() if answer is not None},
         max_tokens=dict.fromkeys(study.arms, limit),
         problems=problems,
+        grader_failures=failures,
     )
     return lints(study, known)
 

@@ -62,7 +62,8 @@ class Known:
     """What the study file does not say, by model or by arm; what is absent is unknown.
 
     `response_tokens`, `log_ratio_std_responses` (on mini-batches >= 1, nats) and `mismatch_k1` are measurements of a
-    pilot or an earlier run; `max_tokens` and `problems` (per benchmark) are the tasks' own.
+    pilot or an earlier run; `max_tokens` and `problems` (per benchmark) are the tasks' own; `grader_failures` says, by
+    task, how a user's grader failed when it was tried.
     """
 
     moe: Mapping[str, bool] = field(default_factory=dict)
@@ -71,6 +72,7 @@ class Known:
     response_tokens: Mapping[str, float] = field(default_factory=dict)
     log_ratio_std_responses: Mapping[str, float] = field(default_factory=dict)
     mismatch_k1: Mapping[str, float] = field(default_factory=dict)
+    grader_failures: Mapping[str, str] = field(default_factory=dict)
 
 
 def lints(study: Study, known: Known | None = None) -> list[Finding]:
@@ -297,6 +299,12 @@ def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
         yield Finding("warn", "coarse-eval", message, "the time is known only between two evaluations")
 
 
+def _graders(study: Study, known: Known) -> Iterator[Finding]:
+    for task, failure in known.grader_failures.items():
+        message = f"task '{task}': its grader fails: {failure}"
+        yield Finding("warn", "grader-fails", message, "such responses train with reward 0; docs/tasks.md")
+
+
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     _too_wide,
     _too_narrow,
@@ -312,6 +320,7 @@ LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     _benchmarks,
     _warmup,
     _evaluations,
+    _graders,
 )
 
 

@@ -1,0 +1,81 @@
+"""A user's grader is tried before a study trains on it, where nothing that it does can hurt."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.plan.check import findings
+from gspo_lab.study import load_study
+from gspo_lab.tasks.trial import first_failure
+
+GRADERS = """\
+import os
+import time
+
+
+def right(problem, answer):
+    print("a grader may print")
+    return answer == problem.reference
+
+
+def index(problem, answer):
+    return answer.split()[0] == problem.reference
+
+
+def judge(problem, answer):
+    return 0.0 if not answer else 1 / 0
+
+
+def ends(problem, answer):
+    os._exit(7)
+
+
+def hangs(problem, answer):
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "g.py").write_text(GRADERS)
+    lines = [{"id": f"p{n}", "prompt": f"{n}+1=", "reference": str(n + 1)} for n in range(40)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path
+
+
+def failure(base: Path, grader: str, seconds: float = 60.0) -> str | None:
+    return first_failure(f"g.py:{grader}", {"problems": "p.jsonl"}, base, seconds)
+
+
+def test_a_grader_that_grades_has_no_failure(base: Path) -> None:
+    assert failure(base, "right") is None
+
+
+@pytest.mark.parametrize(
+    ("grader", "told"),
+    [
+        ("index", "an empty answer: IndexError: list index out of range (g.py:11)"),
+        ("judge", "the reference as answer: ZeroDivisionError: division by zero (g.py:15)"),
+        ("ends", "it ended its process with exit code 7"),
+    ],
+)
+def test_it_says_on_what_a_grader_fails(base: Path, grader: str, told: str) -> None:
+    said = failure(base, grader)
+    assert said is not None
+    assert said.endswith(told)
+
+
+def test_a_grader_that_hangs_is_ended(base: Path) -> None:
+    assert failure(base, "hangs", 3.0) == "it has not graded 8 answers after 3 s"
+
+
+def test_the_study_warns_of_it(base: Path) -> None:
+    study = base / "s.toml"
+    study.write_text(
+        'question = "Does it grade?"\nmodel = "tiny-qwen3"\nsteps = 2\nseeds = 3\n'
+        '[task]\nname = "g.py:index"\nproblems = "p.jsonl"\n[arm.grpo]\nobjective = "grpo"\n'
+    )
+    [warning] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
+    assert warning.level == "warn"
+    assert "task 'g.py:index': its grader fails: problem p" in warning.message
