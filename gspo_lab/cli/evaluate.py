@@ -188,6 +188,8 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
                 missing += asked.missing
                 if asked.missing:
                     _tell_missing(bench, subject, asked)
+                elif asked.reasons:
+                    typer.echo(f"gspo-lab: {subject.id}: {'; '.join(asked.reasons[:3])}", err=True)
     except KeyboardInterrupt:
         ingest(runs)
         typer.echo("interrupted; the same command asks what is missing", err=True)

@@ -93,7 +93,7 @@ def answers(
         ]
         rollouts = sampler.sample(requests, sampling) if requests else []
         yield [(q, _answer(rollout)) for q, rollout in zip(fitting, rollouts, strict=True)] + [
-            (q, not_asked(f"its {len(prompts[q.problem.id])} tokens fill the context of {context}"))
+            (q, unfit(f"its {len(prompts[q.problem.id])} tokens fill the context of {context}"))
             for q in part
             if not rooms[q.problem.id]
         ]
@@ -118,8 +118,13 @@ def room(prompt_tokens: int, max_tokens: int, context: int | None) -> int:
 
 
 def not_asked(why: str) -> Answer:
-    """The answer to a prompt that leaves no room for one: empty and cut."""
-    return Answer("", 0, True, f"{NOT_ASKED}, the prompt does not fit: {why}")
+    """The answer of a model that could not give one: empty and cut, so that it counts as wrong."""
+    return Answer("", 0, True, f"{NOT_ASKED}, {why}")
+
+
+def unfit(why: str) -> Answer:
+    """The answer to a prompt that leaves no room for one."""
+    return not_asked(f"the prompt does not fit: {why}")
 
 
 def _answer(rollout: Rollout) -> Answer:

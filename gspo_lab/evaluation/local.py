@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from gspo_lab.evaluation.ask import POSITIONS_AT_A_TIME, Question, answers, room
+from gspo_lab.evaluation.ask import POSITIONS_AT_A_TIME, Question, answers, not_asked, room
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
 from gspo_lab.models.load import context_of, encode_prompt, load_model, set_thinking
@@ -54,6 +54,10 @@ class LocalModel:
 
     def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
         model, tokenizer = self._load()
+        if dead := _dead(model):
+            self._loaded = None
+            hand_over([(question, not_asked(dead)) for question in asked])
+            return [f"{dead}, so it was not asked and every answer counts as wrong"]
         context, limit = self._limits(bench)
         how = bench.sampling
         sampling = Sampling(how.temperature, how.top_p, limit, how.stop)
@@ -74,6 +78,14 @@ class LocalModel:
         """The model's context, and the token limit of an answer for all that the context says."""
         model, tokenizer = self._load()
         return context_of(model), bench.token_limit(byte_level=is_byte_level(tokenizer))
+
+
+@torch.no_grad()
+def _dead(model: Any) -> str | None:
+    """In words, which weight is NaN or infinite, so that every answer would be the same token; None: none is."""
+    weights = dict(model.named_parameters())
+    sick = [name for name, weight in weights.items() if not weight.sum().isfinite()]
+    return f"its weights are not finite ({sick[0]}; {len(sick)} of {len(weights)} tensors)" if sick else None
 
 
 def device_of(wanted: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gspo_lab.evaluation.ask import Answer, Question, not_asked, room
+from gspo_lab.evaluation.ask import Answer, Question, room, unfit
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
 from gspo_lab.samplers.server_sampler import NoReply, Server, ServerSampler
@@ -90,7 +90,7 @@ class ServerModel:
                 limit = self._room(bench, problem.id)
                 if not limit:
                     fills = f"its {self._prompt_tokens.get(problem.id)} tokens fill the context of {self._context}"
-                    hand_over([(question, not_asked(self._unfit.get(problem.id, fills)))])
+                    hand_over([(question, unfit(self._unfit.get(problem.id, fills)))])
                     continue
                 sampling = replace(bench.sampling, max_tokens=limit)
                 try:

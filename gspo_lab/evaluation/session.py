@@ -65,7 +65,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Asked:
-    """How asking ended: new answers, those still missing, and why."""
+    """How asking ended: new answers, those still missing, and why, or what must be known of those that are there."""
 
     new: int
     missing: int

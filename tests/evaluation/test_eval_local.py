@@ -54,6 +54,21 @@ def asking(model: object, *more: object) -> tuple[object, ...]:
     return ("eval", "--bench", BENCH, "--model", model, *options, *more)
 
 
+def test_a_dead_model_is_not_asked_and_gets_nothing_right(here: Path, problems: Path) -> None:
+    save_model(here / "mine", seed=1)
+    model = build("tiny-qwen3", 1)
+    with torch.no_grad():
+        model.model.norm.weight[3] = torch.nan
+    model.save_pretrained(here / "mine")
+    asked = gspo_lab(*asking("mine"))
+    assert asked.code == 0, asked
+    assert "its weights are not finite (model.norm.weight; 1 of 46 tensors), so it was not asked" in asked.err
+    [score] = json.loads(asked.out)["scores"]
+    assert score["score"] == 0.0
+    reasons = rows(here / "runs", "select distinct reason, correct, tokens from answers")
+    assert reasons == [("not asked, its weights are not finite (model.norm.weight; 1 of 46 tensors)", 0, 0)]
+
+
 def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problems: Path) -> None:
     save_model(here / "mine", seed=1)
     first = gspo_lab(*asking("mine"))
