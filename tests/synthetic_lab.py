@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from laboratory import declare, leave
@@ -152,6 +153,10 @@ def update(run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: 
     by_sequence = 0.0 if minibatch == 0 else float(min(0.5, 0.1 * minibatch + abs(rng.normal(0, 0.02))))
     clipped = by_sequence if sequence else token
     layers = [float(0.004 * minibatch * (layer + 1) * (1 + rng.normal(0, 0.1))) for layer in range(4)]
+    would_clip: dict[str, Any] = {
+        "would_clip_fraction_tokens_grpo": token,
+        "would_clip_fraction_tokens_gspo": by_sequence,
+    }
     return UpdateRecord(
         step=step,
         minibatch=minibatch,
@@ -165,8 +170,7 @@ def update(run: Run, step: int, minibatch: int, sequence: bool, moe: bool, rng: 
         clip_fraction_tokens_high=clipped * 0.6,
         clip_fraction_tokens_low=clipped * 0.4,
         clip_fraction_active_tokens=min(1.0, clipped * 1.3),
-        would_clip_fraction_tokens_grpo=token,
-        would_clip_fraction_tokens_gspo=by_sequence,
+        **would_clip,
         effective_fraction_tokens=0.7 - clipped,
         log_ratio_std_tokens=0.05 * minibatch,
         log_ratio_std_responses=0.017 * minibatch,
@@ -205,7 +209,7 @@ def without(*names: str) -> Change:
     """Records in which these metrics were not measured."""
 
     def change(run: Run, record: Record) -> Record:
-        own = {name: None for name in names if hasattr(record, name)}
+        own: dict[str, Any] = {name: None for name in names if hasattr(record, name)}
         return replace(record, **own) if own else record
 
     return change

@@ -11,7 +11,7 @@ import pytest
 
 from gspo_lab.journal import FIRST_LOOK_BYTES, Journal, from_end, in_force, line_number, scan
 from gspo_lab.layout import JOURNAL
-from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
 
 
 def steps(first: int, last: int) -> list[StepRecord]:
@@ -19,7 +19,7 @@ def steps(first: int, last: int) -> list[StepRecord]:
 
 
 def test_what_is_written_comes_back_in_order(tmp_path: Path) -> None:
-    written = [RunStatus(state="started", step=0, facts={"device": "cpu"}), *steps(0, 3)]
+    written: list[Record] = [RunStatus(state="started", step=0, facts={"device": "cpu"}), *steps(0, 3)]
     with Journal(tmp_path) as sink:
         sink.write(written[:2])
         sink.write([])
@@ -75,10 +75,14 @@ def test_a_later_start_voids_what_it_will_record_again() -> None:
     def answer(step: int, bench: str) -> AnswerRecord:
         return AnswerRecord(step=step, bench=bench, problem="p", sample=0)
 
-    one_step = [UpdateRecord(step=2, minibatch=0), StepRecord(step=2, prompts=1, responses=2), answer(2, "rollout")]
-    before = [RunStatus(state="started", step=0), *steps(0, 2), answer(1, "rollout"), answer(2, "sums")]
-    again = [RunStatus(state="started", step=2), *one_step, answer(3, "sums")]
-    written = [*before, *one_step, answer(3, "sums"), *again]
+    one_step: list[Record] = [
+        UpdateRecord(step=2, minibatch=0),
+        StepRecord(step=2, prompts=1, responses=2),
+        answer(2, "rollout"),
+    ]
+    before: list[Record] = [RunStatus(state="started", step=0), *steps(0, 2), answer(1, "rollout"), answer(2, "sums")]
+    again: list[Record] = [RunStatus(state="started", step=2), *one_step, answer(3, "sums")]
+    written: list[Record] = [*before, *one_step, answer(3, "sums"), *again]
     assert in_force([to_dict(one) for one in written]) == [to_dict(one) for one in [*before, *again]]
 
 

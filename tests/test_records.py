@@ -81,6 +81,7 @@ def test_times_are_what_twins_may_differ_in() -> None:
 
 def test_records_are_frozen_and_copied_with_changes() -> None:
     record = EXAMPLES[2]
+    assert isinstance(record, AnswerRecord)
     with pytest.raises(FrozenInstanceError):
         record.step = 1  # type: ignore[misc]
     assert replace(record, correct=1) == AnswerRecord(

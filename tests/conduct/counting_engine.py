@@ -8,6 +8,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.errors import LabError
@@ -77,7 +78,7 @@ def updates(run: Run, step: int) -> list[UpdateRecord]:
     times the tokens and clip twice as much."""
     out = []
     for minibatch in range(run.settings.update.minibatches):
-        detail = None
+        detail: dict[str, list[Any]] | None = None
         if run.settings.record.token_detail:
             moves = [0.001 * minibatch * (i + 1) for i in range(50)]
             detail = {

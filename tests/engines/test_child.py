@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,11 @@ def child(program: str) -> Child:
 
 
 def test_lines_become_records_and_other_words_go_to_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    would_clip: dict[str, Any] = {"would_clip_fraction_tokens_gspo": 0.25}  # a column of a ratio rule
     program = f"import sys; print('loading'); print('{UPDATE}'); print('slow', file=sys.stderr); print('{STEP}')"
     with child(program) as process:
         assert list(process) == [
-            UpdateRecord(step=0, minibatch=0, loss=1.0, would_clip_fraction_tokens_gspo=0.25),
+            UpdateRecord(step=0, minibatch=0, loss=1.0, **would_clip),
             StepRecord(step=0, prompts=4, responses=8, reward_mean=0.5),
         ]
     assert capfd.readouterr().out == "loading\nslow\n"

@@ -8,6 +8,7 @@ from lottery import MakeRun, Memory
 
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run
 
 
@@ -35,6 +36,7 @@ def test_a_weight_that_is_no_number_is_in_every_update(
 def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "rollout.dtype=bfloat16")
     parts = set_up(run, None)
+    assert isinstance(parts.sampler, TransformersSampler)
     with torch.no_grad():
         parts.sampler._model.model.norm.weight[0] = torch.nan  # of its own copy, until the first refresh
     memory = trained(run, parts, tmp_path / "run")

@@ -17,12 +17,18 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
 from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
-from gspo_lab.records import Record, is_time, to_dict
+from gspo_lab.records import Record, UpdateRecord, is_time, to_dict
 from gspo_lab.runfolder import RunFolder
 
 
 def without_times(records: list[Record]) -> list[dict[str, Any]]:
     return [{k: v for k, v in to_dict(r).items() if not is_time(k)} for r in records if r.kind != "status"]
+
+
+def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
+    """The column of a ratio rule, which mypy does not know."""
+    found: float | None = getattr(update, f"flip_fraction_tokens_{rule}")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -175,8 +181,8 @@ def test_sampler_logprobs_as_old_ones_need_no_old_policy_pass(model: str, make_r
     assert step.mismatch_abs_max == pytest.approx(first.log_ratio_max_abs)
     assert (step.evaluated_responses, first.evaluated_responses) == (4, 4)
     assert step.entropy is not None
-    assert first.flip_fraction_tokens_gspo is not None
-    assert memory.updates[1].flip_fraction_tokens_gspo is None
+    assert flipped(first) is not None
+    assert flipped(memory.updates[1]) is None
     if model == "tiny-qwen3-moe":
         assert first.expert_change == 0.0
         assert memory.updates[1].expert_change is None
@@ -197,7 +203,7 @@ def test_mismatch_is_what_the_two_programs_say_of_the_same_tokens(make_run: Make
     assert (a.log_ratio_max_abs, a.clip_fraction_tokens) == (0.0, 0.0)
     assert b.log_ratio_std_responses == pytest.approx(sampler.steps[0].mismatch_std_responses, rel=1e-5)
     assert b.clip_fraction_tokens > 0
-    assert a.flip_fraction_tokens_gspo == b.flip_fraction_tokens_gspo == b.clip_fraction_tokens
+    assert flipped(a) == flipped(b) == b.clip_fraction_tokens
     assert b.clip_fraction_tokens_high + b.clip_fraction_tokens_low == pytest.approx(b.clip_fraction_tokens)
 
 

@@ -20,6 +20,7 @@ from gspo_lab.engines.native.update_record import update_record
 from gspo_lab.errors import LabError
 from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.samplers import Request, Rollout
+from gspo_lab.study.schema import UpdateTable
 
 # Two responses of 4 and 3 tokens; of the first one a tool wrote the middle two.
 IDS = [[70, 71, 72, 73], [74, 75, 76]]
@@ -100,15 +101,13 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
 def with_a_critic(parts: Parts) -> tuple[Parts, Trained]:
     """The parts of a run that trains a second model; one update has moved it."""
     torch.manual_seed(0)
-    critic = Trained(torch.nn.Linear(3, 1), make_settings(parts))
+    critic = Trained(torch.nn.Linear(3, 1), make_settings())
     critic.model(torch.ones(2, 3)).sum().backward()
     critic.move(0.0)
     return dataclasses.replace(parts, trained={**parts.trained, "critic": critic}), critic
 
 
-def make_settings(parts: Parts) -> object:
-    from gspo_lab.study.schema import UpdateTable
-
+def make_settings() -> UpdateTable:
     return UpdateTable(learning_rate=0.1, warmup_updates=0)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
@@ -179,6 +179,6 @@ def serving(**how: Any) -> Iterator[TinyServer]:
 def free_port() -> int:
     """A port of this machine on which nobody listens."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    port = cast(int, server.server_address[1])
+    port = server.server_address[1]
     server.server_close()
     return port

@@ -77,8 +77,8 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     assert grpo.half.resolved
     assert grpo.half.low is not None
     assert grpo.half.high is not None
-    assert 1e-4 < grpo.half.estimate < 3e-4  # type: ignore[operator]
-    assert grpo.half.low < grpo.half.estimate < grpo.half.high  # type: ignore[operator]
+    assert 1e-4 < grpo.half.estimate < 3e-4
+    assert grpo.half.low < grpo.half.estimate < grpo.half.high
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
     assert "half collapse at update.learning_rate" in found.sentences[0]

@@ -81,7 +81,8 @@ def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) ->
     with routers.tap(ROWS, POSITIONS, replay_BSLK=routes):
         loss = model(ids, labels=ids).loss
     layer = 0
-    router, weights_NK = routers.modules[layer][1], computed.weights[layer][0]
+    router: Any = routers.modules[layer][1]
+    weights_NK = computed.weights[layer][0]
     pull_NK = torch.randn(weights_NK.shape, generator=torch.Generator().manual_seed(9))
     (got,) = torch.autograd.grad((weights_NK * pull_NK).sum(), router.weight, retain_graph=True)
     hand_NK = by_hand(name, router, computed.states[layer][0], routes[:, :, layer].flatten(0, 1))
@@ -239,6 +240,7 @@ def test_natural_is_what_computes_without_replay_and_entropy_is_of_the_softmax(n
         model(ids)
     assert torch.equal(computed.chosen_BSLK(ROWS, POSITIONS), tap.natural_BSLK.long())
     assert (routers.layers, routers.experts, routers.top_k) == (LAYERS, EXPERTS, TOP_K)
+    router: Any
     for layer, (_, router) in enumerate(routers.modules):
         logits = computed.states[layer][0].double() @ router.weight.detach().double().T
         if name == "gpt_oss":

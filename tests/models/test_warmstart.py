@@ -15,11 +15,11 @@ from gspo_lab.models.embedded import build
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.tokenizer import EOS_ID, PAD_ID, byte_tokenizer
 from gspo_lab.models.warmstart import learning_rate, loss, pack, train, warm_start
-from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.base import Grade, Problem, Task
 
 
 @dataclass
-class Next:
+class Next(Task):
     """What letter comes next? "b>" wants "c"."""
 
     letters: str = "abcdef"

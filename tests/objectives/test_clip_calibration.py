@@ -1,16 +1,18 @@
 import math
 import random
+from typing import Any
 
 import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.calibration import calibrated_band
+from gspo_lab.objectives.ratios import Level
 
 
-def details(n: int = 1000) -> list[dict[str, list[object]]]:
+def details(n: int = 1000) -> list[dict[str, list[Any]]]:
     """Responses of 4 tokens; A = +1 moves up by 0.01 on average, A = -1 down by 0.02, noise 0.05 a token."""
     rng = random.Random(1)
-    out = []
+    out: list[dict[str, list[Any]]] = []
     for _ in range(n):
         sign = rng.choice([1, -1, 0])
         drift = {1: 0.01, -1: -0.02, 0: 0.0}[sign]
@@ -21,11 +23,11 @@ def details(n: int = 1000) -> list[dict[str, list[object]]]:
 
 @pytest.mark.parametrize("target", [0.05, 0.2])
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_the_found_band_clips_the_target_share_of_each_sign(level: str, target: float) -> None:
+def test_the_found_band_clips_the_target_share_of_each_sign(level: Level, target: float) -> None:
     data = details()
     low, high = calibrated_band(data, level, target)
     for sign in (1, -1):
-        values = []
+        values: list[float] = []
         for item in data:
             if item["advantage"][0] == sign:
                 values += item["log_ratios"][0] if level == "token" else [item["sum_log_ratio"][0] / 4]

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from gspo_lab.objectives import PRESETS, ratio_measures, response_detail
+from gspo_lab.objectives.ratios import Level
 
 LN = math.log
 # Three responses of 4, 2 and 1 tokens; A = +1, -1, 0.
@@ -22,7 +24,7 @@ BANDS = {"grpo": (0.2, 0.27), "gspo": (0.2, 0.3)}
 ALL = torch.ones(3, dtype=torch.bool)
 
 
-def measured(level: str, evaluated_B: torch.Tensor = ALL, **changes: float) -> dict[str, object]:
+def measured(level: Level, evaluated_B: torch.Tensor = ALL, **changes: Any) -> dict[str, Any]:
     settings = replace(PRESETS["grpo"], importance_sampling_level=level, **changes)
     return ratio_measures(L, MASK, ADV, evaluated_B, settings, BANDS)
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, ratio_measures, surrogate
+from gspo_lab.objectives.presets import Correction
+from gspo_lab.objectives.ratios import Level
 
 LN = math.log
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]], dtype=torch.bool)
@@ -33,7 +35,7 @@ def batch() -> Batch:
         ("geometric-mask", 0.8, 1.6, [[1, 1, 1], [1, 1, 1]]),
     ],
 )
-def test_weights(correction: str, low: float | None, high: float | None, weights: list[list[float]]) -> None:
+def test_weights(correction: Correction, low: float | None, high: float | None, weights: list[list[float]]) -> None:
     settings = replace(PRESETS["grpo"], mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
     found = mismatch_weight(batch(), settings)
     assert found.shape == MASK.shape
@@ -42,7 +44,7 @@ def test_weights(correction: str, low: float | None, high: float | None, weights
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
-def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: str) -> None:
+def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Level) -> None:
     settings = replace(PRESETS["grpo"], importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1)
     corrected = replace(settings, mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0)
     data = replace(batch(), ref_logp_BT=torch.zeros(2, 3, dtype=torch.float64))

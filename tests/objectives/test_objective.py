@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, surrogate
+from gspo_lab.objectives.presets import Aggregation
+from gspo_lab.objectives.ratios import Level
 
 GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
 LN = math.log
@@ -43,14 +45,14 @@ PENCIL = [
 
 
 @pytest.mark.parametrize(("level", "aggregation", "loss"), PENCIL)
-def test_pencil(level: str, aggregation: str, loss: float) -> None:
+def test_pencil(level: Level, aggregation: Aggregation, loss: float) -> None:
     settings = replace(WIDE, importance_sampling_level=level, aggregation=aggregation, aggregation_constant=10.0)
     out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
     assert float(out.loss) == pytest.approx(loss, abs=1e-12)
 
 
 @pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"])
-def test_gspo_token_has_gspo_value_clip_and_gradient(aggregation: str) -> None:
+def test_gspo_token_has_gspo_value_clip_and_gradient(aggregation: Aggregation) -> None:
     torch.manual_seed(3)
     batch, logp = random_batch()
     out = {}
@@ -122,7 +124,7 @@ def test_padding_changes_nothing(settings: ObjectiveSettings) -> None:
 
 
 @pytest.mark.parametrize("aggregation", ["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"])
-def test_parts_add_up_to_the_whole(aggregation: str) -> None:
+def test_parts_add_up_to_the_whole(aggregation: Aggregation) -> None:
     torch.manual_seed(8)
     batch, logp = random_batch()
     settings = replace(GSPO, aggregation=aggregation)
@@ -167,7 +169,7 @@ def test_an_overflowing_ratio_at_zero_advantage_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
-def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: str) -> None:
+def test_an_overflowing_ratio_whose_clip_binds_has_no_gradient(level: Level) -> None:
     # e^200 is infinite in float32; A > 0 clips it to 1.27, so the loss is finite and the gradient 0, not NaN.
     leaf = torch.tensor([[200.0, 200.0]], requires_grad=True)
     batch = Batch(torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2), torch.zeros(1, 2), responses=1, tokens=2)

@@ -12,7 +12,7 @@ from gspo_lab import records
 from gspo_lab.objectives import PRESETS, RATIOS, RULES, Batch, binds, ratio_measures, response_detail, surrogate
 from gspo_lab.objectives.ratios import Level, Ratio
 from gspo_lab.records import UpdateRecord
-from gspo_lab.study.study import reference_bands
+from gspo_lab.study.declaration import reference_bands
 
 LN = math.log
 
@@ -73,7 +73,8 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     # w = (1, 2) with A = +1 and (2, 1) with A = -1: the toy clips the first response whole, and nothing of the second.
     l_BT = torch.tensor([[0.0, LN(2)], [LN(2), 0.0]])
     mask_BT, adv_BT = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
-    settings = replace(PRESETS["grpo"], importance_sampling_level="second", clip_low=0.1, clip_high=0.1)
+    second: Any = "second"  # a level that only this test has
+    settings = replace(PRESETS["grpo"], importance_sampling_level=second, clip_low=0.1, clip_high=0.1)
     out = ratio_measures(
         l_BT, mask_BT, adv_BT, torch.ones(2, dtype=torch.bool), settings, bands, other_log_ratio_BT=0 * l_BT
     )
@@ -92,7 +93,7 @@ def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() ->
     settings = replace(PRESETS["gspo"], clip_low=0.9, clip_high=9.0)
     out = surrogate(logp_BT, Batch(mask_BT, adv_BT, torch.zeros(1, 4), responses=1, tokens=2), settings)
     assert float(out.loss.detach()) == pytest.approx(-2.0)
-    out.loss.backward()  # type: ignore[no-untyped-call]
+    out.loss.backward()
     assert logp_BT.grad is not None
     assert logp_BT.grad[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
     everyone = torch.ones(1, dtype=torch.bool)

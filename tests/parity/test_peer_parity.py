@@ -30,6 +30,7 @@ from gspo_lab.objectives import (
     ratio_measures,
     surrogate,
 )
+from gspo_lab.objectives.presets import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -245,7 +246,7 @@ TRL_AGGREGATIONS = [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean"), ("d
 @pytest.mark.parametrize("settings", [GRPO, TIGHT, GSPO], ids=["grpo", "grpo-tight", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
 def test_trl(
-    trl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_type: str, aggregation: str
+    trl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_type: str, aggregation: Aggregation
 ) -> None:
     # TRL's aggregations that are sums of a sequence's one term over its tokens weight it by its length, as ours do.
     mine = replace(settings, aggregation=aggregation, aggregation_constant=float(HORIZON))
@@ -279,7 +280,9 @@ def test_trl_delta_is_a_dual_clip(trl: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
-def test_trl_kl(trl: Callable[..., Result], settings: ObjectiveSettings, loss_type: str, aggregation: str) -> None:
+def test_trl_kl(
+    trl: Callable[..., Result], settings: ObjectiveSettings, loss_type: str, aggregation: Aggregation
+) -> None:
     data, beta = near(), replace(settings, kl_coef=0.5)
     mine = ours(data, replace(beta, aggregation=aggregation, aggregation_constant=float(HORIZON)))
     agree(mine, trl(data, beta, loss_type))
@@ -299,7 +302,7 @@ CORRECTIONS = [("tis", 0.0, 1.2), ("icepop", 0.8, 1.25), ("sequence-mask", 0.0, 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS[:3])
 def test_trl_corrects_the_sampler_s_mismatch_alike(
-    trl: Callable[..., Result], settings: ObjectiveSettings, correction: str, low: float, high: float
+    trl: Callable[..., Result], settings: ObjectiveSettings, correction: Correction, low: float, high: float
 ) -> None:
     """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes them inline while it
     generates, so its three lines stand here, its loss is called."""
@@ -396,7 +399,7 @@ VERL_RULES = [
     ("gspo", GSPO_TOKEN),
 ]
 VERL_IDS = ["grpo", "grpo-tight", "gspo", "gspo-token"]
-VERL_AGGREGATIONS = {
+VERL_AGGREGATIONS: dict[str, Aggregation] = {
     "seq-mean-token-mean": "seq-mean-token-mean",
     "token-mean": "token-mean",
     "seq-mean-token-sum": "seq-mean-token-sum",
@@ -440,7 +443,7 @@ def test_verl_without_dual_clip(verl: Callable[..., Result]) -> None:
 @pytest.mark.parametrize("how", ["seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 def test_verl_parts_of_a_minibatch(
-    verl: Callable[..., Result], name: str, settings: ObjectiveSettings, how: str
+    verl: Callable[..., Result], name: str, settings: ObjectiveSettings, how: Aggregation
 ) -> None:
     for data in (near(), near(empty=True)):
         for part in (slice(0, 2), slice(2, 6)):
@@ -450,7 +453,7 @@ def test_verl_parts_of_a_minibatch(
 
 @pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS)
 def test_verl_corrects_the_sampler_s_mismatch_alike(
-    verl_modules: Any, verl: Callable[..., Result], correction: str, low: float, high: float
+    verl_modules: Any, verl: Callable[..., Result], correction: Correction, low: float, high: float
 ) -> None:
     """verl's importance weights and its rejection mask; then its losses with them."""
     from verl.trainer.ppo import rollout_corr_helper as verl_correction
@@ -471,7 +474,7 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     assert torch.allclose(mine, theirs, rtol=1e-6)
     assert int((mine != mask_BT).sum()) > 0
     assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
-    correction_of = {"mismatch_correction": correction, "mismatch_low": low, "mismatch_high": high}
+    correction_of: dict[str, Any] = {"mismatch_correction": correction, "mismatch_low": low, "mismatch_high": high}
     # A token's own weight has another gradient under GSPO than under GSPO-token, which is what verl's gspo is.
     for name, rule in (("vanilla", replace(GRPO, dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
         rule = replace(rule, **correction_of)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laboratory import rendered
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, declare, make_lab, without
+from laboratory import declare, rendered
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings

@@ -17,7 +17,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
 from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
-from gspo_lab.records import AnswerRecord, GradeRecord, Record
+from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, record
 from gspo_lab.report.markup import marked
@@ -287,9 +287,9 @@ def test_every_run_collapsed_still_makes_a_page(tmp_path: Path) -> None:
     def change(run: Run, record: Record) -> Record:
         if isinstance(record, AnswerRecord):
             return replace(record, correct=int(record.step < 20))
-        return (
-            replace(record, reward_mean=0.6 if record.step < 20 else 0.0) if hasattr(record, "reward_mean") else record
-        )
+        if isinstance(record, StepRecord):
+            return replace(record, reward_mean=0.6 if record.step < 20 else 0.0)
+        return record
 
     found = rendered(make_lab(tmp_path, steps=60, every=20, change=change), "toy")
     assert "Collapsed and still counted: grpo seed 0, grpo seed 1" in found.html

@@ -246,7 +246,12 @@ def test_tests_stop_where_the_parent_says(sandbox: Sandbox) -> None:
     outcomes = sandbox.run(program, [b"a\n", b"b\n", b"c\n", b"d\n"], TIGHT, go_on=while_finished)
     assert [one.ending for one in outcomes] == ["finished", "finished", "error"]
     seen: list[int] = []
-    assert len(sandbox.run(program, [b"a\n"] * 5, TIGHT, go_on=lambda index, _: seen.append(index) or index < 1)) == 2
+
+    def one_more(index: int, _: object) -> bool:
+        seen.append(index)
+        return index < 1
+
+    assert len(sandbox.run(program, [b"a\n"] * 5, TIGHT, go_on=one_more)) == 2
     assert seen == [0, 1]
 
 

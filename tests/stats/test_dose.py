@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,6 +8,9 @@ from scipy import optimize
 from gspo_lab.errors import LabError
 from gspo_lab.stats.dose import dose_ratio, half_collapse
 from gspo_lab.stats.firth import best_fit, penalised_likelihood
+
+minimize: Any = optimize.minimize
+"""Its stubs know no plain function of plain lists."""
 
 DOSES = np.repeat([1e-4, 3e-4, 1e-3, 3e-3, 1e-2], 3)
 SEPARATED = (DOSES > 5e-4).astype(float)
@@ -41,7 +45,7 @@ def test_gradient_is_that_of_the_definition() -> None:
     at = np.array([0.3, 1.7])
     value, gradient = penalised_likelihood(design, MIXED, at)
     assert value == pytest.approx(_penalised(0.3, 1.7, x, MIXED))
-    numeric = optimize.approx_fprime(at, lambda c: _penalised(c[0], c[1], x, MIXED), 1e-7)
+    numeric = optimize.approx_fprime(at, lambda c: _penalised(c[0], c[1], x, MIXED), 1e-7)  # type: ignore[misc]
     assert gradient == pytest.approx(numeric, abs=1e-4)
 
 
@@ -53,7 +57,7 @@ def test_interval_against_a_brute_force_profile(collapsed: np.ndarray) -> None:
     assert found.low is not None
     assert found.high is not None
     assert found.slope is not None
-    best = optimize.minimize(lambda c: -_penalised(c[0], c[1], x, collapsed), [0.0, 1.0], method="Nelder-Mead")
+    best = minimize(lambda c: -_penalised(c[0], c[1], x, collapsed), [0.0, 1.0], method="Nelder-Mead")
     assert found.slope == pytest.approx(best.x[1], rel=1e-3)
     assert math.log10(found.estimate) + 3 == pytest.approx(-best.x[0] / best.x[1], abs=1e-3)
     for limit in (found.low, found.high):
@@ -129,11 +133,9 @@ def test_ratio_limit_is_where_the_profile_has_fallen() -> None:
         return float(np.log(np.where(y == 1, p, 1 - p)).sum() + 0.5 * np.log(np.linalg.det(information)))
 
     settings = {"xatol": 1e-8, "fatol": 1e-10, "maxiter": 4000}
-    best = optimize.minimize(lambda c: -definition(*c), [0, 0, 2], method="Nelder-Mead", options=settings)
+    best = minimize(lambda c: -definition(*c), [0, 0, 2], method="Nelder-Mead", options=settings)
     r = math.log10(found.low)
-    held = optimize.minimize(
-        lambda c: -definition(c[0], -c[1] * r, c[1]), [0, 2], method="Nelder-Mead", options=settings
-    )
+    held = minimize(lambda c: -definition(c[0], -c[1] * r, c[1]), [0, 2], method="Nelder-Mead", options=settings)
     assert held.fun - best.fun == pytest.approx(DROP, abs=1e-4)
 
 

@@ -26,7 +26,7 @@ class Lab:
         table = {arm: {"declared": ["objective.preset"], "settings": {"steps": 4}} for arm in arms}
         content = {"name": study, "question": f"what of {study}?", "seeds": list(seeds), "arms": table, "digest": "d"}
         (folder / "study.json").write_text(json.dumps(content))
-        return [self.plan(study, arm, seed) for arm in arms for seed in content["seeds"]]
+        return [self.plan(study, arm, seed) for arm in arms for seed in seeds]
 
     def plan(self, study: str, arm: str, seed: int) -> str:
         run_id = f"{study}/{arm}/s{seed}"

@@ -101,9 +101,9 @@ def test_an_older_shape_gains_its_columns_and_loses_nothing(filled: Lab) -> None
         connection.execute("DROP TABLE metrics")
         connection.execute("UPDATE about SET value = 'another' WHERE key = 'schema'")
     assert ingest(filled.runs).changed == ()
-    for table in RECORD_TABLES.values():
-        present = {name for _, name, *_ in filled.query(f"PRAGMA table_info({table.name})")}
-        assert present == set(table.names)
+    for described in RECORD_TABLES.values():
+        present = {name for _, name, *_ in filled.query(f"PRAGMA table_info({described.name})")}
+        assert present == set(described.names)
     assert filled.query("SELECT COUNT(*) FROM steps WHERE entropy IS NULL AND reward_mean IS NOT NULL") == [(16,)]
     assert filled.query("SELECT COUNT(*) FROM metrics") == [(len(metric_rows()),)]
     rows = [line for line in filled.dump() if line.startswith('INSERT INTO "runs"')]

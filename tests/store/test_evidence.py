@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import Lab, answers, step_records
@@ -176,7 +177,11 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     counted = [(0.1, 100, 0.5, 10), (0.4, 300, None, 90), (None, 600, 0.2, 20)]
     for minibatch, (share, tokens, of_active, active) in enumerate(counted):
-        clipped = {"clip_fraction_tokens": share, "clip_fraction_active_tokens": of_active, "loss": float(minibatch)}
+        clipped: dict[str, Any] = {
+            "clip_fraction_tokens": share,
+            "clip_fraction_active_tokens": of_active,
+            "loss": float(minibatch),
+        }
         lab.write(
             run, UpdateRecord(step=0, minibatch=minibatch, response_tokens=tokens, active_tokens=active, **clipped)
         )

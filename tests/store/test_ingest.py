@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import Lab, answers, step_records
@@ -25,7 +26,7 @@ def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
     lab.declare("adding", ("grpo",), [0])
     written = {}
     for record in (StepRecord, UpdateRecord, AnswerRecord, RunStatus):
-        values = {}
+        values: dict[str, Any] = {}
         for number, entry in enumerate(fields(record)):
             column = RECORD_TABLES[record.table].column(entry.name)
             values[entry.name] = {"INTEGER": number, "REAL": number + 1 / 3, "TEXT": f"text {number}"}[column.type]

@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 from typing import get_args
 
-from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction, Level
+from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction
+from gspo_lab.objectives.ratios import Level
 from gspo_lab.study import load_study
 from gspo_lab.study.schema import ARM_KEYS, Replay
 

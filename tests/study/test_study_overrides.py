@@ -137,7 +137,7 @@ def test_a_task_that_is_a_name_takes_options_too(tmp_path: Path) -> None:
         task = load(tmp_path, overrides=overrides).arms["grpo"].settings.task
         assert (task.name, task.options) == ("addition", {"digits": 2})
     bench = load(tmp_path, overrides=["bench.sums.task=countdown", "bench.sums.task.numbers=3"])
-    assert bench.arms["grpo"].settings.bench[0].task.options == {"numbers": 3}  # type: ignore[union-attr]
+    assert bench.arms["grpo"].settings.bench[0].task.options == {"numbers": 3}
 
 
 def test_one_arm_alone_is_reached_by_its_name(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_genuine_copies_agree(shared: Callable[[str], Path]) -> None:
 
 
 ROWS = SHAPES["HuggingFaceH4"]
-DAMAGED = {
+DAMAGED: dict[str, tuple[list[Any], str]] = {
     "one is missing": (ROWS[:29], r"aime24: 29 different problems in .*, not 30"),
     "one too many": ([*ROWS, ROWS[0] | {"problem": "?", "id": 1}], "31 different problems"),
     "one is there twice": ([*ROWS, ROWS[3]], "the same problem 2 times, others not: .*row 4 and .*row 31; repair"),

@@ -157,6 +157,11 @@ def test_a_failing_grader_is_an_error_and_no_wrong_answer(task: Task, answer: st
 )
 def test_a_reward_that_no_float32_holds_is_an_error_whoever_graded(reward: float, error: str | None) -> None:
     class Own(Task):
+        name, grader, stop, max_tokens = "own", "own/1", (), 4
+
+        def problems(self, split: str) -> list[Problem]:
+            return []
+
         def grade(self, problem: Problem, answer: str) -> Grade:
             return Grade(reward, True, "x")
 

@@ -142,7 +142,7 @@ def test_a_name_and_an_option_that_disagree() -> None:
         build_task("livecodebench-v5-2410-2502", {"window": "2408-2502"})
 
 
-DAMAGED = {
+DAMAGED: dict[str, tuple[list[Any], str]] = {
     "a problem twice": ([TWICE, TWICE], r"own.jsonl:2: the problem own_a is also at .*own.jsonl:1"),
     "a column missing": ([{k: v for k, v in TWICE.items() if k != "metadata"}], "no text in metadata; is this a file"),
     "a column of another kind": ([TWICE | {"difficulty": 3}], "no text in difficulty"),
