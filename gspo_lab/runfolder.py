@@ -168,8 +168,13 @@ class RunFolder(SubjectFolder):
         return content
 
     def specify(self, content: dict[str, Any]) -> None:
-        """Write run.json where it does not say so already."""
-        if self.specification() != content:
+        """Write run.json where it does not say so already. LabError where another program recorded the run."""
+        present = self.specification()
+        if present != content:
+            if present is not None and present.get("origin") is not None:
+                raise LabError(
+                    f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW"
+                )
             write_json(self.path / RUN, content)
 
     def run(self) -> "Run":

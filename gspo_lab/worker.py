@@ -103,6 +103,8 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
+    if run.origin is not None:
+        raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
     with folder.append() as journal:
         sink = StepCount(folder, journal, stands.steps)
         try:

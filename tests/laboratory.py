@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.findings import Findings
-from gspo_lab.journal import Journal, scan
+from gspo_lab.imports import leave_run, write_study
+from gspo_lab.journal import scan
 from gspo_lab.records import Record
 from gspo_lab.report import Report, render
 from gspo_lab.store import Evidence
@@ -16,22 +17,12 @@ from gspo_lab.study import Run, Study
 
 def declare(study: Study, runs: Path) -> Path:
     """study.json in the study's folder, which is returned."""
-    home = runs / study.name
-    home.mkdir(parents=True)
-    content = replace(study, commands=(study.command,)).to_json()
-    (home / "study.json").write_text(json.dumps(content))
-    return home
+    return write_study(replace(study, commands=(study.command,)), runs)
 
 
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
     """A run's folder with its run.json and, where there are any, its records."""
-    home = run.folder(runs)
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "run.json").write_text(json.dumps(run.to_json()))
-    if records:
-        with Journal(home) as journal:
-            journal.write(records)
-    return home
+    return leave_run(run, runs, records).path
 
 
 def recorded_instead(journal: Path, old: str, new: str) -> None:

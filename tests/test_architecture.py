@@ -18,7 +18,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
-    **dict.fromkeys(("store", "launch", "samplers"), 5),
+    **dict.fromkeys(("imports", "store", "launch", "samplers"), 5),
     **dict.fromkeys(("matching", "evaluation"), 6),
     **dict.fromkeys(("findings", "engines"), 7),
     **dict.fromkeys(("claims", "worker", "plan"), 8),
@@ -33,6 +33,7 @@ WALLS: dict[str, set[str]] = {
     "stats": {"records"},
     "launch": {"objectives", "tasks", "stats", "models", "study"},
     "runfolder": {"objectives", "tasks", "stats"},
+    "imports": {"objectives", "tasks", "stats", "models"},
     "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
     "models": {"stats"},
     "samplers": {"stats"},
@@ -49,7 +50,7 @@ WALLS: dict[str, set[str]] = {
 
 LIGHT = (
     *("errors", "layout", "machine", "sources", "states", "files", "sandbox", "registry", "records", "journal"),
-    *("runfolder", "study", "tasks", "launch", "cli", "worker", "__main__"),
+    *("runfolder", "imports", "study", "tasks", "launch", "cli", "worker", "__main__"),
 )
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 

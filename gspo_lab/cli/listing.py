@@ -11,7 +11,8 @@ SELECT studies.study AS study,
        CASE WHEN begun THEN COUNT(DISTINCT arm) ELSE (SELECT COUNT(*) FROM json_each(content, '$.arms')) END AS arms,
        CASE WHEN begun THEN COUNT(DISTINCT seed) ELSE json_array_length(content, '$.seeds') END AS seeds,
        COUNT(run_id) AS runs, COALESCE(SUM(state = 'finished'), 0) AS finished,
-       MAX(COALESCE(at, declared_at)) AS latest, question, begun
+       MAX(COALESCE(at, declared_at)) AS latest, question, begun,
+       GROUP_CONCAT(DISTINCT json_extract(facts, '$.origin.program')) AS recorded_by
 FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
@@ -33,6 +34,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
     if json:
         print_json(rows)
         return
+    imported = any(row["recorded_by"] for row in rows)
     shown = [
         {
             "study": row["study"],
@@ -40,6 +42,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
             "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
             "question": row["question"],
         }
+        | ({"recorded by": row["recorded_by"]} if imported else {})
         for row in rows
     ]
     print_table(shown, empty="no studies yet: gspo-lab run studies/quickstart.toml")

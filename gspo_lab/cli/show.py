@@ -78,7 +78,9 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
     line = {"run": row["run_id"], "state": row["state"], "step": step, "reward": row["reward"], **row["scores"]}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
-    return line | failed | ({"message": row["message"]} if row["message"] else {})
+    origin = (row["facts"] or {}).get("origin")
+    imported = {"recorded by": origin["program"]} if origin else {}
+    return line | failed | imported | ({"message": row["message"]} if row["message"] else {})
 
 
 def _whole(row: dict[str, Any]) -> list[str]:

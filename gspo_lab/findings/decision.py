@@ -46,7 +46,8 @@ class Decision:
                 _name(one) for one in self.ended if one.carried
             ],
         }
-        return tuple(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs)
+        of_runs = (f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs)
+        return (*(f"{one[0].upper()}{one[1:]}." for one in self.matched.on_trust), *of_runs)
 
 
 def decision(found: "Findings") -> Decision:

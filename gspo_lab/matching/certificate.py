@@ -14,7 +14,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
-from gspo_lab.matching.pairing import DECLARED, EQUAL, UNDECLARED, UNKNOWN, Check, State, sides
+from gspo_lab.matching.pairing import DECLARED, EQUAL, OWN_RECORD, UNDECLARED, UNKNOWN, Check, State, sides
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.study import Declaration, flat
@@ -26,8 +26,9 @@ SHOWN = 3
 """Differing parts that a reason names; the certificate names them all."""
 SAYINGS = 6
 """Different findings of one check and state that are printed; a sweep has hundreds of pairs."""
-DECIDING = ("weights", "prompts", "first rollout")
-"""Checks without which equal settings are a promise: that runs started alike, were asked alike and answered alike."""
+DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
+"""Checks without which equal settings are a promise: that the lab saw the runs, that they started alike, were asked
+alike and answered alike."""
 WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, DECLARED, EQUAL)
 
 
@@ -70,6 +71,11 @@ class Certificate:
         """The checks that decide and that some pair's runs recorded nothing for: a verdict then says so."""
         counts = self.states()
         return tuple(name for name in DECIDING if name in counts and counts[name][UNKNOWN])
+
+    @property
+    def on_trust(self) -> tuple[str, ...]:
+        """In words which other programs recorded the runs of pairs; empty where the lab's own workers did."""
+        return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == UNKNOWN))
 
     @property
     def ok(self) -> bool:
@@ -120,6 +126,7 @@ class Certificate:
             odd = [name for name, states in counts.items() if states[UNDECLARED]]
             return f"{self.study}: NOT matched ({scale}): {', '.join(odd)}{gaps}"
         how = "not proven to be matched" if self.unproven else "matched"
+        how += "".join(f", {saying}" for saying in self.on_trust)
         if self.undeclared:
             how += ", with accepted mismatches"
         return f"{self.study}: {how} ({scale}{gaps})"

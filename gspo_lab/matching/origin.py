@@ -6,6 +6,7 @@ from typing import Any
 from gspo_lab.matching.pairing import (
     DECLARED,
     EQUAL,
+    OWN_RECORD,
     STARTING,
     UNDECLARED,
     UNKNOWN,
@@ -21,6 +22,15 @@ from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import ROLLOUT
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted import differing, under
+from gspo_lab.study.origin import ORIGIN
+
+
+def own_record(pair: Sides) -> Check:
+    """Whether the lab's own workers recorded the two; whatever another program recorded is taken on trust."""
+    one, other = pair.one.recorder, pair.other.recorder
+    if one == other:
+        return Check(OWN_RECORD, UNKNOWN, f"recorded by {one}: taken on trust")
+    return Check(OWN_RECORD, UNDECLARED, pair.told(one or "this lab", other or "this lab"), ("recorder",))
 
 
 def settings(pair: Sides) -> Check:
@@ -85,7 +95,7 @@ def weights(pair: Sides) -> Check:
 
 COVERED = (
     *("code", "gspo_lab", "python", "packages", "device", "threads", "flags"),
-    *("weights", "tokenizer", "chat_template", "grader"),
+    *("weights", "tokenizer", "chat_template", "grader", ORIGIN),
 )
 """Facts that have a check of their own."""
 

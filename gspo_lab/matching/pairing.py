@@ -37,6 +37,11 @@ class Sides:
     stated: tuple[str, ...]
     unstated: tuple[str, ...]
 
+    @property
+    def imported(self) -> bool:
+        """Whether another program recorded either."""
+        return self.one.recorder is not None or self.other.recorder is not None
+
     def excuses(self, *names: str) -> list[str]:
         """The declared differences in one of the tables or keys `names`."""
         return [key for key in self.stated if under(key, names)]
@@ -52,6 +57,9 @@ class Sides:
         names = [trace.arm for trace, has in zip((self.one, self.other), known, strict=True) if not has]
         return f"nothing recorded by {' and '.join(names)}"
 
+
+OWN_RECORD = "own record"
+"""The check that only runs have which another program recorded."""
 
 STARTING = ("model", "warm_start", "task")
 """Settings that, declared, let two runs start from different models; a sweep may vary any."""

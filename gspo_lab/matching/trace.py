@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.study import flat
+from gspo_lab.study import Origin, flat
+from gspo_lab.study.dotted import under
+from gspo_lab.study.origin import ORIGIN
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -91,6 +93,12 @@ class Trace:
         begun = [start for start in known if start.step == 0]
         chosen = begun[-1] if begun else known[0] if known else None
         return {} if chosen is None or chosen.facts is None else chosen.facts
+
+    @property
+    def recorder(self) -> str | None:
+        """The program that recorded the run, by what its import says; None: a worker of this lab."""
+        found = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
+        return Origin.from_json(found).recorder if found else None
 
     @property
     def begun(self) -> bool:

@@ -3,6 +3,7 @@
 from gspo_lab.study.declaration import Arm, Declaration, Edit, Sweep, digest
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.load import load_study
+from gspo_lab.study.origin import Origin
 from gspo_lab.study.schema import BenchTable, ClaimTable, Settings, VerdictTable
 from gspo_lab.study.study import Run, Study, against_itself
 
@@ -12,6 +13,7 @@ __all__ = [
     "ClaimTable",
     "Declaration",
     "Edit",
+    "Origin",
     "Run",
     "Settings",
     "Study",

@@ -28,6 +28,11 @@ MOST_SEEDS = 10_000
 DEEPEST = 20
 
 
+def fits_as_name(name: str) -> bool:
+    """Whether a study or an arm can have this name, which is then a folder's."""
+    return re.fullmatch(NAME, name) is not None and RESERVED.fullmatch(name) is None
+
+
 def load_study(
     path: Path,
     *,
@@ -64,7 +69,7 @@ def load_study(
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
     command = _command(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
-    if not re.fullmatch(NAME, name) or RESERVED.fullmatch(name):
+    if not fits_as_name(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
         problems += broken_rules(study_arms, verdict, tables)
@@ -253,7 +258,7 @@ def _arm(
     name: str, table: dict[str, Any], base: dict[str, Any], shared: dict[str, Any], problems: list[str]
 ) -> Arm | None:
     where = f"arm.{name}"
-    if not re.fullmatch(NAME, name) or RESERVED.fullmatch(name):
+    if not fits_as_name(name):
         problems.append(f"{where}: {NAMED}")
         return None
     if not table:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
+from gspo_lab.study.origin import ORIGIN, Origin
 from gspo_lab.study.schema import Settings
 
 
@@ -23,6 +24,8 @@ class Run:
     """The folder that relative paths start from."""
     warm_start: str | None = None
     """The folder of the model that the run starts from; None: `settings.model` as it is."""
+    origin: Origin | None = None
+    """Who recorded it; None: a worker of this lab, or nobody yet."""
 
     @property
     def id(self) -> str:
@@ -41,6 +44,7 @@ class Run:
             "reference_bands": {rule: list(band) for rule, band in self.reference_bands.items()},
             "base": self.base,
             **({} if self.warm_start is None else {"warm_start": self.warm_start}),
+            **({} if self.origin is None else {ORIGIN: self.origin.to_json()}),
         }
 
     @staticmethod
@@ -54,6 +58,7 @@ class Run:
             reference_bands=bands_of(data["reference_bands"]),
             base=typed(str, data["base"]),
             warm_start=optional(str, data.get("warm_start")),
+            origin=None if data.get(ORIGIN) is None else Origin.from_json(data[ORIGIN]),
         )
 
 

@@ -8,7 +8,8 @@ from gspo_lab.findings import Findings
 from gspo_lab.report.frames import records
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, setting, table
 from gspo_lab.report.section import Section
-from gspo_lab.study import Declaration, flat
+from gspo_lab.study import Declaration, Origin, flat
+from gspo_lab.study.origin import ORIGIN
 
 
 def provenance(found: Findings) -> Section | None:
@@ -21,6 +22,8 @@ def provenance(found: Findings) -> Section | None:
     if declared.digest:
         body.append(h("p", "Digest of the declared study: ", h("code", declared.digest)))
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
+    origins = _origins(found)
+    body += [h("p", f"{one}: taken on trust.", class_="warn") for one in origins]
     damaged, gaps = _damaged(found, gap=False), _damaged(found, gap=True)
     told = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
@@ -47,11 +50,12 @@ def provenance(found: Findings) -> Section | None:
         "facts_by_run": varying,
         "commands": commands,
         "digest": declared.digest,
+        "origins": origins,
         "damaged": damaged,
         "gaps": gaps,
     }
     code = "\n".join(plain(command) for command in commands)
-    gist = "".join(f"{one}\n\n" for one in told)
+    gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}```\n{code}\n```")
 
 
@@ -76,6 +80,18 @@ def reproduce(declared: Declaration) -> list[str]:
     starts = [["run", *command] for command in declared.commands]
     after = (["certify", declared.name], ["report", declared.name])
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
+
+
+def _origins(found: Findings) -> dict[str, list[str]]:
+    """Per origin, in words, the runs that another program recorded."""
+    runs: dict[str, list[str]] = {}
+    for run in records(found.frame):
+        told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
+        if told is not None:
+            one = Origin.from_json(told)
+            changed = f" ({'; '.join(one.converted)})" if one.converted else ""
+            runs.setdefault(f"Recorded by {one.recorder}, read from {one.source}{changed}", []).append(run["run_id"])
+    return runs
 
 
 def _damaged(found: Findings, *, gap: bool) -> dict[str, list[int]]:

@@ -1,0 +1,43 @@
+"""`Origin`: who recorded a run that no worker of this lab trained."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gspo_lab.study.declaration import optional, texts, typed
+
+ORIGIN = "origin"
+"""The key of run.json, and the fact beside a run's start, that hold one."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The program that recorded a run, where that lay, and what was changed on the way here. All of it, and all that
+    came with it, is taken on trust."""
+
+    program: str
+    source: str
+    """A path or an address, for people."""
+    version: str | None = None
+    """The program's; None: not known."""
+    converted: tuple[str, ...] = ()
+    """What the records are not as the program wrote them in: "reward is train/reward", "rows are means of 10 steps"."""
+
+    @property
+    def recorder(self) -> str:
+        """The program with its version."""
+        return f"{self.program} {self.version or 'of unknown version'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as run.json and the facts of a start have it."""
+        return {**vars(self), "converted": list(self.converted)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Origin":
+        """The origin of `to_json`'s data. KeyError or TypeError for other data."""
+        return Origin(
+            program=typed(str, data["program"]),
+            source=typed(str, data["source"]),
+            version=optional(str, data.get("version")),
+            converted=texts(data.get("converted", [])),
+        )
