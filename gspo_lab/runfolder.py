@@ -67,6 +67,7 @@ class StartFolder(WorkFolder):
 
     @property
     def wished(self) -> bool:
+        """Whether it says what is to be made."""
         return (self.path / WARM_START).is_file()
 
     def wish(self) -> dict[str, Any]:
@@ -75,6 +76,7 @@ class StartFolder(WorkFolder):
         return content
 
     def ask(self, wish: dict[str, Any]) -> None:
+        """Write what is to be made."""
         write_json(self.path / WARM_START, wish)
 
     def steps_done(self) -> int:
@@ -93,6 +95,7 @@ class StartFolder(WorkFolder):
         return path if path is not None and path.exists() else None
 
     def finish(self, model: Path) -> None:
+        """Write where the model lies that was made."""
         write_json(self.path / MADE, {"path": str(model.resolve())})
 
 
@@ -101,6 +104,7 @@ class JournalFolder(WorkFolder):
 
     @property
     def journal(self) -> Path:
+        """The file of its records."""
         return self.path / JOURNAL
 
     def append(self) -> Journal:
@@ -127,6 +131,7 @@ class EvaluationFolder(JournalFolder):
         return content
 
     def declare(self, content: dict[str, Any]) -> None:
+        """Write what is asked of whom and how."""
         write_json(self.path / EVALUATION, content)
 
 
@@ -134,6 +139,7 @@ class SubjectFolder(JournalFolder):
     """Who can be asked: a folder of evaluations, and of a model or a server what it is."""
 
     def evaluation(self, name: str) -> EvaluationFolder:
+        """The folder of a later evaluation by its name, there or not."""
         return EvaluationFolder(self.path / EVALUATIONS / name)
 
     def describe(self, content: dict[str, Any]) -> None:
@@ -151,6 +157,7 @@ class Standing:
 
     @property
     def finished(self) -> bool:
+        """Whether it came to its end."""
         return self.state is State.FINISHED
 
 
@@ -211,6 +218,7 @@ class RunFolder(SubjectFolder):
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of its checkpoints."""
         return self.path / CHECKPOINTS
 
     @property

@@ -28,6 +28,7 @@ class FromSource(SourceFileLoader):
     digest: str | None = None
 
     def get_code(self, fullname: str) -> CodeType:
+        """Compile the source and keep the digest of what was compiled; no cache is read or written."""
         source = self.get_data(self.path)
         self.digest = hashlib.sha256(source).hexdigest()
         return self.source_to_code(source, self.path)

@@ -55,11 +55,13 @@ class StopAsked:
         self._signals = 0
 
     def heard(self, number: int, _frame: FrameType | None) -> None:
+        """A signal came: the first asks, the second ends the process at once."""
         self._signals += 1
         if self._signals > 1:
             os._exit(128 + number)
 
     def __call__(self) -> bool:
+        """Whether it is to stop after this step."""
         orphaned = self._conductor is not None and str(os.getppid()) != self._conductor
         return self._signals > 0 or orphaned
 
@@ -73,6 +75,7 @@ class StepCount:
         self.steps = steps
 
     def write(self, records: Sequence[Record]) -> None:
+        """Write records to the journal, and count steps."""
         self._journal.write(records)
         for record in records:
             if isinstance(record, StepRecord):
@@ -94,6 +97,7 @@ class StepCount:
             )
 
     def say(self, state: State, message: str | None = None) -> None:
+        """Write where the run now stands."""
         self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message)])
 
 

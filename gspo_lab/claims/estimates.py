@@ -29,10 +29,12 @@ class Region:
     below: float | None = None
 
     def contains(self, low: float, high: float) -> bool:
+        """Whether an interval, open at its ends, lies wholly in the region."""
         return (self.above is None or low > self.above) and (self.below is None or high < self.below)
 
     @property
     def bounds(self) -> tuple[float, ...]:
+        """The ends that the region has, the lower one first."""
         return tuple(bound for bound in (self.above, self.below) if bound is not None)
 
     @property
@@ -48,6 +50,7 @@ class Region:
         return f"between {self.above:g} and {self.below:g}"
 
     def log(self) -> "Region":
+        """The same region of the natural logarithm."""
         above, below = (None if bound is None else math.log(bound) for bound in (self.above, self.below))
         return Region(above, below)
 

@@ -51,6 +51,7 @@ class Expectation:
     contradicted: Sequence[Mapping[str, Any]] | None = None
 
     def __call__(self, recorded: Recorded, roles: Roles) -> Estimate:
+        """One number per seed, of an arm or of one against another, and the regions that decide on their mean."""
         arms = [roles[role] for role in (self.of, self.against) if role is not None]
         sign = " / " if self.comparison == "ratio" else " - "
         bounds = {"above": self.above, "below": self.below, "inside": self.inside}
@@ -95,6 +96,7 @@ class Identity:
     at_most: float
 
     def __call__(self, recorded: Recorded, roles: Roles) -> Estimate:
+        """One number per run, or per seed how far two arms are apart, held against `at_most`. May be Untestable."""
         values = {}
         for seed in recorded.seeds(roles.values()):
             if self.against is None:

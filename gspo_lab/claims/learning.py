@@ -58,6 +58,7 @@ def gained_by_grpo_alone(recorded: Recorded, roles: Roles) -> Estimate:
 
 
 def fewer_collapses(recorded: Recorded, roles: Roles) -> Estimate:
+    """Runs that collapsed with routing replay less those without, on the seeds that all arms have."""
     pairs = recorded.seeds(roles.values())
     without, replayed = (
         sum(recorded.stability(roles[role], seed).collapse is not None for seed in pairs)

@@ -125,6 +125,7 @@ class Recorded:
         raise Untestable(f"{wanted} was not evaluated after the start of {arm}, seed {seed}")
 
     def stability(self, arm: str, seed: int) -> Stability:
+        """Whether a finished run stood. Untestable where neither reward nor updates were recorded."""
         found = self.found.stabilities.get(self.found.finished[arm, seed])
         if found is None:
             raise Untestable(f"reward_mean was not recorded in {arm}, seed {seed}")

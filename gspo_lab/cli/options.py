@@ -144,4 +144,5 @@ def seed_list(text: str | None) -> list[int] | None:
 
 
 def names(text: str | None) -> list[str] | None:
+    """The names in a list with commas; None where the option was not given."""
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -46,6 +46,7 @@ class Lines:
         self._told: float | None = None
 
     def __call__(self, name: str, more: int) -> None:
+        """Count `more` answers to the benchmark `name`; say a line where one is due."""
         self._done[name] += more
         if not more:
             return

@@ -40,6 +40,7 @@ class LineView:
         self._when: dict[str, float] = {}
 
     def place(self, errand: Errand, slot: Slot) -> None:
+        """Say that an errand has been started, and where."""
         self._when[errand.name] = time.monotonic()
         progress = errand.watch.progress
         word = "started" if progress.state is State.RUNNING else progress.state
@@ -47,6 +48,7 @@ class LineView:
         self.say(f"{errand.name}: {word}{at} on {slot.name}")
 
     def tick(self, now: float) -> None:
+        """Say how far errands are that have come a tenth further."""
         for errand in self._errands:
             tenth = _tenth(errand)
             due = errand.watch.progress.state is State.RUNNING and now - self._when[errand.name] >= LINE_SECONDS
@@ -58,9 +60,11 @@ class LineView:
                 self.say(f"{errand.name}: {', '.join(cell for cell in _cells(errand) if cell)}{rest}")
 
     def end(self, ending: ErrandEnd) -> None:
+        """Say how an errand ended."""
         self.say(ending.line)
 
     def say(self, text: str) -> None:
+        """A line with the time of day before it."""
         self._console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -84,9 +88,11 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._live.stop()
 
     def place(self, errand: Errand, slot: Slot) -> None:
+        """Draw at the next tick."""
         self._drawn = 0.0
 
     def tick(self, now: float) -> None:
+        """Draw the table anew, unless it was drawn just now."""
         if now - self._drawn >= REDRAW_SECONDS:
             self._drawn = now
             shown = [(errand.watch.progress.state, errand.watch.progress.step) for errand in self._errands]
@@ -95,11 +101,13 @@ class LiveView(AbstractContextManager["LiveView"]):
                 self._draw()
 
     def end(self, ending: ErrandEnd) -> None:
+        """Say what failed above the table, and draw at the next tick."""
         if ending.state is State.FAILED:
             self.say(ending.line)
         self._drawn = 0.0
 
     def say(self, text: str) -> None:
+        """A line above the table."""
         self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:

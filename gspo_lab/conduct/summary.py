@@ -47,6 +47,7 @@ class ArmResult:
 
     @property
     def score(self) -> float | None:
+        """The mean final score of the arm's runs; None where none has one."""
         return _mean(self.scores.values())
 
 
@@ -81,6 +82,7 @@ class StudyOutcome:
         return table
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as `gspo-lab run --json` prints it."""
         arms = [{**vars(arm), "score": arm.score} for arm in self.arms]
         return {
             "study": self.study,

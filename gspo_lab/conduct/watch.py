@@ -23,6 +23,7 @@ class Progress:
     last: tuple[float, int] | None = field(default=None, repr=False)
 
     def mark(self, now: float, step: int) -> None:
+        """Note that `step` was reached at `now`, in seconds of a clock that never goes back."""
         self.step = step
         self.last = (now, step)
         if self.first is None or step < self.first[1]:
@@ -37,6 +38,8 @@ class Progress:
 
 
 class Watch(Protocol):
+    """Looks how far an errand is, in `progress`."""
+
     progress: Progress
 
     def look(self, now: float) -> bool:
@@ -55,6 +58,7 @@ class RunWatch:
         self._failed = self._graded = 0
 
     def look(self, now: float) -> bool:
+        """Read what the run's journal has got since; whether that was anything."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size == self._size:
             return False
@@ -90,6 +94,7 @@ class StartWatch:
         self.progress = Progress(folder.wish()["warm_start"]["steps"])
 
     def look(self, now: float) -> bool:
+        """Read how far the warm start is; whether that has changed."""
         step = self.progress.steps if self.folder.made() else self.folder.steps_done()
         if step == self.progress.step:
             return False

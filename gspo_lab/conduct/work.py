@@ -36,6 +36,7 @@ class ErrandEnd:
 
     @property
     def state(self) -> State:
+        """What the exit code makes of the run."""
         return state_of_exit(self.code)
 
     @property
@@ -53,9 +54,17 @@ class View(Protocol):
         """Its launcher says something new of it: it is queued, running or lost."""
         ...
 
-    def tick(self, now: float) -> None: ...
-    def end(self, ending: ErrandEnd) -> None: ...
-    def say(self, text: str) -> None: ...
+    def tick(self, now: float) -> None:
+        """Some time has passed; `now` as in `time.monotonic`."""
+        ...
+
+    def end(self, ending: ErrandEnd) -> None:
+        """An errand has ended."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something to tell, in one line."""
+        ...
 
 
 class Interrupts:

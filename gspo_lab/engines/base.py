@@ -12,13 +12,17 @@ from gspo_lab.study import Run
 class Sink(Protocol):
     """Where an engine's records go: the journal of the run's folder. Written records are on the disk."""
 
-    def write(self, records: Sequence[Record]) -> None: ...
+    def write(self, records: Sequence[Record]) -> None:
+        """Take records, in their order; they are on the disk when this returns."""
+        ...
 
 
 class Stop(Protocol):
     """Asked between steps: has somebody asked this run to stop?"""
 
-    def __call__(self) -> bool: ...
+    def __call__(self) -> bool:
+        """True from the moment on at which somebody asked."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

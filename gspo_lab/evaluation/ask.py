@@ -29,6 +29,7 @@ class Question:
 
     @property
     def key(self) -> tuple[str, int]:
+        """(problem, sample): what tells one question of a benchmark from another."""
         return self.problem.id, self.sample
 
 

@@ -103,6 +103,7 @@ class Bench:
 
     @cached_property
     def available(self) -> int:
+        """How many held-out problems the task has."""
         return len(self.task.problems("held-out"))
 
     def token_limit(self, *, byte_level: bool) -> int:

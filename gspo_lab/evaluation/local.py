@@ -53,6 +53,7 @@ class LocalModel:
         return {**told, "device": self._wanted[3]}
 
     def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+        """Ask a model in this process and hand over every answer as it comes; lines for people on what went wrong."""
         model, tokenizer = self._load()
         if dead := _dead(model):
             self._loaded = None

@@ -37,6 +37,7 @@ class ServerModel:
         return {"context": self._context, "lowest": min(rooms), "highest": max(rooms), "lowered_by": by}
 
     def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+        """Ask the server and hand over every answer as it comes; lines for people on what went wrong."""
         return asyncio.run(self._answer(bench, asked, hand_over))
 
     async def _look(self, bench: Bench) -> None:

@@ -18,10 +18,12 @@ class Asked:
 
     @property
     def title(self) -> str:
+        """The benchmark, for people, with the later evaluation that asked it."""
         return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
 
     @property
     def key(self) -> str:
+        """A word for it that no other has, for file names and JSON."""
         return f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench
 
 

@@ -48,6 +48,7 @@ class Track:
     columns: dict[str, Floats]
 
     def x(self, metric: str) -> Floats:
+        """The axis of a metric: the middle of each span, in steps or in updates."""
         return self.steps if metric in OF_STEPS else self.updates
 
 
@@ -71,9 +72,11 @@ class Course:
 
     @property
     def sample_note(self) -> str:
+        """A sentence on how coarsely the runs were read; empty where every step was."""
         return "" if self.width == 1 else f"Read at every {self.width}th step."
 
     def measured(self, metric: str) -> bool:
+        """Whether any run recorded the metric."""
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 

@@ -26,6 +26,7 @@ class Point:
 
     @property
     def score(self) -> float | None:
+        """The mean final score of the runs with this dose; None where none has one."""
         return sum(self.scores) / len(self.scores) if self.scores else None
 
 
@@ -58,6 +59,7 @@ class DoseResponse:
         return self.sentences if matched.ok else [f"No verdict: {matched.headline}"]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as the report's JSON has it."""
         return {
             "key": self.key,
             "baseline": self.baseline,

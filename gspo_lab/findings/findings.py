@@ -47,6 +47,7 @@ class RecordedRun:
 
     @property
     def finished(self) -> bool:
+        """Whether it came to its end."""
         return self.state == "finished"
 
 

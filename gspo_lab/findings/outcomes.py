@@ -35,10 +35,12 @@ class RunOutcome:
 
     @property
     def gain(self) -> float | None:
+        """The final score less that of the starting model; None where either was not measured."""
         return None if self.final is None or self.start is None else self.final - self.start
 
     @property
     def collapsed(self) -> bool:
+        """Whether the run fell for good; False, too, where that could not be judged."""
         return self.stability is not None and self.stability.collapse is not None
 
     @property

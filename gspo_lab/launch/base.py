@@ -56,6 +56,8 @@ class Process(Protocol):
 
 
 class Launcher(Protocol):
+    """Knows places for workers, and starts workers there."""
+
     def slots(self, device: str) -> list[Slot]:
         """The places there are for workers on `device` (auto, cpu or cuda). Raises LabError where there are none."""
         ...

@@ -43,9 +43,11 @@ class LocalPool:
     jobs: int | None = None
 
     def slots(self, device: str) -> list[Slot]:
+        """A slot for each worker at a time on this machine."""
         return slots(device, self.jobs)
 
     def start(self, folder: Path, slot: Slot) -> "LocalProcess":
+        """Start the worker of `folder` as a process of this machine."""
         return start(folder, slot)
 
 
@@ -84,21 +86,27 @@ def start(folder: Path, slot: Slot) -> "LocalProcess":
 
 @dataclass(frozen=True)
 class LocalProcess:
+    """A worker on this machine, the first of a process group of its own."""
+
     process: "subprocess.Popen[bytes]"
     state: ClassVar[State] = State.RUNNING
 
     @property
     def pid(self) -> int:
+        """The worker's process id."""
         return self.process.pid
 
     def poll(self) -> int | None:
+        """Its exit code; None while it works."""
         return self.process.poll()
 
     def stop(self) -> None:
+        """Ask it to finish its step, save and leave."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
+        """End it and all that it has started, and wait until it is gone."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -42,6 +42,7 @@ class Pair:
 
     @property
     def name(self) -> str:
+        """The pair for people, and in the names under which differences are accepted."""
         return f"{self.arms[0]} / {self.arms[1]}, seed {self.seed}"
 
 
@@ -143,6 +144,7 @@ class Certificate:
         return out
 
     def to_json(self) -> dict[str, Any]:
+        """The certificate as plain data, every check of every pair."""
         return {
             "study": self.study,
             "ok": self.ok,

@@ -47,9 +47,11 @@ class Sides:
         return [key for key in self.stated if under(key, names)]
 
     def values(self, key: str) -> str:
+        """A setting in both runs, for a reader."""
         return self.told(self.one.settings.get(key), self.other.settings.get(key))
 
     def told(self, one: Any, other: Any) -> str:
+        """Two values with the arms that they are of, for a reader."""
         return f"{shown(one)} in {self.one.arm}, {shown(other)} in {self.other.arm}"
 
     def silent(self, *known: bool) -> str:

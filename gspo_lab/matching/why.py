@@ -51,10 +51,12 @@ class Difference:
     later: tuple["Difference", ...] = ()
 
     def lines(self) -> list[str]:
+        """The difference for a terminal, with what stood before it."""
         stated = " (declared)" if self.declared else ""
         return [f"{self.kind}: {self.where}: {self.one} | {self.other}{stated}", *(f"    {x}" for x in self.context)]
 
     def to_json(self) -> dict[str, Any]:
+        """The difference as plain data."""
         own = {name: getattr(self, name) for name in ("kind", "where", "one", "other", "declared")}
         return {**own, "context": list(self.context), "later": [one.to_json() for one in self.later]}
 

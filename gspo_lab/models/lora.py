@@ -42,6 +42,7 @@ def adapt(model: Any, *, rank: int, alpha: int) -> None:
 
 
 def is_adapted(model: Any) -> bool:
+    """Whether the model has adapters."""
     return any(PART in name for name, _ in model.named_parameters())
 
 

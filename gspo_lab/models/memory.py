@@ -37,6 +37,7 @@ class Memory:
 
     @property
     def total(self) -> float:
+        """Bytes at the highest point: what always stays, and the larger of updating and sampling."""
         updating = self.gradients + max(self.activations, self.optimizer_step)
         return CONTEXT + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
 
@@ -53,6 +54,7 @@ class Memory:
 
 
 def gigabytes(value: float) -> str:
+    """Bytes in gigabytes (1e9), for people."""
     return f"{value / 1e9:,.0f} GB" if value >= 1e11 else f"{value / 1e9:.3g} GB"
 
 

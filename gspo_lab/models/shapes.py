@@ -34,10 +34,12 @@ class ModelShape:
 
     @property
     def query_width(self) -> int:
+        """The width of all query heads together."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
+        """The width of all key heads together, which is that of the value heads."""
         return self.kv_heads * self.head_dim
 
     @property

@@ -41,13 +41,24 @@ class Settings(Protocol):
     """How to train: `learning_rate` is reached after `warmup_steps` and falls linearly to 0 at `steps`."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """Optimizer steps."""
+        ...
+
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int:
+        """Demonstrations a step."""
+        ...
+
     @property
-    def learning_rate(self) -> float: ...
+    def learning_rate(self) -> float:
+        """The highest learning rate."""
+        ...
+
     @property
-    def warmup_steps(self) -> int: ...
+    def warmup_steps(self) -> int:
+        """Steps over which the learning rate rises."""
+        ...
 
 
 def warm_start(

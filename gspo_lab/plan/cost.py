@@ -36,9 +36,14 @@ class Amount(Protocol):
     """What a run has to do, as far as its time depends on it."""
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """Rollout batches to train on."""
+        ...
+
     @property
-    def answers(self) -> int: ...
+    def answers(self) -> int:
+        """Answers to benchmarks."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Pace:
 
 
 def run_seconds(pace: Pace, amount: Amount) -> float:
+    """Seconds of a run: its start, its steps, its answers."""
     return START_SECONDS + amount.steps * pace.seconds_per_step + amount.answers * pace.seconds_per_answer
 
 

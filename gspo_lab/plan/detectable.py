@@ -32,6 +32,7 @@ class Detectable:
     """Fewest seeds that would find a difference as large as the margin."""
 
     def line(self) -> str:
+        """The smallest detectable effect in one line, with what it rests on."""
         if self.sd is None:
             return f"smallest detectable effect: not known, {self.basis}"
         if self.effect is None:

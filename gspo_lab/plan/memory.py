@@ -39,9 +39,11 @@ class MemoryFit:
 
     @property
     def too_little(self) -> bool:
+        """Whether it would not fit; False where the device's memory is not known."""
         return self.has is not None and self.need.total > USABLE * self.has
 
     def line(self) -> str:
+        """What the arm needs and what there is, in one line."""
         has = "of unknown size" if self.has is None else f"of {gigabytes(self.has)}"
         return f"{self.arm}: about {gigabytes(self.need.total)} ({self.need}) on {self.place} {has}"
 

@@ -15,6 +15,7 @@ FIRST_SEED = 1_000_000
 
 
 def pilot_arms(study: Study) -> list[Arm]:
+    """The arms whose clip range a pilot run has to find."""
     return [arm for arm in study.arms.values() if arm.settings.objective.clip == "calibrated"]
 
 

@@ -61,9 +61,11 @@ class Plan:
 
     @property
     def finished(self) -> int:
+        """How many runs have come to their end."""
         return sum(run.state is State.FINISHED for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as `gspo-lab plan --json` prints it."""
         needs = [{**asdict(fit), "total": fit.need.total, "too_little": fit.too_little} for fit in self.memory]
         return {**asdict(self), "memory": needs, "finished": self.finished}
 

@@ -71,10 +71,12 @@ class Chart:
 
     @property
     def means(self) -> list[Series]:
+        """The lines over all seeds."""
         return [series for series in self.series if series.seed is None]
 
     @property
     def seeds(self) -> list[Series]:
+        """The lines of single seeds."""
         return [series for series in self.series if series.seed is not None]
 
     @property
@@ -83,6 +85,7 @@ class Chart:
         return list(dict.fromkeys(str(x) for series in self.series for x in series.x))
 
     def values(self) -> list[float]:
+        """Every number that is drawn along the value axis, ends of intervals included."""
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
 
     def axis(self) -> "Axis":
@@ -112,6 +115,7 @@ class Axis:
     GAP: ClassVar[float] = 0.12
 
     def place(self, value: float) -> float:
+        """Where a value lies between the axis' ends, 0 to 1."""
         if not self.log:
             span = self.high - self.low
             return (value - self.low) / span if span else 0.5  # one position only: in the middle

@@ -311,8 +311,10 @@ def _legend(chart: Chart, width: float) -> Html:
 
 
 def short(label: str, room: int) -> str:
+    """A label cut to `room` characters."""
     return label if len(label) <= room else label[: max(1, room - 1)] + "…"
 
 
 def coordinate(value: float) -> str:
+    """A coordinate with one digit behind the point, and none where that is 0."""
     return f"{value:.1f}".removesuffix(".0")

@@ -46,6 +46,7 @@ class TransformersSampler:
 
     @torch.no_grad()
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+        """A rollout for each request, in their order; with `routes` the experts that each token went to."""
         training = self._model.training
         self._model.eval()
         out: list[Rollout | None] = [None] * len(requests)
@@ -61,6 +62,7 @@ class TransformersSampler:
 
     @torch.no_grad()
     def refresh(self) -> None:
+        """Take over the trainer's weights, where the sampler has a copy of its own."""
         if self.separate:
             for mine, theirs in zip(self._model.parameters(), self._source.parameters(), strict=True):
                 if theirs.requires_grad:  # what is frozen beside adapters never changes
@@ -70,6 +72,7 @@ class TransformersSampler:
         """The copy is small beside what training needs, and is kept."""
 
     def facts(self) -> dict[str, str]:
+        """Nothing beside what the engine tells."""
         return {}
 
     def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:

@@ -44,6 +44,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
+        """Whether the log-probs agree well enough for the weights to have arrived; False for NaN."""
         return (self.mean if self.judged == "mean" else self.median) <= self.tolerance  # False for NaN
 
     def __str__(self) -> str:

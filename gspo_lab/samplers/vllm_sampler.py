@@ -61,6 +61,7 @@ class VllmSampler:
         """Of the last push."""
 
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
+        """A rollout for each request, in their order; with `routes` the experts that each token went to."""
         engine = self._running()
         from vllm import SamplingParams
 
@@ -94,6 +95,7 @@ class VllmSampler:
         ]
 
     def refresh(self) -> None:
+        """Push the trainer's weights into the engine, and prove that they have arrived."""
         if self._engine is None:
             return
         if self._sleeps:
@@ -102,10 +104,12 @@ class VllmSampler:
             self.proof = push(self._engine, self._model, self._dtype, self._way)
 
     def rest(self) -> None:
+        """Give the GPU's memory back until the next call."""
         if self._sleeps:
             self._engine.sleep(level=2)
 
     def facts(self) -> dict[str, str]:
+        """vLLM's version, and the way in which it gets weights."""
         self._running()
         from vllm import __version__
 

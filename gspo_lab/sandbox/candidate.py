@@ -70,6 +70,7 @@ def flushed() -> bool:
 
 
 def execute(source: str, names: dict[str, Any]) -> None:
+    """Execute the source with these names as its globals."""
     exec(compile(source, "solution.py", "exec", dont_inherit=True), names)
 
 

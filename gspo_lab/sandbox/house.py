@@ -46,6 +46,8 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """How one test ended, and whether that is to be believed."""
+
     outcome: Outcome
     doubtful: bool
     """It took too long by the clock alone, or was killed from outside: on a busy machine that proves nothing."""
@@ -227,6 +229,7 @@ class House:
     def judged(
         self, report: dict[str, Any] | None, wall: float, reading: "Reading", ended_for_memory: int | None
     ) -> Ended:
+        """What a report from inside and the bytes that were read make of a test; without a report it was killed."""
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
             return Ended(Outcome("killed", None, stdout, stderr, 0.0, wall), doubtful=True, clean=False)
@@ -265,6 +268,7 @@ class House:
         return Ended(outcome, doubtful, clean=report["clean"] and not reading.too_much)
 
     def close(self) -> None:
+        """End all that lives in the house, and close what it holds open."""
         self.end()
         if self.complaints is not None:
             self.complaints.close()

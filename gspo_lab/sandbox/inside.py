@@ -60,6 +60,7 @@ class Process(NamedTuple):
 
 
 def prctl(*arguments: Any) -> None:
+    """The call of that name. OSError where the system refuses."""
     if libc.prctl(*arguments) < 0:
         raise OSError(ctypes.get_errno(), f"prctl: {os.strerror(ctypes.get_errno())}")
 
@@ -99,6 +100,7 @@ def family() -> list[Process]:
 
 
 def send(number: int, those: list[Process]) -> None:
+    """A signal to each process that is still there."""
     for one in those:
         with contextlib.suppress(ProcessLookupError):
             os.kill(one.pid, number)
@@ -141,6 +143,7 @@ class House:
         return [os.stat(path).st_ctime_ns for path in self.orders["scratch"]]
 
     def serve(self) -> None:
+        """Say that the house is ready, then run a program for each call until nobody calls."""
         self.say({"ready": sys.version.split()[0]})
         while True:
             _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))
@@ -161,6 +164,7 @@ class House:
             self.say({"cause": cause, "status": status, "cpu": cpu, "wall": wall, "clean": clean})
 
     def say(self, report: dict[str, Any]) -> None:
+        """Send a report outside."""
         self.control.send(json.dumps(report).encode())
 
     def watch(self, pid: int) -> tuple[str, float]:
@@ -192,6 +196,7 @@ class House:
             os.close(handle)
 
     def overuse(self) -> str | None:
+        """The limit that the program is beyond, in a word; None where it is within all."""
         those = family()
         if sum(one.seconds for one in those) > self.orders["seconds"]:
             return "cpu"
@@ -260,12 +265,14 @@ class House:
             prctl(PR_SET_SECCOMP, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0)
 
     def confine(self) -> None:
+        """Put this process, about to be the program, under its limits."""
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (self.orders["cpu"], self.orders["cpu"]))
 
 
 def main() -> None:
+    """Read the orders, then serve."""
     with open(0, "rb", closefd=False) as file:
         orders = json.loads(file.read())
     os.dup2(int(sys.argv[1]), CONTROL)

@@ -74,10 +74,12 @@ GoOn = Callable[[int, Outcome], bool]
 
 
 def always(index: int, outcome: Outcome) -> bool:
+    """Run all tests, whatever the ones before did."""
     return True
 
 
 def while_finished(index: int, outcome: Outcome) -> bool:
+    """Run the next test as long as each one before came to its end."""
     return outcome.ending == "finished"
 
 

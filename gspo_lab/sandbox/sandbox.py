@@ -58,6 +58,7 @@ class Slot:
 
     @classmethod
     def claim_one(cls) -> "Slot":
+        """A user that no other sandbox of this machine runs programs as; none but one's own without root."""
         if os.geteuid() != 0:
             return cls(None, None)
         for uid in UIDS:
@@ -71,6 +72,7 @@ class Slot:
         raise LabError(f"all {len(UIDS)} uids for sandboxes are in use: end other gspo-lab processes")
 
     def release(self) -> None:
+        """Let another sandbox have the user."""
         if self.claim is not None:
             self.claim.close()
 
@@ -85,6 +87,7 @@ class Crowd:
 
     @contextlib.contextmanager
     def among(self) -> Iterator[None]:
+        """Run beside others, unless one is to be alone."""
         with self.changed:
             self.changed.wait_for(lambda: not self.waiting)
             self.running += 1
@@ -97,6 +100,7 @@ class Crowd:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
+        """Run when nobody else does."""
         with self.changed:
             self.waiting += 1
             self.changed.wait_for(lambda: not self.running)
@@ -118,6 +122,7 @@ class Tenancy:
         self.house: House | None = None
 
     def test(self, content: bytes) -> Ended:
+        """Run the program on one input, in a house that is made for the first."""
         if self.house is None:
             self.house = House(self.program, self.limits, self.walls, self.uid)
             self.house.start()
@@ -127,6 +132,7 @@ class Tenancy:
         return ended
 
     def leave(self) -> None:
+        """End the house, if there is one."""
         if self.house is not None:
             self.house.close()
             self.house = None
@@ -214,6 +220,7 @@ class Sandbox:
             return [one.result() for one in waiting]
 
     def close(self) -> None:
+        """Let the users go."""
         for slot in self._all:
             slot.release()
 

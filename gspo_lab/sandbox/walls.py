@@ -39,6 +39,8 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Walls:
+    """What stands between programs and this machine."""
+
     python: Path
     numpy: Path | None
     """A folder that holds numpy for this Python, if the program may import it."""
@@ -51,11 +53,13 @@ class Walls:
         return None if any(self.python.is_relative_to(folder) for folder in SYSTEM) else self.python.parents[1]
 
     def level(self, uid: int | None) -> str:
+        """How programs are isolated, in words."""
         if not self.isolated:
             return "none"
         return "bubblewrap+seccomp+rlimits" + ("" if uid is None else ", uid per slot")
 
     def numpy_folders(self) -> list[Path]:
+        """The folders that a program may read to import numpy; none where it may not."""
         if self.numpy is None:
             return []
         return [path for path in (self.numpy / "numpy", self.numpy / "numpy.libs") if path.is_dir()]
@@ -75,6 +79,7 @@ class Walls:
         return [*(drop if uid is not None else []), *self.bubblewrap(file_bytes), *python]
 
     def bubblewrap(self, file_bytes: int) -> list[str]:
+        """The command, up to the program's own words, that runs a program behind bubblewrap."""
         command = [tool("bwrap"), "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
         if can_disable_userns():
             command.append("--disable-userns")

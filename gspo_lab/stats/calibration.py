@@ -66,6 +66,7 @@ class Calibration:
 
     @property
     def ok(self) -> bool:
+        """Whether every row passed."""
         return all(row.passed for row in self.rows)
 
 

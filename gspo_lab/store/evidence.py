@@ -50,6 +50,7 @@ class Evidence:
         self.close()
 
     def close(self) -> None:
+        """Let the database go; frames that were read stay."""
         self._connection.close()
 
     @property

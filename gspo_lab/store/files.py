@@ -57,6 +57,7 @@ def folders(parent: Path) -> list[Path]:
 
 
 def run_folders(study: Path) -> Iterator[Path]:
+    """The folders of a study's runs, those with a run.json, by arm and name."""
     for arm in folders(study):
         yield from (folder for folder in folders(arm) if (folder / RUN).is_file())
 
@@ -85,6 +86,7 @@ def stamp(path: Path) -> Seen | None:
 
 
 def unchanged(now: Seen | None, before: Seen | None) -> bool:
+    """Whether a file is as it was when it was last read; None: not there."""
     if now is None or before is None:
         return now is before
     return now.size == before.size and now.modified_ns == before.modified_ns

@@ -39,9 +39,11 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The columns' names in their order."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column:
+        """The column of that name."""
         return next(column for column in self.columns if column.name == name)
 
 
@@ -243,10 +245,12 @@ def in_force(column: str) -> str:
 
 
 def all_in_force(columns: Iterable[str]) -> str:
+    """SQL for several columns, each as in `in_force`."""
     return ", ".join(map(in_force, columns))
 
 
 def quoted(columns: Iterable[str]) -> str:
+    """SQL for a list of columns."""
     return ", ".join(f'"{column}"' for column in columns)
 
 

@@ -47,11 +47,13 @@ class Arm:
         return self.settings.model_dump(mode="json")
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as study.json has it under the arm's name."""
         swept = {} if self.of is None else {"of": self.of, "dose": self.dose}
         return {"declared": list(self.declared), "settings": self.resolved, **swept}
 
     @staticmethod
     def from_json(name: str, data: Mapping[str, Any]) -> "Arm":
+        """The arm of `to_json`'s data. KeyError, TypeError or ValidationError for other data."""
         settings = Settings.model_validate(data["settings"])
         of, dose = optional(str, data.get("of")), optional(float, data.get("dose"))
         return Arm(name, texts(data["declared"]), settings, of, dose)
@@ -65,10 +67,12 @@ class Sweep:
     doses: tuple[float, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as study.json has it."""
         return {"key": self.key, "doses": list(self.doses)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Sweep":
+        """The sweep of `to_json`'s data. KeyError or TypeError for other data."""
         return Sweep(typed(str, data["key"]), tuple(typed(float, dose) for dose in typed(list, data["doses"])))
 
 
@@ -84,6 +88,7 @@ class Edit:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Edit":
+        """The edit of study.json's data. TypeError for other data."""
         return Edit(typed(str, data.get("at", "")), typed(str, data.get("what", "")))
 
 

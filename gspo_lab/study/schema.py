@@ -48,6 +48,7 @@ class TaskTable(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
+        """The keys beside the known ones."""
         return dict(self.model_extra or {})
 
 

@@ -29,12 +29,15 @@ class Run:
 
     @property
     def id(self) -> str:
+        """study/arm/s<seed>, which is also its folder under runs/."""
         return f"{self.study}/{self.arm}/s{self.seed}"
 
     def folder(self, runs: Path) -> Path:
+        """Its folder."""
         return runs / self.study / self.arm / f"s{self.seed}"
 
     def to_json(self) -> dict[str, Any]:
+        """The content of run.json."""
         return {
             "study": self.study,
             "arm": self.arm,
@@ -49,6 +52,7 @@ class Run:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
+        """The run of run.json's content. KeyError, TypeError or ValidationError for other data."""
         return Run(
             study=typed(str, data["study"]),
             arm=typed(str, data["arm"]),

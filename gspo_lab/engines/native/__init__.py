@@ -15,5 +15,6 @@ class NativeEngine:
     capabilities = Capabilities()
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        """Train the run in this process; whether it came to its end. LabError where a package is missing."""
         # By its name, so that a missing package is one line that says what to install.
         return bool(look_up("engine", "native", LOOP)(run, sink, folder, stop))

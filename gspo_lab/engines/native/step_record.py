@@ -30,6 +30,7 @@ class Clock:
         self.laps: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
+        """Add the seconds since the last lap to those of `name`, once the GPU has done what it was given."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         now = time.perf_counter()
@@ -37,9 +38,11 @@ class Clock:
         self._last = now
 
     def since_lap(self) -> float:
+        """Seconds since the last lap."""
         return time.perf_counter() - self._last
 
     def total(self) -> float:
+        """Seconds from the beginning to the last lap."""
         return self._last - self._began
 
 

@@ -53,6 +53,7 @@ class Updated:
 
     @property
     def seconds_replay(self) -> float:
+        """Seconds that the forward passes spent on replaying routes."""
         return sum(forward.seconds_replay for _, forward in self.forwards)
 
 

@@ -51,10 +51,14 @@ class _Aime(Published):
 
 
 class Aime24(_Aime):
+    """The 30 problems of 2024."""
+
     name = "aime24"
     source = sources.AIME24
 
 
 class Aime25(_Aime):
+    """The 30 problems of 2025."""
+
     name = "aime25"
     source = sources.AIME25

@@ -77,9 +77,11 @@ class Codeforces(Published):
         self.unsafe = unsafe
 
     def read(self) -> tuple[Problem, ...]:
+        """The problems of the file."""
         return tuple(_problem(one) for one in self._asked.values())
 
     def grade(self, problem: Problem, answer: str) -> Grade:
+        """Run the answer's program on the problem's tests. An error where it cannot be run."""
         try:
             source = extract_program(answer)
         except NoAnswer as error:

@@ -43,9 +43,11 @@ class Gsm8k(Published):
         self.data = {"held-out": data, "train": train_data}
 
     def read(self) -> tuple[Problem, ...]:
+        """The held-out problems."""
         return self._read("held-out")
 
     def problems(self, split: str) -> Sequence[Problem]:
+        """The problems of a split."""
         return self._train if known_split(self.name, split) == "train" else self._held_out
 
     @functools.cached_property

@@ -82,6 +82,7 @@ class LiveCodeBench(Published):
         self.unsafe = unsafe
 
     def read(self) -> tuple[Problem, ...]:
+        """The problems of the file within the window of dates."""
         return tuple(_problem(entry) for entry in self._entries.values())
 
     def grade(self, problem: Problem, answer: str) -> Grade:

@@ -37,6 +37,7 @@ class Math500(Published):
         self.expressions = Expressions()
 
     def read(self) -> tuple[Problem, ...]:
+        """The problems of the file. LabError where packages are missing, or the file is another."""
         check_installed()
         files = find(self.name, [self.name], sources.MATH500, self.data)
         items = read_items(self.name, files, sources.MATH500.rows)

@@ -15,6 +15,7 @@ MEMORY_BYTES = 4 << 30
 
 
 def main() -> None:
+    """Take limits upon itself, then compare expressions as they come in."""
     cpu_seconds = int(sys.argv[1])
     # Whatever the packages print goes nowhere; replies have a descriptor of their own.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
