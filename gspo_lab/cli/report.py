@@ -8,6 +8,7 @@ import typer
 
 from gspo_lab.cli.options import NO_STUDY, RUNS, Accept, Json, bring_up_to_date, evidence_of, study_named
 from gspo_lab.errors import LabError
+from gspo_lab.states import State
 
 if TYPE_CHECKING:
     from gspo_lab.findings import Findings
@@ -110,7 +111,7 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
 
     with ExitStack() as stack:
         return any(
-            any(run.state == "running" for run in found.runs)
+            any(run.state == State.RUNNING for run in found.runs)
             or holder(found.evidence.runs_folder / found.study / CONDUCTOR_LOCK) is not None
             for found in _sources(stack, names, folders)
         )

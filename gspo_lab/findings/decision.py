@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.findings.dose_response import DoseResponse
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
+from gspo_lab.states import State
 from gspo_lab.stats.verdict import Verdict, decide
 from gspo_lab.study import Declaration
 
@@ -64,7 +65,7 @@ def decision(found: "Findings") -> Decision:
         said = f"No verdict: {baseline} is the only arm, so there is nothing to compare it with."
         return Decision(baseline, bench, matched, (said,))
     ended = found.outcomes(bench)
-    running = any(one.state == "running" for one in ended)
+    running = any(one.state == State.RUNNING for one in ended)
     forbidden, unproven = matched.reasons, matched.unproven
     verdicts, missing = {}, {}
     for arm in declared.treatments:
@@ -92,7 +93,7 @@ def _pairs(
             if run is not None and run.final is not None:
                 scores.append(run.final)
             else:
-                state = "not begun" if run is None else "without a score" if run.state == "finished" else run.state
+                state = "not begun" if run is None else "without a score" if run.state == State.FINISHED else run.state
                 missing.append(f"{name} seed {seed} {state}")
         if len(scores) == 2:
             pairs.append((scores[0], scores[1]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def dose_response(found: "Findings") -> DoseResponse | None:
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     for one in found.outcomes(declared.primary):
         arm = declared.arms[one.arm]
-        if one.state == "finished" and arm.of is not None and arm.dose is not None:
+        if one.state == State.FINISHED and arm.of is not None and arm.dose is not None:
             runs[arm.of].append((arm.dose, one))
     doses = sorted({arm.dose for arm in declared.arms.values() if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)

@@ -21,6 +21,7 @@ from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.layout import STUDY
 from gspo_lab.matching import Certificate, certificate
+from gspo_lab.states import State
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.series import held
@@ -48,7 +49,7 @@ class RecordedRun:
     @property
     def finished(self) -> bool:
         """Whether it came to its end."""
-        return self.state == "finished"
+        return self.state == State.FINISHED
 
 
 class Findings:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.states import State
 from gspo_lab.study import Origin, flat
 from gspo_lab.study.dotted import under
 from gspo_lab.study.origin import ORIGIN
@@ -108,7 +109,7 @@ class Trace:
 
 def traces(evidence: "Evidence", study: str) -> list[Trace]:
     """The runs of a study that have recorded anything, in the order of its arms, then seeds."""
-    runs = [row for row in _rows(evidence.runs(study)) if row["state"] != "planned"]
+    runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
     starts = _by_run(evidence.starts(study))
     streams = evidence.prompt_streams(study)
     firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
@@ -123,7 +124,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                 id=run,
                 arm=str(row["arm"]),
                 seed=int(row["seed"]),
-                finished=row["state"] == "finished",
+                finished=row["state"] == State.FINISHED,
                 settings=flat(resolved(json.loads(row["settings"]))),
                 declared=tuple(json.loads(row["declared"])),
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),

@@ -37,7 +37,7 @@ Progress = Callable[[int, int, float], None]
 """`(steps done, steps in all, loss in nats per response token)`, called after every step."""
 
 
-class Settings(Protocol):
+class WarmStartSettings(Protocol):
     """How to train: `learning_rate` is reached after `warmup_steps` and falls linearly to 0 at `steps`."""
 
     @property
@@ -62,7 +62,7 @@ class Settings(Protocol):
 
 
 def warm_start(
-    model_name: str, task: Task, settings: Settings, seed: int, cache: Path, progress: Progress | None = None
+    model_name: str, task: Task, settings: WarmStartSettings, seed: int, cache: Path, progress: Progress | None = None
 ) -> Path:
     """The folder of the trained model with its tokenizer, trained now if `cache` does not hold it.
 
@@ -100,7 +100,7 @@ def train(
     model: Any,
     tokenizer: Any,
     shown: Sequence[Problem],
-    settings: Settings,
+    settings: WarmStartSettings,
     seed: int,
     progress: Progress | None = None,
 ) -> None:
@@ -126,7 +126,7 @@ def train(
         model.eval()
 
 
-def learning_rate(step: int, settings: Settings) -> float:
+def learning_rate(step: int, settings: WarmStartSettings) -> float:
     """The learning rate of step 0, 1, ...: rises linearly over the warm-up, then falls linearly towards 0."""
     rising = (step + 1) / (settings.warmup_steps + 1)
     falling = (settings.steps - step) / max(settings.steps - settings.warmup_steps, 1)
@@ -161,7 +161,9 @@ def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits_NV, ids_BS[:, 1:][answer_BS[:, 1:]])
 
 
-def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: Settings, seed: int) -> dict[str, Any]:
+def _facts(
+    model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStartSettings, seed: int
+) -> dict[str, Any]:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
     for problem in shown:

@@ -49,7 +49,7 @@ print(json.dumps(facts))
 )
 
 
-class Slot:
+class Place:
     """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
 
     def __init__(self, uid: int | None, claim: socket.socket | None) -> None:
@@ -57,7 +57,7 @@ class Slot:
         self.claim = claim
 
     @classmethod
-    def claim_one(cls) -> "Slot":
+    def claim_one(cls) -> "Place":
         """A user that no other sandbox of this machine runs programs as; none but one's own without root."""
         if os.geteuid() != 0:
             return cls(None, None)
@@ -147,14 +147,14 @@ class Tenancy:
 class Sandbox:
     """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
 
-    def __init__(self, walls: Walls, slots: Sequence[Slot]) -> None:
+    def __init__(self, walls: Walls, slots: Sequence[Place]) -> None:
         self.walls = walls
         self.slots = len(slots)
         self.level = walls.level(slots[0].uid)
         """The isolation really reached, as `open` saw it at work; stored with every grade."""
         self.uids = [slot.uid for slot in slots if slot.uid is not None]
         self._all = slots
-        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[Place] = queue.SimpleQueue()
         self._crowd = Crowd()
         for slot in slots:
             self._free.put(slot)
@@ -167,7 +167,7 @@ class Sandbox:
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
-        first = Slot.claim_one()
+        first = Place.claim_one()
         lack = missing()
         refused: list[str] = []
         for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
@@ -179,7 +179,7 @@ class Sandbox:
                     refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
                     continue
                 count = slots or cores()
-                return cls(walls, [first, *(Slot.claim_one() for _ in range(count - 1))])
+                return cls(walls, [first, *(Place.claim_one() for _ in range(count - 1))])
         first.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(

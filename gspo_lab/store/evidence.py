@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
+from gspo_lab.states import STARTED
 from gspo_lab.store.aggregates import PROMPT_STREAM, of_a_span, of_first_minibatches, of_minibatches
 from gspo_lab.store.columns import Run, arrays, framed
 from gspo_lab.store.database import explained, reading
@@ -95,7 +96,7 @@ class Evidence:
         """run_id, arm, seed, step and facts (JSON text) of each worker that took a run up, in their order."""
         query = (
             "SELECT run_id, arm, seed, step, facts FROM chosen JOIN statuses USING (run_id) "
-            f"WHERE state = 'started' AND evaluation = '' ORDER BY {IN_ORDER}, position"
+            f"WHERE state = '{STARTED}' AND evaluation = '' ORDER BY {IN_ORDER}, position"
         )
         return self.select(study, query)
 

@@ -26,6 +26,7 @@ from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
 from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
+from gspo_lab.states import State
 from gspo_lab.store import rows
 from gspo_lab.store.database import beyond_reading, transaction, writing
 from gspo_lab.store.files import (
@@ -153,7 +154,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         if count is not None:
             changed.append(one)
             records += count
-    gone = [run_id for run_id, state in states.items() if run_id not in present and state != "missing"]
+    gone = [run_id for run_id, state in states.items() if run_id not in present and state != State.MISSING]
     _part_with(connection, runs, gone, seen)
     gone += _part_with_subjects(connection, subjects)
     if len(broken) == 1:
@@ -167,7 +168,7 @@ def _damaged(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
     query = (
         "SELECT path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
         "FROM (SELECT path, line, run_id, gap FROM damaged ORDER BY path, line) "
-        "WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = 'missing') GROUP BY 1, 2 ORDER BY 1, 2"
+        f"WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = '{State.MISSING}') GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return tuple(
         (
@@ -187,7 +188,7 @@ def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen
     vanished = [name for name in declared if not (runs / name).is_file()]
     if gone or vanished:
         with transaction(connection):
-            connection.executemany("UPDATE runs SET state = 'missing' WHERE run_id = ?", [(run,) for run in gone])
+            connection.executemany("UPDATE runs SET state = ? WHERE run_id = ?", [(State.MISSING, run) for run in gone])
             connection.executemany("DELETE FROM files WHERE path = ?", [(name,) for name in vanished])
             studies = [(name.partition("/")[0],) for name in vanished]
             connection.executemany("DELETE FROM studies WHERE study = ?", studies)
@@ -246,11 +247,11 @@ def _take_run(
     specification = f"{run_id}/{RUN}"
     known = sources(runs, run_id, seen)
     news = _news(runs, [specification, *known], seen)
-    if not news and state not in ("running", "interrupted", "missing"):
+    if not news and state not in (State.RUNNING, State.INTERRUPTED, State.MISSING):
         return None
     # Asked before the journal is read: a worker that leaves in between has then already written its last words.
     alive = holder(folder / LOCK) is not None
-    if not news and state == ("running" if alive else "interrupted"):
+    if not news and state == (State.RUNNING if alive else State.INTERRUPTED):
         return None
     with transaction(connection):
         if specification in news:
@@ -327,7 +328,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
             "study": study,
             "arm": arm,
             "seed": content["seed"],
-            "state": "planned",
+            "state": State.PLANNED,
             "steps_planned": settings["steps"],
             "declared": rows.as_json(content["declared"]),
             "reference_bands": rows.as_json(content["reference_bands"]),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gspo_lab.records import RECORDS
+from gspo_lab.states import STARTED, State
 from gspo_lab.store.files import Source
 from gspo_lab.store.schema import RECORD_TABLES, STATUSES, Table
 
@@ -46,7 +47,7 @@ def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[s
         table = TABLE_OF.get(item.get("kind", ""))
         if table is None or table.name not in FILLS[part]:
             continue
-        if table is STATUSES and item.get("state") == "started":
+        if table is STATUSES and item.get("state") == STARTED:
             _flush(connection, waiting)
             _void(connection, run_id, evaluation, item["step"])
         if table.name in positions:
@@ -83,10 +84,10 @@ def settle(connection: sqlite3.Connection, run_id: str, alive: bool) -> None:
     """Write into the table `runs` where the run stands, from its statuses; `alive`: a worker holds its lock."""
     query = "SELECT state, at, message, facts FROM statuses WHERE run_id = ? AND evaluation = '' ORDER BY position"
     statuses = connection.execute(query, (run_id,)).fetchall()
-    state, at, message, _ = statuses[-1] if statuses else ("planned", None, None, None)
-    under_way = state == "started"
+    state, at, message, _ = statuses[-1] if statuses else (State.PLANNED, None, None, None)
+    under_way = state == STARTED
     if under_way:
-        state = "running" if alive else "interrupted"
+        state = State.RUNNING if alive else State.INTERRUPTED
     connection.execute(
         "UPDATE runs SET state = ?, message = ?, started_at = ?, finished_at = ?, facts = ?, "
         "steps_done = (SELECT COALESCE(MAX(step) + 1, 0) FROM steps WHERE run_id = ?) WHERE run_id = ?",

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gspo_lab.records import RECORDS, AnswerRecord, GradeRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.states import State
 
 SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "TEXT", dict: "TEXT"}
 
@@ -256,12 +257,12 @@ def quoted(columns: Iterable[str]) -> str:
 
 WITH_GRADES = f"LEFT JOIN latest_grades USING ({ANSWER_KEY})"
 
-CHOSEN = """\
+CHOSEN = f"""\
 WITH chosen AS MATERIALIZED (
   SELECT run_id, arm, seed,
          (SELECT arms.id FROM studies, json_each(studies.content, '$.arms') AS arms
           WHERE studies.study = runs.study AND arms.key = runs.arm) AS place
-  FROM runs WHERE study = ? AND state <> 'missing'
+  FROM runs WHERE study = ? AND state <> '{State.MISSING}'
 )
 """
 """A study's runs with the place of their arm in the study file. Runs whose folder is gone are no evidence."""

@@ -20,7 +20,7 @@ from walled import TIGHT
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Program, Sandbox, SandboxFailed
 from gspo_lab.sandbox import sandbox as room
-from gspo_lab.sandbox.sandbox import Crowd, Slot, Tenancy
+from gspo_lab.sandbox.sandbox import Crowd, Place, Tenancy
 from gspo_lab.sandbox.walls import Walls, can_disable_userns, missing, pythons
 
 ROOT = Path(__file__).parents[2]
@@ -213,7 +213,7 @@ def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
         (who,) = one.run(Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT)
         assert who.stdout.decode().split()[0] in map(str, one.uids)
         assert who.stdout.split()[2] == b"[]"
-    slot = Slot.claim_one()
+    slot = Place.claim_one()
     assert slot.uid in room.UIDS
     slot.release()
 

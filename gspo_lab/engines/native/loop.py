@@ -35,6 +35,7 @@ from gspo_lab.objectives import advantages
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
+from gspo_lab.states import STARTED
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
 
@@ -211,7 +212,7 @@ class Loop:
         )
         if of_sampler := parts.sampler.facts():
             about["sampler"] = of_sampler
-        self.sink.write([RunStatus(state="started", step=first, at=time.time(), facts=about)])
+        self.sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=about)])
 
     def _checkpoint(self, done: int) -> None:
         checkpoint.save(self.folder.resume, self.owner, done, self.parts.trained, dataclasses.asdict(self.totals))

@@ -11,6 +11,7 @@ from gspo_lab.report.calibration import calibration_line
 from gspo_lab.report.card import badge_text, badges, cards, headline, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
+from gspo_lab.states import State
 
 
 def answer(found: Findings) -> Section | None:
@@ -65,15 +66,15 @@ def _plain(said: str, progress: str, matched: Certificate, data: dict[str, Any])
 
 
 def _progress(states: dict[str, int], planned: int) -> str:
-    finished = states.get("finished", 0)
+    finished = states.get(State.FINISHED, 0)
     if finished == planned:
         return f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
-    rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != "finished"]
+    rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
     unborn = planned - sum(states.values())
     if unborn > 0:
         rest.append(f"{unborn} not begun")
     said = f"{finished} of {planned} runs are finished ({', '.join(rest)})."
-    return said + (" The study is still running; what follows is as of now." if "running" in states else "")
+    return said + (" The study is still running; what follows is as of now." if State.RUNNING in states else "")
 
 
 def _collapses(ended: Sequence[RunOutcome]) -> str:

@@ -13,6 +13,7 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.section import Section
+from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.store.answers import grades
@@ -194,7 +195,7 @@ def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
         number(mean([one.start for one in runs])),
         signed(mean([one.gain for one in runs])),
         f"{sum(one.collapsed for one in judged)} of {len(judged)}" if judged else NOT_MEASURED,
-        f"{sum(one.state == 'finished' for one in runs)} of {planned}",
+        f"{sum(one.state == State.FINISHED for one in runs)} of {planned}",
         str(sum(one.errors for one in runs)),
     ]
 
