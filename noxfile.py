@@ -1,5 +1,6 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm` those that need vLLM; `nox -s study` a study."""
+`nox -s slow` the tests that take minutes; `nox -s vllm` those that need vLLM; `nox -s coverage`
+branch coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("mypy")
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Branch coverage of the rooms that numbers come from, each with its floor."""
+    session.install("-c", "constraints.txt", "-e", ".[test]")
+    session.run("bash", ".ci/coverage", env={"PYTHON": "python"}, external=True)
 
 
 @nox.session
