@@ -16,7 +16,7 @@ from gspo_lab.layout import ARCHIVE, STUDY
 from gspo_lab.matching.settings import shown
 from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
-from gspo_lab.study.declaration import Band, reference_bands
+from gspo_lab.study.declaration import SEEDS_ADDED, Band, reference_bands
 from gspo_lab.study.dotted import BAND, differing
 
 SHOWN = 4
@@ -117,7 +117,7 @@ def _refuse_changes(study: Study, before: Declaration, begun: set[str], home: Pa
 def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Declaration:
     edits = []
     if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
-        edits.append(f"seeds added: {', '.join(map(str, seeds))}")
+        edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
     if added := [name for name in study.arms if name not in before.arms]:
         edits.append(f"arms added: {', '.join(added)}")
     arms: dict[str, Arm] = dict(before.arms)
@@ -145,6 +145,7 @@ def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Decl
         before,
         question=study.question,
         seeds=before.seeds + seeds,
+        added=before.added + seeds,
         arms=arms,
         sweep=sweep,
         waived=before.waived | study.waived,

@@ -23,7 +23,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Compared:
-    """A scalar's difference between an arm and the baseline over the declared seeds that both have.
+    """A scalar's difference between an arm and the baseline over the verdict's seeds that both have.
 
     `p_adjusted` is Holm's over all scalars and arms but the primary score, which stands by itself (None).
     """
@@ -66,7 +66,9 @@ def compared(found: "Findings") -> list[Compared]:
 
 def _difference(found: "Findings", scalar: Scalar, arm: str) -> PairedT:
     declared, baseline = found.declaration, found.declaration.baseline
-    both = [s for s in declared.seeds if (baseline, s) in scalar.values and (arm, s) in scalar.values]
+    if scalar.primary and arm in found.decision.verdicts:
+        return found.decision.verdicts[arm].paired
+    both = [s for s in found.decision.seeds if (baseline, s) in scalar.values and (arm, s) in scalar.values]
     first = [scalar.values[baseline, seed] for seed in both]
     second = [scalar.values[arm, seed] for seed in both]
     scale = max((abs(v) for v in [*first, *second]), default=0.0)

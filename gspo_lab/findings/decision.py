@@ -1,17 +1,18 @@
 """The decision on a study: which pairs of runs count, what forbids a verdict, and the words. Terminal and report alike.
 
-The word itself is that of `stats.decide`.
+The words themselves are those of `stats.decide_all`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gspo_lab.findings.dose_response import DoseResponse
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
 from gspo_lab.states import State
-from gspo_lab.stats.verdict import Verdict, decide
+from gspo_lab.stats.looks import first_resolving
+from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
@@ -22,22 +23,40 @@ if TYPE_CHECKING:
 class Decision:
     """What a study says of its question so far, in `sentences`.
 
+    `seeds` are those that it is of: the ones declared before the first step, up to the look that resolved every arm.
     `verdicts` has each arm but the baseline, judged on the final scores in `ended`, and `missing` in words the runs of
-    the two that have none. All three are empty where no score can decide; a sweep has `doses` instead.
+    the two that have none. The last three are empty where no score can decide; a sweep has `doses` instead.
     """
 
     baseline: str
     primary: str | None
     matched: Certificate
     sentences: tuple[str, ...]
+    seeds: tuple[int, ...]
+    planned: int
+    """How many seeds it could be of."""
     doses: DoseResponse | None = None
     ended: tuple[RunOutcome, ...] = ()
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    described: tuple[str, ...] = ()
+    """What the runs of other seeds show, which changes no word."""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether a word has been said of every arm."""
+        return bool(self.verdicts) and all(verdict.resolved for verdict in self.verdicts.values())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether an earlier look than the last has resolved the study: the declared runs of later seeds are not
+        needed."""
+        return self.resolved and len(self.seeds) < self.planned
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What a reader of the verdicts must know of single runs, in sentences. All of these runs are counted."""
+        """What a reader of the verdicts must know of single runs and of looks, in sentences. All of these runs are
+        counted."""
         told = {
             "Collapsed and still counted": [_name(one) for one in self.ended if one.collapsed],
             "Updates that were not finite, skipped or of a dead model": [
@@ -47,45 +66,65 @@ class Decision:
                 _name(one) for one in self.ended if one.carried
             ],
         }
-        of_runs = (f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs)
-        return (*(f"{one[0].upper()}{one[1:]}." for one in self.matched.on_trust), *of_runs)
+        looked = f"Resolved at the declared look after {len(self.seeds)} of {self.planned} seeds."
+        return (
+            *(f"{one[0].upper()}{one[1:]}." for one in self.matched.on_trust),
+            *(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs),
+            *([looked] if self.stopped else []),
+            *self.described,
+        )
 
 
 def decision(found: "Findings") -> Decision:
-    """Each arm against the baseline by the declared rule, on all declared seeds."""
+    """Each arm against the baseline by the declared rule, on the seeds that were declared before the first step."""
     declared, matched, doses = found.declaration, found.certificate, found.doses
     baseline, bench = declared.baseline, declared.primary
+    every = declared.deciding
+
+    def without(*said: str) -> Decision:
+        return Decision(baseline, bench, matched, said, every, len(every), doses)
+
     if doses is not None:
-        told = tuple(f"{sentence}." for sentence in doses.told(matched))
-        return Decision(baseline, bench, matched, told, doses)
+        return without(*(f"{sentence}." for sentence in doses.told(matched)))
     if bench is None:
-        said = "No verdict: the study declares no benchmark, so the score that would decide is not measured."
-        return Decision(baseline, bench, matched, (said,))
+        return without("No verdict: the study declares no benchmark, so the score that would decide is not measured.")
     if not declared.treatments:
-        said = f"No verdict: {baseline} is the only arm, so there is nothing to compare it with."
-        return Decision(baseline, bench, matched, (said,))
+        return without(f"No verdict: {baseline} is the only arm, so there is nothing to compare it with.")
     ended = found.outcomes(bench)
-    running = any(one.state == State.RUNNING for one in ended)
-    forbidden, unproven = matched.reasons, matched.unproven
-    verdicts, missing = {}, {}
-    for arm in declared.treatments:
-        pairs, missing[arm] = _pairs(ended, declared.seeds, baseline, arm)
-        withheld = forbidden.get(arm, ())
-        verdicts[arm] = _judged(declared, arm, pairs, withheld, unproven, running=running)
-    sentences = tuple(verdict.sentence for verdict in verdicts.values())
-    return Decision(baseline, bench, matched, sentences, None, tuple(ended), verdicts, missing)
+    look, (verdicts, missing) = first_resolving(
+        declared.looks,
+        lambda look: _judged(found, ended, every[:look]),
+        # What lacks runs at one look lacks them at all later ones.
+        lambda judged: any(judged[1].values()) or all(one.resolved for one in judged[0].values()),
+    )
+    seeds = every[:look]
+    return Decision(
+        baseline=baseline,
+        primary=bench,
+        matched=matched,
+        sentences=tuple(verdict.sentence for verdict in verdicts.values()),
+        seeds=seeds,
+        planned=len(every),
+        ended=tuple(one for one in ended if one.seed in seeds),
+        verdicts=verdicts,
+        missing=missing,
+        described=tuple(_described(declared, ended, seeds)),
+    )
 
 
 def _name(run: RunOutcome) -> str:
     return f"{run.arm} seed {run.seed}"
 
 
-def _pairs(
-    ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str
-) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
-    """The final scores (baseline, arm) of every seed whose two runs have one, and in words the runs that lack it."""
+Pairs = dict[int, tuple[float, float]]
+"""Per seed the final scores of the baseline and the arm."""
+
+
+def _pairs(ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str) -> tuple[Pairs, tuple[str, ...]]:
+    """The final scores of every seed whose two runs have one, and in words the runs that lack it."""
     by_run = {(one.arm, one.seed): one for one in ended}
-    pairs, missing = [], []
+    pairs: Pairs = {}
+    missing = []
     for seed in seeds:
         scores = []
         for name in (baseline, arm):
@@ -96,26 +135,54 @@ def _pairs(
                 state = "not begun" if run is None else "without a score" if run.state == State.FINISHED else run.state
                 missing.append(f"{name} seed {seed} {state}")
         if len(scores) == 2:
-            pairs.append((scores[0], scores[1]))
+            pairs[seed] = (scores[0], scores[1])
     return pairs, tuple(missing)
 
 
 def _judged(
-    declared: Declaration,
-    arm: str,
-    pairs: Sequence[tuple[float, float]],
-    mismatches: Sequence[str],
-    unproven: Sequence[str],
-    *,
-    running: bool,
-) -> Verdict:
-    """The verdict by the declared rule; withheld while a declared pair is missing or runs are not matched."""
-    withheld = list(mismatches)
-    planned = len(declared.seeds)
-    if len(pairs) < planned:
-        why = "the study is still running" if running else "runs are missing"
-        withheld.append(f"{why}, {len(pairs)} of {planned} pairs are complete")
-    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    rule = declared.verdict
-    labels = (declared.baseline, arm)
-    return decide(first, second, rule.margin, rule.alpha, labels, withheld_because=withheld, unproven=unproven)
+    found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]
+) -> tuple[dict[str, Verdict], dict[str, tuple[str, ...]]]:
+    """Per arm the verdict of these seeds by the declared rule, and the runs that lack a score; withheld while a pair is
+    missing or runs are not matched."""
+    declared = found.declaration
+    rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
+    matched = replace(found.certificate, pairs=tuple(pair for pair in found.certificate.pairs if pair.seed in seeds))
+    forbidden = matched.reasons
+    why = "the study is still running" if any(one.state == State.RUNNING for one in ended) else "runs are missing"
+    scores, missing = [], {}
+    for arm in declared.treatments:
+        pairs, missing[arm] = _pairs(ended, seeds, declared.baseline, arm)
+        withheld = list(forbidden.get(arm, ()))
+        if len(pairs) < len(seeds):
+            withheld.append(f"{why}, {len(pairs)} of {len(seeds)} pairs are complete")
+        scores.append(
+            Scores(
+                first=[first for first, _ in pairs.values()],
+                second=[second for _, second in pairs.values()],
+                labels=(declared.baseline, arm),
+                items_variance=found.answers_variance(declared.baseline, arm, list(pairs)),
+                collapsed=(_collapsed(ended, pairs, declared.baseline), _collapsed(ended, pairs, arm)),
+                withheld_because=tuple(withheld),
+                unproven=matched.unproven,
+            )
+        )
+    return dict(zip(declared.treatments, decide_all(scores, rule), strict=True)), missing
+
+
+def _collapsed(ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> tuple[int, int]:
+    """How many of an arm's runs collapsed, of those that are long enough to be judged."""
+    judged = [one.collapsed for one in ended if one.arm == arm and one.seed in seeds and one.judged]
+    return sum(judged), len(judged)
+
+
+def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[str]:
+    """What runs of seeds that do not decide show, arm by arm: description."""
+    others = [seed for seed in declared.seeds if seed not in seeds]
+    for arm in declared.treatments:
+        pairs, _ = _pairs(ended, others, declared.baseline, arm)
+        if pairs:
+            mean = sum(second - first for first, second in pairs.values()) / len(pairs)
+            yield (
+                f"Not counted: {len(pairs)} pair{'s' * (len(pairs) > 1)} of other seeds "
+                f"({', '.join(map(str, pairs))}), {arm} - {declared.baseline} {mean:+.3f}."
+            )

@@ -5,7 +5,7 @@ with Evidence.open(Path("runs/lab.db")) as evidence:
     found.decision.sentences
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
 from gspo_lab.findings.course import Course, course
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
+from gspo_lab.findings.noise import Graded, answers_variance, graded
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.layout import STUDY
 from gspo_lab.matching import Certificate, certificate
@@ -25,6 +26,7 @@ from gspo_lab.states import State
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.series import held
+from gspo_lab.store.answers import grades
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Findings:
         self.study = study
         self.label = label or study
         self._outcomes: dict[str, list[RunOutcome]] = {}
+        self._answers: dict[Asked, DataFrame] = {}
         self._onsets: dict[str, dict[str, Onset]] = {}
 
     @cached_property
@@ -123,6 +126,22 @@ class Findings:
     def asked(self) -> list[Asked]:
         """Every benchmark that finished runs answered, while training and later."""
         return asked(self)
+
+    def answered(self, one: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, Graded]:
+        """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
+        all) answered."""
+        if one not in self._answers:
+            self._answers[one] = grades(self.evidence, self.study, one.bench, one.steps, one.evaluation)
+        frame = self._answers[one]
+        return graded(frame if seeds is None else frame[frame["seed"].isin(seeds)], arms, len(one.steps))
+
+    def answers_variance(self, first: str, second: str, seeds: Sequence[int]) -> float | None:
+        """What finitely many answers alone would vary in the primary score's difference of one pair of these arms'
+        runs; None where their answers are not stored."""
+        bench = self.declaration.primary
+        primary = next((one for one in self.asked if one.bench == bench and not one.evaluation), None)
+        found = {} if primary is None else self.answered(primary, (first, second), seeds)
+        return answers_variance(found[first], found[second]) if {first, second} <= found.keys() else None
 
     def outcomes(self, bench: str | None) -> list[RunOutcome]:
         """One entry per run, in the order of `runs`; without a benchmark they have no score."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gspo_lab.stats import TwoWay, two_way
 from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.two_way import items_variance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,6 +135,12 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
         split |= {SAMPLING: sampling, INTERPLAY: rest - sampling}
     total = sum(split.values())
     return Noise(arm, crossed, {name: part / total for name, part in split.items()} if total else {})
+
+
+def answers_variance(first: Graded, second: Graded) -> float | None:
+    """Of one pair's difference, by finitely many answers alone, over the seeds that both have; None: not known."""
+    both = [seed for seed in first.seeds if seed in second.seeds]
+    return items_variance(second.of(both).rate_SI - first.of(both).rate_SI) if both else None
 
 
 @dataclass(frozen=True)

@@ -88,10 +88,12 @@ def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[fl
         interval = f"{signed(paired.low)} to {signed(paired.high)}"
     facts = [
         (f"difference, {second} − {first}", signed(paired.estimate)),
-        (f"{_level(verdict)} interval", interval),
+        (f"{_level(verdict.alpha)} interval", interval),
+        *([(f"the word rests on {_level(verdict.level)}", rests)] if (rests := _wider(verdict)) else []),
         ("margin of equivalence", f"±{verdict.margin:g}"),
         ("pairs of runs", f"{paired.n} of {planned}"),
-        ("smallest detectable effect", number(verdict.smallest_detectable, 2)),
+        ("sd of a pair, by answers alone", f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}"),
+        ("smallest detectable effect", _detectable(verdict)),
     ]
     notes = [*_notes(verdict), *([f"runs without a final score: {', '.join(missing)}"] if missing else [])]
     return h(
@@ -102,6 +104,22 @@ def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[fl
         h("p", " ".join(note[0].upper() + note[1:] + "." for note in notes), class_="notes") if notes else None,
         class_=f"card {TONES[verdict.word]}",
     )  # fmt: skip
+
+
+def _wider(verdict: Verdict) -> str | None:
+    """The interval that the word rests on, where several arms or looks make it wider than the plain one."""
+    if verdict.rests_on is None or not verdict.resolved or verdict.level >= verdict.alpha:
+        return None
+    low, high = verdict.rests_on
+    return f"{signed(low)} to {signed(high)}"
+
+
+def _detectable(verdict: Verdict) -> str:
+    """With where it lies for any true spread that the pairs allow."""
+    if verdict.detectable_range is None:
+        return number(verdict.smallest_detectable, 2)
+    low, high = verdict.detectable_range
+    return f"{number(verdict.smallest_detectable, 2)} ({number(low, 2)} to {number(high, 2)})"
 
 
 def _fact(shown: str) -> Html:
@@ -157,10 +175,12 @@ def numbers(verdict: Verdict) -> str:
     first, second = verdict.labels
     parts = [f"{second} − {first} = {signed(paired.estimate)}"]
     if paired.low is not None:
-        parts.append(f"{_level(verdict)} interval {signed(paired.low)} to {signed(paired.high)}")
+        parts.append(f"{_level(verdict.alpha)} interval {signed(paired.low)} to {signed(paired.high)}")
+    if rests := _wider(verdict):
+        parts.append(f"the word rests on {_level(verdict.level)}, {rests}")
     parts += [f"margin ±{verdict.margin:g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
     if verdict.smallest_detectable is not None:
-        parts.append(f"smallest detectable effect {number(verdict.smallest_detectable, 2)}")
+        parts.append(f"smallest detectable effect {_detectable(verdict)}")
     return ", ".join(parts) + "."
 
 
@@ -176,17 +196,25 @@ def summary(verdict: Verdict) -> dict[str, Any]:
         "low": paired.low,
         "high": paired.high,
         "p": paired.p,
+        "level": verdict.level,
+        "rests_on": verdict.rests_on,
         "sd": paired.sd,
+        "sd_by_answers": paired.items_sd,
         "pairs": paired.n,
         "differences": list(paired.differences),
         "margin": verdict.margin,
         "alpha": verdict.alpha,
+        "arms_judged_together": verdict.family,
+        "looks": list(verdict.rule.looks),
         "smallest_detectable": verdict.smallest_detectable,
+        "smallest_detectable_range": verdict.detectable_range,
+        "collapsed": None if verdict.collapsed is None else [list(one) for one in verdict.collapsed],
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out.estimates),
         "seeds_for_margin": verdict.seeds_for_margin,
+        "seeds_for_equivalence": verdict.seeds_for_equivalence,
         "notes": list(verdict.notes),
     }
 
 
-def _level(verdict: Verdict) -> str:
-    return f"{100 * (1 - verdict.alpha):g} %"
+def _level(alpha: float) -> str:
+    return f"{100 * (1 - alpha):.3g} %"

@@ -4,14 +4,17 @@ from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.holm import holm
 from gspo_lab.stats.paired import PairedT, paired_t
 from gspo_lab.stats.two_way import TwoWay, two_way
-from gspo_lab.stats.verdict import Verdict, decide
+from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide, decide_all
 
 __all__ = [
     "PairedT",
+    "Rule",
+    "Scores",
     "TwoWay",
     "Verdict",
     "clopper_pearson",
     "decide",
+    "decide_all",
     "holm",
     "paired_t",
     "two_way",

@@ -1,6 +1,7 @@
-"""Several secondary results at once: Holm's step-down adjustment."""
+"""Several results at once: Holm's step-down, as adjusted p-values and as the level at which each was tested."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from gspo_lab.errors import LabError
 
@@ -23,3 +24,29 @@ def holm(p_values: Sequence[float | None], family: int | None = None) -> list[fl
         highest = max(highest, min(1.0, (size - rank) * p))
         adjusted[place] = highest
     return adjusted
+
+
+class Step(NamedTuple):
+    """Whether a hypothesis was rejected, and at which level it was tested."""
+
+    rejected: bool
+    level: float
+
+
+def step_down(
+    p_values: Sequence[float | None], alpha: float, level: Callable[[float], float] = lambda alpha: alpha
+) -> list[Step]:
+    """Holm's decisions in the order given: the k-th smallest of m p-values is held against level(alpha / (m - k + 1)).
+
+    The first that is not below its level ends the rejections; it and all later ones were tested there. None (nothing
+    could be tested) counts in m and is never rejected. `level` spends its argument over looks at growing data.
+    """
+    order = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    rejected: dict[int, Step] = {}
+    for p, place in order:
+        own = level(alpha / (len(p_values) - len(rejected)))
+        if p >= own:
+            break
+        rejected[place] = Step(True, own)
+    last = Step(False, level(alpha / max(1, len(p_values) - len(rejected))))
+    return [rejected.get(place, last) for place in range(len(p_values))]

@@ -26,7 +26,11 @@ SAME_DIFFERENCE = "every seed shows exactly the same difference: there is no spr
 
 @dataclass(frozen=True)
 class PairedT:
-    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where `reason` says why."""
+    """Mean per-seed difference with its two-sided t interval; `low`, `high`, `p` are None where `reason` says why.
+
+    `sd` is what the pairs showed; `items_sd`, where it is known, what finitely many answers to the benchmark's
+    problems alone would let them show. The interval is built from the larger of the two, `spread`.
+    """
 
     n: int
     estimate: float | None
@@ -39,13 +43,53 @@ class PairedT:
     differences: tuple[float, ...]
     alpha: float
     reason: str | None = None
+    items_sd: float | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of a pair's difference that the interval is built from."""
+        return None if self.sd is None else max(self.sd, self.items_sd or 0.0)
+
+    @property
+    def seed_sd(self) -> float | None:
+        """What of the spread the answers do not explain: runs differ by it however many answers are asked. None where
+        the answers' part is not known."""
+        if self.sd is None or self.items_sd is None:
+            return None
+        return math.sqrt(max(0.0, self.sd**2 - self.items_sd**2))
+
+    def interval(self, alpha: float) -> tuple[float, float] | None:
+        """The same interval at another level; None where there is none."""
+        if self.low is None or self.estimate is None or self.se is None or self.df is None:
+            return None
+        return t_interval(self.estimate, self.se, self.df, alpha)[:2]
+
+    def beyond(self, margin: float) -> float | None:
+        """Two-sided p against a difference of at most `margin`: the interval lies beyond it where p < alpha."""
+        return self._tail(margin, sign=1)
+
+    def inside(self, margin: float) -> float | None:
+        """p against a difference of at least `margin`, twice that of two one-sided tests (Schuirmann 1987): the whole
+        interval lies inside where p < alpha."""
+        return self._tail(margin, sign=-1)
+
+    def _tail(self, margin: float, sign: int) -> float | None:
+        if self.low is None or self.estimate is None or self.se is None or self.df is None:
+            return None
+        clear = sign * (abs(self.estimate) - margin)
+        return 1.0 if clear <= 0 else float(2 * special.stdtr(self.df, -clear / self.se))
 
 
-def paired_t(differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> PairedT:
-    """mean(d) +- t_{n-1, 1-alpha/2} sd(d) / sqrt(n) over per-seed differences d (Student 1908).
+def paired_t(
+    differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0, items_variance: float | None = None
+) -> PairedT:
+    """mean(d) +- t_{n-1, 1-alpha/2} s / sqrt(n) over per-seed differences d (Student 1908), s = max(sd(d), items' sd).
 
-    `scale` is the size of the scores that were subtracted, so that rounding is not taken for variance. Without spread
-    there is no interval: "identical scores" when every d is 0, and a reason of its own when all d are equal.
+    `items_variance` is the variance of one d that finitely many answers alone would give, None where it is not known:
+    with few seeds sd(d) is often far below it by chance, and an interval narrower than what asking the same models
+    again would change promises too much. `scale` is the size of the scores that were subtracted, so
+    that rounding is not taken for variance. Without either spread there is no interval: "identical scores" when every d
+    is 0, and a reason of its own when all d are equal.
     """
     d = finite(differences, "differences")
     share(alpha, "alpha")
@@ -58,17 +102,19 @@ def paired_t(differences: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0)
         reason = f"1 pair of runs; an interval needs {LEAST_SEEDS}"
         return PairedT(1, estimate, None, None, None, None, None, None, seen, alpha, reason)
     sd = float(d.std(ddof=1))
-    largest = max(float(np.abs(d).max()), scale)
-    if sd <= ROUNDING * largest:
-        identical = abs(estimate) <= ROUNDING * largest
-        reason = IDENTICAL if identical else SAME_DIFFERENCE
-        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, seen, alpha, reason)
-    se = sd / math.sqrt(n)
+    items_sd = None if items_variance is None else math.sqrt(items_variance)
+    rounding = ROUNDING * max(float(np.abs(d).max()), scale)
+    sd = 0.0 if sd <= rounding else sd
+    spread = max(sd, items_sd or 0.0)
+    if spread <= rounding:
+        reason = IDENTICAL if abs(estimate) <= rounding else SAME_DIFFERENCE
+        return PairedT(n, estimate, 0.0, 0.0, n - 1.0, None, None, None, seen, alpha, reason, items_sd)
+    se = spread / math.sqrt(n)
     if n < LEAST_SEEDS:
         reason = f"{n} pairs of runs; an interval needs {LEAST_SEEDS}"
-        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, seen, alpha, reason)
+        return PairedT(n, estimate, sd, se, n - 1.0, None, None, None, seen, alpha, reason, items_sd)
     low, high, p = t_interval(estimate, se, n - 1.0, alpha)
-    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, seen, alpha)
+    return PairedT(n, estimate, sd, se, n - 1.0, low, high, p, seen, alpha, None, items_sd)
 
 
 def t_interval(estimate: float, se: float, df: float, alpha: float) -> tuple[float, float, float]:

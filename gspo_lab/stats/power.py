@@ -14,6 +14,9 @@ from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, share
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
 
+LEAST_FOR_EQUIVALENCE = 5
+"""Fewer pairs are never called equivalent: the true spread is .52 to 6.3 times the one that three of them show."""
+
 MOST_SEEDS = 100_000
 """Beyond this, "how many seeds" has no useful answer and is None."""
 
@@ -72,8 +75,18 @@ def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0
 
 
 def seeds_for_equivalence(sd: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Fewest seeds, 3 at least, that show equivalence within `margin` with chance `power` when nothing differs."""
-    return _fewest_seeds(equivalence_factor, sd, margin, alpha, power)
+    """Fewest seeds, 5 at least, that show equivalence within `margin` with chance `power` when nothing differs."""
+    enough = _fewest_seeds(equivalence_factor, sd, margin, alpha, power)
+    return None if enough is None else max(enough, LEAST_FOR_EQUIVALENCE)
+
+
+def sd_range(sd: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Where the true sd lies, by chi-square: sd sqrt((n - 1) / q) at both quantiles; .52 to 6.3 times sd at n = 3."""
+    if n < 2:
+        raise LabError(f"{n} seeds show no spread; use 2 or more")
+    tail = (1 - share(level, "level")) / 2
+    low, high = (float(_sd_quantiles(n, np.array([q]))[0]) for q in (1 - tail, tail))
+    return sd / low, sd / high
 
 
 def _fewest_seeds(

@@ -79,6 +79,17 @@ def two_way(
     return TwoWay(seeds, items, estimate, alpha, *parts, variance, df, low, high, p)
 
 
+def items_variance(differences_SI: ArrayLike) -> float | None:
+    """The variance of one seed's mean difference that finitely many answers to these problems alone give, [S, I]:
+    S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom.
+
+    What a problem does to an arm on every seed is no part of it: these same problems would be asked again. None with
+    fewer than 2 seeds or problems.
+    """
+    found = two_way(differences_SI)
+    return None if found.var_residual is None else found.var_residual * found.seeds
+
+
 def _why_no_spread(d_SI: Floats, rounding: float) -> str:
     if np.abs(d_SI).max() <= rounding:
         return IDENTICAL

@@ -1,7 +1,7 @@
-"""The decision: what the evidence lets one say about two matched arms.
+"""The decision: what the evidence lets one say about matched arms.
 
-`decide` is the only code that gives a study its word. `calibration.py` puts this very function through thousands of
-studies in which nothing differs.
+`decide_all` is the only code that gives a study its words, `decide` the same for a study of two arms. `calibration.py`
+puts these very functions through thousands of studies whose truth is known.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import finite, same_length
+from gspo_lab.stats.binary import Proportion, clopper_pearson
+from gspo_lab.stats.holm import Step, step_down
+from gspo_lab.stats.looks import nominal_level
 from gspo_lab.stats.paired import (
     LEAST_SEEDS,
     LeaveOneOut,
@@ -24,7 +27,13 @@ from gspo_lab.stats.paired import (
     pairing,
     sign_count,
 )
-from gspo_lab.stats.power import detectable_factor, seeds_for_equivalence, seeds_needed
+from gspo_lab.stats.power import (
+    LEAST_FOR_EQUIVALENCE,
+    detectable_factor,
+    sd_range,
+    seeds_for_equivalence,
+    seeds_needed,
+)
 
 Word = Literal[
     "better beyond margin",
@@ -33,6 +42,8 @@ Word = Literal[
     "not resolved",
     "withheld",
 ]
+FORMER = "the rule of version 0.1"
+"""It judged each arm by its own plain interval, from three pairs on."""
 
 
 def word_for(low: float, high: float, margin: float) -> Word:
@@ -47,29 +58,83 @@ def word_for(low: float, high: float, margin: float) -> Word:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What is fixed before the first step. `looks` are the numbers of first seeds at which a word may be said; with
+    none or one of them all seeds are judged once."""
+
+    margin: float
+    alpha: float = 0.05
+    looks: tuple[int, ...] = ()
+    power: float = 0.8
+
+    def level(self, alpha: float) -> float:
+        """At which every look is judged if `alpha` is to be kept over all of them."""
+        return nominal_level(self.looks, alpha)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is known of an arm `labels[1]` and the baseline `labels[0]`: one score per run, in the same order of seeds.
+
+    `items_variance` is what the answers alone would vary in one pair's difference (`two_way.items_variance`),
+    `collapsed` (k, n) per arm how many of the runs that could be judged collapsed; None: not known. `withheld_because`
+    forbids a word, `unproven` is what should prove that the runs are pairs and was not recorded of all of them.
+    """
+
+    first: ArrayLike
+    second: ArrayLike
+    labels: tuple[str, str] = ("a", "b")
+    items_variance: float | None = None
+    collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
+    withheld_because: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The word, and everything that a reader needs to doubt it.
 
-    Differences are second label minus first. `better` names the arm that "better" is said of, else None.
-    `smallest_detectable` is the true difference that n seeds detect with chance `power` at the observed sd. Unknown is
-    None.
+    Differences are second label minus first. `better` names the arm that "better" is said of, else None. `paired` has
+    the plain 1 - alpha interval; the word rests on the one at 1 - `level` (`rests_on`), which is wider where several
+    arms or looks share alpha. `smallest_detectable` is the true difference that n seeds detect with chance `power` at
+    that level and the observed spread, `detectable_range` the same at both ends of where the true spread lies. `family`
+    arms were judged together. Unknown is None.
     """
 
     word: Word
     reason: str | None
     better: str | None
     labels: tuple[str, str]
-    margin: float
-    alpha: float
-    power: float
+    rule: Rule
     paired: PairedT
+    level: float
+    family: int
     leave_one_out: LeaveOneOut | None
     sign: SignCount
     pairing: Pairing
     smallest_detectable: float | None
+    detectable_range: tuple[float, float] | None
+    collapsed: tuple[Proportion, Proportion] | None
     notes: tuple[str, ...]
     unproven: tuple[str, ...] = ()
-    """What should prove that the runs are pairs, and was not recorded of all of them."""
+
+    @property
+    def margin(self) -> float:
+        return self.rule.margin
+
+    @property
+    def alpha(self) -> float:
+        return self.rule.alpha
+
+    @property
+    def resolved(self) -> bool:
+        """Whether a word was said."""
+        return self.word not in ("not resolved", "withheld")
+
+    @property
+    def rests_on(self) -> tuple[float, float] | None:
+        """The interval that the word is read from."""
+        return self.paired.interval(self.level)
 
     @property
     def flips(self) -> bool:
@@ -78,15 +143,16 @@ class Verdict:
 
     @property
     def seeds_for_margin(self) -> int | None:
-        """Seeds in all that would detect a true difference as large as the margin at the observed sd; None: unknown."""
-        sd = self.paired.sd
-        return seeds_needed(sd, self.margin, self.alpha, self.power) if sd else None
+        """Seeds in all that would detect a true difference as large as the margin at the observed spread; None:
+        unknown."""
+        sd = self.paired.spread
+        return seeds_needed(sd, self.margin, self._planned, self.rule.power) if sd else None
 
     @property
     def seeds_for_equivalence(self) -> int | None:
-        """Seeds in all that would show equivalence if nothing differs, at the observed sd; None: unknown."""
-        sd = self.paired.sd
-        return seeds_for_equivalence(sd, self.margin, self.alpha, self.power) if sd else None
+        """Seeds in all that would show equivalence if nothing differs, at the observed spread; None: unknown."""
+        sd = self.paired.spread
+        return seeds_for_equivalence(sd, self.margin, self._planned, self.rule.power) if sd else None
 
     @property
     def more_seeds(self) -> int | None:
@@ -100,13 +166,29 @@ class Verdict:
         return max(0, max(needed[0], needed[1]) - self.paired.n)
 
     @property
+    def _planned(self) -> float:
+        return strictest(self.rule, self.family)
+
+    @property
+    def unseen(self) -> str:
+        """What runs that show no collapse leave open, as a sentence: the 1 - alpha upper bound (Clopper-Pearson)."""
+        first, second = self.collapsed or (None, None)
+        if first is None or second is None or not first.n or not second.n:
+            none = clopper_pearson(0, self.paired.n, 1 - self.alpha)
+            return f"What none of {none.n} runs shows may still befall up to {_percent(none.high)} of them."
+        if first == second:
+            return f"{first.k} of {first.n} runs of each collapsed: up to {_percent(first.high)} may."
+        told = [f"{one.k} of {one.n} runs of {arm}" for one, arm in zip((first, second), self.labels, strict=True)]
+        return f"{' and '.join(told)} collapsed: up to {_percent(first.high)} and {_percent(second.high)} may."
+
+    @property
     def sentence(self) -> str:
-        """The headline in words, without numbers."""
+        """The headline in words, without numbers but those that bound what was not seen."""
         first, second = self.labels
         if self.word == "withheld":
             said = f"No verdict on {second} against {first}: {self.reason}."
         elif self.word == "practically equivalent":
-            said = f"{second} and {first} are practically equivalent."
+            said = f"{second} and {first} are practically equivalent. {self.unseen}"
         elif self.word == "not resolved":
             said = f"Whether {second} or {first} is better is not resolved."
         else:
@@ -119,6 +201,15 @@ class Verdict:
         return said
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def strictest(rule: Rule, family: int) -> float:
+    """The level that a difference of one of `family` arms must pass when no other arm shows any."""
+    return rule.level(rule.alpha / max(1, family))
+
+
 def decide(
     y_a: ArrayLike,
     y_b: ArrayLike,
@@ -126,62 +217,136 @@ def decide(
     alpha: float = 0.05,
     labels: tuple[str, str] = ("a", "b"),
     *,
-    power: float = 0.8,
+    items_variance: float | None = None,
     withheld_because: Sequence[str] = (),
     unproven: Sequence[str] = (),
 ) -> Verdict:
-    """Judge arm b against arm a (the baseline) from one declared scalar per run, in the same order of seeds.
+    """`decide_all` for a study of two arms and no looks: arm b against arm a, the baseline."""
+    scores = Scores(
+        y_a, y_b, labels, items_variance, withheld_because=tuple(withheld_because), unproven=tuple(unproven)
+    )
+    return decide_all([scores], Rule(margin, alpha))[0]
 
-    d_s = y_b,s - y_a,s; the 1 - alpha paired t interval against +-margin gives the word. No word, but "withheld",
-    for what the caller knows (`withheld_because`: certificate mismatch, runs missing), for n < 3 and for
+
+def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Verdict]:
+    """Judge each arm against the baseline, all of them together.
+
+    d_s = y_b,s - y_a,s; a paired t whose variance is at least what the answers alone would give. Three statements are
+    tested of every arm: the difference lies beyond the margin; the arms are equivalent (the whole interval inside the
+    margin, from five pairs on); there is a difference. Holm keeps each statement's chance of being untrue of any arm
+    below alpha, and below alpha over all declared looks. The first that passes is the word.
+
+    No word, but "withheld", for what the caller knows (certificate mismatch, runs missing), for n < 3 and for
     differences without any spread. `unproven` lowers no word; the sentence says it. LabError for missing values:
-    collapsed runs are carried or imputed before, never dropped. With declared looks at growing data, give alpha
-    divided by their number.
+    collapsed runs are carried or imputed before, never dropped.
     """
-    a, b = finite(y_a, labels[0]), finite(y_b, labels[1])
-    same_length(a, b, f"{labels[0]} and {labels[1]}")
-    if not margin > 0:
-        raise LabError(f"margin is {margin}; without a margin above 0 nothing can be called equivalent")
+    if not rule.margin > 0:
+        raise LabError(f"margin is {rule.margin}; without a margin above 0 nothing can be called equivalent")
+    judged = [_paired(one, rule.alpha) for one in arms]
+    open_to = [None if one.withheld_because else paired for one, paired in zip(arms, judged, strict=True)]
+    steps = [
+        step_down(p_values, rule.alpha, rule.level)
+        for p_values in (
+            [None if one is None else one.beyond(rule.margin) for one in open_to],
+            [None if one is None or one.n < LEAST_FOR_EQUIVALENCE else one.inside(rule.margin) for one in open_to],
+            [None if one is None else one.p for one in open_to],
+        )
+    ]
+    return [
+        _verdict(one, paired, own, rule, len(arms))
+        for one, paired, own in zip(arms, judged, zip(*steps, strict=True), strict=True)
+    ]
+
+
+def _paired(one: Scores, alpha: float) -> PairedT:
+    a, b = finite(one.first, one.labels[0]), finite(one.second, one.labels[1])
+    same_length(a, b, f"{one.labels[0]} and {one.labels[1]}")
     scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
-    paired = paired_t(b - a, alpha, scale=scale)
-    dropped = leave_one_out(b - a)
+    return paired_t(b - a, alpha, scale=scale, items_variance=one.items_variance)
 
-    word: Word = "withheld"
-    reasons = [*withheld_because, *([paired.reason] if paired.reason else [])]
-    better: str | None = None
-    if paired.low is not None and paired.high is not None and not withheld_because:
-        word = word_for(paired.low, paired.high, margin)
-        if word.startswith("better"):
-            better = labels[1] if paired.low > 0 else labels[0]
 
-    detectable = None
-    if paired.sd and paired.n >= LEAST_SEEDS:
-        detectable = detectable_factor(paired.n, alpha, power) * paired.sd
-    together = pairing(a, b)
+def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Verdict:
+    a, b = np.asarray(one.first, dtype=float), np.asarray(one.second, dtype=float)
+    dropped, together = leave_one_out(b - a), pairing(a, b)
+    word, level = _word(paired, steps)
+    if one.withheld_because or paired.low is None:
+        word = "withheld"
+    better = None
+    if word.startswith("better"):
+        better = one.labels[1] if (paired.estimate or 0.0) > 0 else one.labels[0]
+    spread, detectable, between = paired.spread, None, None
+    if spread and paired.sd is not None and paired.n >= LEAST_SEEDS:
+        factor = detectable_factor(paired.n, strictest(rule, family), rule.power)
+        least = paired.items_sd or 0.0
+        low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
+        detectable, between = factor * spread, (low, high)
     return Verdict(
         word=word,
-        reason="; ".join(reasons) or None,
+        reason="; ".join([*one.withheld_because, *([paired.reason] if paired.reason else [])]) or None,
         better=better,
-        labels=labels,
-        margin=margin,
-        alpha=alpha,
-        power=power,
+        labels=one.labels,
+        rule=rule,
         paired=paired,
+        level=level,
+        family=family,
         leave_one_out=dropped,
         sign=sign_count(b - a),
         pairing=together,
         smallest_detectable=detectable,
-        notes=_notes(word, paired, dropped, together),
-        unproven=tuple(unproven),
+        detectable_range=between,
+        collapsed=_collapsed(one, 1 - rule.alpha),
+        notes=_notes(word, paired, level, rule, family, dropped, together),
+        unproven=one.unproven,
     )
 
 
-def _notes(word: Word, paired: PairedT, dropped: LeaveOneOut | None, together: Pairing) -> tuple[str, ...]:
+def _word(paired: PairedT, steps: Sequence[Step]) -> tuple[Word, float]:
+    """The first statement that passes, and the level of its test; of none, the strictest at which any failed."""
+    words: tuple[Word, Word, Word] = (
+        "better beyond margin",
+        "practically equivalent",
+        "better, size not resolved against the margin",
+    )
+    for word, step in zip(words, steps, strict=True):
+        if step.rejected:
+            return word, step.level
+    return "not resolved", min(step.level for step in steps)
+
+
+def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | None:
+    if one.collapsed is None:
+        return None
+    first, second = (clopper_pearson(k, n, level) for k, n in one.collapsed)
+    return first, second
+
+
+def _notes(
+    word: Word,
+    paired: PairedT,
+    level: float,
+    rule: Rule,
+    family: int,
+    dropped: LeaveOneOut | None,
+    together: Pairing,
+) -> tuple[str, ...]:
     notes = []
     if dropped is not None and dropped.flips:
         notes.append("leaving out one seed turns the sign of the difference")
-    if word == "practically equivalent" and paired.p is not None and paired.p < paired.alpha:
+    if word == "practically equivalent" and paired.p is not None and paired.p < level:
         notes.append("the interval excludes 0: there is a difference, and it is smaller than the margin")
     if together.r is not None and not together.helped:
         notes.append("pairing by seed did not help: the arms are not positively correlated over seeds")
+    if word == "withheld" or paired.low is None or paired.high is None:
+        return tuple(notes)
+    if level < rule.alpha:
+        shared = [f"{family} arms"] * (family > 1) + [f"{len(rule.looks)} declared looks"] * (len(rule.looks) > 1)
+        notes.append(f"{' and '.join(shared)} share alpha = {rule.alpha:g}: the word rests on p < {level:.3g}")
+    if paired.items_sd is None:
+        notes.append("no answers are stored: what asking alone would vary is not known, and no part of the interval")
+    former = paired_t(paired.differences, rule.alpha)
+    before = None if former.low is None or former.high is None else word_for(former.low, former.high, rule.margin)
+    if before not in (None, word, "not resolved"):
+        few = paired.n < LEAST_FOR_EQUIVALENCE and before == "practically equivalent"
+        why = f"fewer than {LEAST_FOR_EQUIVALENCE} pairs" if few else "the spread, arms and looks counted in"
+        notes.append(f"{why}: under {FORMER} this read '{before}'")
     return tuple(notes)

@@ -19,8 +19,11 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
-LOCKED = ("name", "question", "seeds", "verdict", "arms", "claims", "sweep", "waive")
+LOCKED = ("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive")
 """The keys of study.json that its digest is of."""
+
+SEEDS_ADDED = "seeds added: "
+"""How the edit begins that a growing study notes them by."""
 
 T = TypeVar("T")
 
@@ -106,6 +109,8 @@ class Declaration:
     arms: dict[str, Arm]
     seeds: tuple[int, ...]
     verdict: VerdictTable
+    added: tuple[int, ...] = ()
+    """Those of the seeds that were not declared before the first step: they never change the verdict."""
     claims: tuple[ClaimTable, ...] = ()
     sweep: Sweep | None = None
     waived: dict[str, str] = field(default_factory=dict)
@@ -124,6 +129,17 @@ class Declaration:
     def baseline(self) -> str:
         """The arm that others are held against: the declared one, else the first."""
         return self.verdict.baseline or next(iter(self.arms))
+
+    @property
+    def deciding(self) -> tuple[int, ...]:
+        """The seeds that the verdict is of: those declared before the first step, up to the last look."""
+        declared = tuple(seed for seed in self.seeds if seed not in self.added)
+        return declared[: self.looks[-1]]
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many of the declared seeds the study is judged; all of them where none is declared."""
+        return tuple(self.verdict.looks or (len(self.seeds) - len(self.added),))
 
     @property
     def families(self) -> list[str]:
@@ -151,6 +167,7 @@ class Declaration:
             "name": self.name,
             "question": self.question,
             "seeds": list(self.seeds),
+            **({"added": list(self.added)} if self.added else {}),
             "verdict": self.verdict.model_dump(mode="json"),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
@@ -179,6 +196,8 @@ class Declaration:
         try:
             arms = {name: Arm.from_json(name, entry) for name, entry in data["arms"].items()}
             seeds = tuple(typed(int, seed) for seed in typed(list, data["seeds"]))
+            edits = tuple(Edit.from_json(edit) for edit in data.get("edits") or [])
+            later = tuple(typed(int, seed) for seed in typed(list, data["added"])) if "added" in data else told(edits)
             if not arms or not seeds:
                 raise ValueError("without arms or seeds")
             return Declaration(
@@ -186,6 +205,7 @@ class Declaration:
                 question=typed(str, data["question"]),
                 arms=arms,
                 seeds=seeds,
+                added=tuple(seed for seed in seeds if seed in later),
                 verdict=VerdictTable.model_validate(data["verdict"]),
                 claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
                 sweep=Sweep.from_json(swept) if (swept := data.get("sweep")) else None,
@@ -195,7 +215,7 @@ class Declaration:
                 commands=tuple(texts(command) for command in typed(list, data.get("commands", []))),
                 created=typed(str, data.get("created", "")),
                 version=typed(str, data.get("version", "")),
-                edits=tuple(Edit.from_json(edit) for edit in data.get("edits") or []),
+                edits=edits,
                 digest=optional(str, data.get("digest")),
                 content_digest=digest({key: data[key] for key in LOCKED if key in data}),
             )
@@ -208,6 +228,12 @@ class Declaration:
             raise LabError(
                 f"{where} is no study of this lab: restore it from a copy, or move its folder away"
             ) from error
+
+
+def told(edits: Iterable[Edit]) -> tuple[int, ...]:
+    """The seeds that were added by these edits: version 0.1 noted them nowhere else."""
+    lists = [edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)]
+    return tuple(int(seed) for one in lists for seed in one.split(",") if seed.strip().isdecimal())
 
 
 def typed(kind: type[T], value: Any) -> T:

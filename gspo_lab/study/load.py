@@ -15,7 +15,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.lints import WAIVABLE
-from gspo_lab.study.rules import broken_rules
+from gspo_lab.study.rules import broken_looks, broken_rules
 from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
@@ -72,7 +72,7 @@ def load_study(
     if not fits_as_name(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
-        problems += broken_rules(study_arms, verdict, tables)
+        problems += broken_rules(study_arms, verdict, tables) + broken_looks(verdict.looks, len(declared_seeds))
         problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])
     if problems:
         raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))

@@ -1,7 +1,7 @@
 """What no single key can say: settings that only together make no sense, each as one line with the way out."""
 
-from collections.abc import Collection, Mapping
-from itertools import combinations
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations, pairwise
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
@@ -20,6 +20,8 @@ RATIO_KEYS = (
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
 
+LEAST_SEEDS, MOST_LOOKS = 3, 8
+"""As `stats` has them, which is not read here."""
 ROLLOUT = "rollout"
 """The benchmark name under which training answers are recorded."""
 
@@ -46,6 +48,22 @@ def broken_rules(arms: Mapping[str, Arm], verdict: VerdictTable, declared: Colle
             f"{', '.join(declared)}"
         )
     return out
+
+
+def broken_looks(looks: Sequence[int] | None, seeds: int) -> list[str]:
+    """What is wrong with `verdict.looks` in a study of so many seeds."""
+    if not looks:
+        return []
+    shown = f"verdict.looks = [{', '.join(map(str, looks))}]"
+    if any(later <= earlier for earlier, later in pairwise(looks)):
+        return [f"{shown}: each look comes after more seeds than the one before; write them in rising order"]
+    if looks[0] < LEAST_SEEDS:
+        return [f"{shown}: after {looks[0]} there is no interval; look after {LEAST_SEEDS} seeds or more"]
+    if len(looks) > MOST_LOOKS:
+        return [f"{shown}: {len(looks)} looks; declare {MOST_LOOKS} at most"]
+    if seeds < looks[-1]:
+        return [f"{shown}: the last look is after {looks[-1]} seeds, and the study has {seeds}; give it {looks[-1]}"]
+    return []
 
 
 def _inside(arms: Mapping[str, Arm]) -> list[str]:

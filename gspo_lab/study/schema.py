@@ -236,6 +236,12 @@ class VerdictTable(Table):
         0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"
     )
     alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
+    looks: list[int] | None = Field(
+        None,
+        min_length=1,
+        description="after how many seeds to look; the study stops at the first look that resolves every arm. "
+        "Unset: once, after all",
+    )
     baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
 
 

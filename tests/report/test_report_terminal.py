@@ -37,7 +37,11 @@ def one_failed(run: Run) -> str:
 
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "far apart": (TWO_ARMS, {"gain": 0.35}, "gspo is better than grpo beyond margin."),
-    "two treatments": (THREE_ARMS, {"gain": 0.35}, "gspo is better than grpo beyond margin. Whether other or grpo is"),
+    "two treatments": (
+        THREE_ARMS,
+        {"gain": 0.35, "seeds": 5},
+        "gspo is better than grpo beyond margin. Whether other",
+    ),
     "one seed": (TWO_ARMS, {"seeds": 1}, "No verdict on gspo against grpo: 1 pair of runs; an interval needs 3."),
     "a run failed": (TWO_ARMS, {"end": one_failed}, "runs are missing, 2 of 3 pairs are complete"),
     "not over": (TWO_ARMS, {"end": still_at_it}, "1 of 3 pairs are complete"),

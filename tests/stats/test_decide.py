@@ -1,10 +1,13 @@
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.verdict import decide, word_for
+from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
 
 BASE = np.array([0.50, 0.52, 0.48])
 
@@ -46,10 +49,104 @@ def test_pairs_taken_on_trust_are_said_and_change_no_word() -> None:
     assert found.sentence == f"gspo is better than grpo beyond margin. {trust}"
 
 
+FIVE = np.array([0.50, 0.52, 0.48, 0.51, 0.49])
+TIGHT = np.array([0.0050, 0.0052, 0.0054, 0.0051, 0.0053])
+
+
 def test_equivalent_though_zero_is_excluded() -> None:
-    found = decide(BASE, BASE + np.array([0.0050, 0.0052, 0.0054]), margin=0.02)
+    found = decide(FIVE, FIVE + TIGHT, margin=0.02)
     assert (found.word, found.better) == ("practically equivalent", None)
     assert any("excludes 0" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_fewer_than_five_pairs_are_never_equivalent_and_the_former_word_is_named(n: int) -> None:
+    found = decide(FIVE[:n], FIVE[:n] + TIGHT[:n], margin=0.02)
+    assert found.word == "better, size not resolved against the margin"
+    # .0050 .. .0054 lies inside the margin with all of its interval, and with 0 in it no word is left.
+    few = "fewer than 5 pairs: under the rule of version 0.1 this read 'practically equivalent'"
+    assert few in found.notes
+    around_zero = decide(FIVE[:n], FIVE[:n] + TIGHT[:n] - 0.0052, margin=0.02)
+    assert (around_zero.word, few in around_zero.notes) == ("not resolved", True)
+
+
+def test_the_spread_is_at_least_what_the_answers_alone_vary() -> None:
+    # d = -.01, 0, .01: sd .01; the answers' sd is .02, so half-width 4.3027 * .02 / sqrt 3 = .0497.
+    d = np.array([-0.01, 0.0, 0.01])
+    found = decide(BASE, BASE + d, margin=0.02, items_variance=0.02**2).paired
+    assert (found.sd, found.items_sd, found.spread) == pytest.approx((0.01, 0.02, 0.02))
+    assert (found.low, found.high) == pytest.approx((-0.04968, 0.04968), abs=1e-5)
+    assert found.seed_sd == 0.0
+    # A smaller one changes nothing: 4.3027 * .01 / sqrt 3 = .0248; sqrt(.01^2 - .006^2) = .008.
+    below = decide(BASE, BASE + d, margin=0.02, items_variance=0.006**2).paired
+    assert (below.low, below.seed_sd) == pytest.approx((-0.02484, 0.008), abs=1e-5)
+    unknown = decide(BASE, BASE + d, margin=0.02)
+    assert (unknown.paired.items_sd, unknown.paired.seed_sd) == (None, None)
+    assert any("no answers are stored" in note for note in unknown.notes)
+
+
+def test_exact_ties_are_judged_by_what_the_answers_vary() -> None:
+    # Five equal pairs, answers' sd .02: half-width 2.7764 * .02 / sqrt 5 = .0248.
+    wide = decide(FIVE, FIVE, margin=0.03, items_variance=0.02**2)
+    assert (wide.word, wide.reason) == ("practically equivalent", None)
+    assert (wide.paired.low, wide.paired.high) == pytest.approx((-0.02483, 0.02483), abs=1e-5)
+    assert decide(FIVE, FIVE, margin=0.02, items_variance=0.02**2).word == "not resolved"
+    assert decide(FIVE, FIVE, margin=0.02, items_variance=0.0).reason == "identical scores"
+
+
+# Sum 0, sum of squares 4 over five: sd 1, so t = mean * sqrt 5.
+PATTERN = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
+
+
+def arm(t: float, name: str) -> Scores:
+    return Scores(np.zeros(5), PATTERN + t / math.sqrt(5), ("base", name))
+
+
+def test_several_arms_share_alpha_by_holm() -> None:
+    # Two-sided p with 4 degrees of freedom: t = 3.30 .0299, t = 4.00 .0161, t = 6.00 .0039.
+    rule = Rule(margin=0.01)
+    alone, among = decide_all([arm(3.3, "x")], rule), decide_all([arm(3.3, "x"), arm(0.5, "y"), arm(0, "z")], rule)
+    better = "better, size not resolved against the margin"
+    assert alone[0].word != "not resolved"
+    assert [one.word for one in among] == ["not resolved"] * 3  # .0299 > .05 / 3
+    assert among[0].level == pytest.approx(0.05 / 3)
+    assert among[0].paired.low == alone[0].paired.low  # the plain interval is the same
+    low, high = among[0].rests_on or (0.0, 0.0)
+    assert low < 0 < high
+    stepped = decide_all([arm(3.3, "x"), arm(4.0, "y"), arm(6.0, "z")], Rule(margin=1.4))
+    # .0039 < .0167, .0161 < .0250, .0299 < .0500: each is held against alpha over what is left.
+    assert [one.word for one in stepped] == [better] * 3
+    assert [one.level for one in stepped] == pytest.approx([0.05, 0.025, 0.05 / 3])
+    assert all(one.rests_on is not None and one.rests_on[0] > 0 for one in stepped)
+
+
+def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
+    odd = replace(arm(6.0, "y"), withheld_because=("runs are missing",))
+    found = decide_all([arm(2.9, "x"), odd], Rule(margin=0.01))  # p = .044: alone it would do, .025 it does not
+    assert [one.word for one in found] == ["not resolved", "withheld"]
+
+
+def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
+    def sentence(collapsed: tuple[tuple[int, int], tuple[int, int]] | None) -> str:
+        one = Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=collapsed)
+        return decide_all([one], Rule(margin=0.02))[0].sentence
+
+    same = "gspo and grpo are practically equivalent."
+    # Clopper-Pearson: 0 of 5 reaches 1 - .025^(1/5) = .522, 1 of 5 .716.
+    assert sentence(((0, 5), (0, 5))) == f"{same} 0 of 5 runs of each collapsed: up to 52 % may."
+    uneven = "0 of 5 runs of grpo and 1 of 5 runs of gspo collapsed: up to 52 % and 72 % may."
+    assert sentence(((0, 5), (1, 5))) == f"{same} {uneven}"
+    blind = f"{same} What none of 5 runs shows may still befall up to 52 % of them."
+    assert sentence(None) == sentence(((0, 0), (0, 5))) == blind
+
+
+def test_the_smallest_detectable_effect_has_an_interval() -> None:
+    found = decide(BASE, BASE + np.array([0.10, 0.11, 0.12]), margin=0.02)
+    # sd .01 at n = 3: the true one is .52 to 6.28 times that, and the factor 3.264.
+    assert found.detectable_range == pytest.approx((0.03264 * 0.5207, 0.03264 * 6.2848), rel=1e-3)
+    floored = decide(BASE, BASE + np.array([0.10, 0.11, 0.12]), margin=0.02, items_variance=0.02**2)
+    assert floored.smallest_detectable == pytest.approx(3.264 * 0.02, abs=1e-4)
+    assert floored.detectable_range == pytest.approx((3.264 * 0.02, 0.03264 * 6.2848), rel=1e-3)
 
 
 def test_better_with_unresolved_size() -> None:

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.holm import holm
+from gspo_lab.stats.holm import Step, holm, step_down
 
 
 def test_by_hand() -> None:
@@ -29,3 +29,18 @@ def test_never_below_the_raw_p_and_in_the_same_order(p_values: list[float]) -> N
     assert all(raw <= high <= 1 for raw, high in zip(p_values, adjusted, strict=True))
     by_raw = [high for _, high in sorted(zip(p_values, adjusted, strict=True))]
     assert by_raw == sorted(by_raw)
+
+
+def test_steps_by_hand() -> None:
+    # .01 < .05 / 3, .02 < .05 / 2, .04 < .05: all rejected, each at its own level.
+    assert step_down([0.04, 0.01, 0.02], 0.05) == [Step(True, 0.05), Step(True, 0.05 / 3), Step(True, 0.025)]
+    # .03 is not below .05 / 2: it and what is larger were tested there. What could not be tested counts in the family.
+    assert step_down([0.011, 0.03, None], 0.05) == [Step(True, 0.05 / 3), Step(False, 0.025), Step(False, 0.025)]
+    assert step_down([None], 0.05) == [Step(False, 0.05)]
+    assert step_down([0.02], 0.05, lambda alpha: alpha / 4) == [Step(False, 0.0125)]
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_steps_reject_what_the_adjusted_p_values_reject(p_values: list[float]) -> None:
+    adjusted = [value is not None and value < 0.05 for value in holm(p_values)]
+    assert [step.rejected for step in step_down(p_values, 0.05)] == adjusted

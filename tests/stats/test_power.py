@@ -7,6 +7,7 @@ from gspo_lab.stats.power import (
     detectable_factor,
     equivalence_factor,
     largest_equivalent_sd,
+    sd_range,
     seeds_for_equivalence,
     seeds_needed,
 )
@@ -43,6 +44,7 @@ def test_seeds_needed_is_the_smallest_that_suffices() -> None:
     assert seeds_needed(1.0, 100.0) == 3
     # The textbook's normal formula, (1.96 + .84)^2 sd^2 / effect^2 = 31.4, plus about 2 for the t.
     assert seeds_needed(1.0, 0.5) == 34
+    assert seeds_for_equivalence(1.0, 100.0) == 5
     for find, factor in ((seeds_needed, detectable_factor), (seeds_for_equivalence, equivalence_factor)):
         n = find(1.0, 0.4)
         assert n is not None
@@ -62,6 +64,14 @@ def test_factors_stay_finite_for_many_declared_looks(n: int, alpha: float) -> No
     assert np.isfinite(equivalence_factor(n, alpha, 0.9))
 
 
+def test_the_true_sd_may_be_far_from_the_observed_one() -> None:
+    # chi2_2 quantiles are -2 log(1 - q): .0506 and 7.378, so sqrt(2 / 7.378) and sqrt(2 / .0506).
+    assert sd_range(1.0, 3) == pytest.approx((0.5207, 6.2848), abs=1e-3)
+    assert sd_range(2.0, 5) == pytest.approx((2 * 0.5991, 2 * 2.8736), abs=1e-3)
+
+
 def test_too_few_seeds_have_no_power() -> None:
+    with pytest.raises(LabError, match="show no spread"):
+        sd_range(1.0, 1)
     with pytest.raises(LabError, match="fewer than 3"):
         detectable_factor(2)

@@ -5,7 +5,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.paired import IDENTICAL, paired_t
-from gspo_lab.stats.two_way import two_way
+from gspo_lab.stats.two_way import items_variance, two_way
 
 BY_HAND = [[1.0, 3.0], [2.0, 6.0], [3.0, 9.0]]
 
@@ -53,3 +53,15 @@ def test_no_spread_and_too_few() -> None:
     assert two_way([[0.1], [0.3], [0.2]]).reason == "3 seeds and 1 items; two of each are needed"
     with pytest.raises(LabError, match="missing"):
         two_way([[0.1, math.nan], [0.3, 0.1]])
+
+
+def test_what_the_answers_alone_vary_by_hand() -> None:
+    # Two seeds, two problems: means .5, seeds .5 and .5, problems 1 and 0 ... residuals all 0: problems explain it.
+    assert items_variance([[1.0, 0.0], [1.0, 0.0]]) == 0.0
+    # d = [[1, 0], [0, 1]]: every mean .5, residuals +-.5, so 4 x .25 / (1 x 1 x 2) = .5 for one seed's mean.
+    assert items_variance([[1.0, 0.0], [0.0, 1.0]]) == pytest.approx(0.5)
+    assert items_variance([[1.0, 0.0]]) is None
+    # 400 problems of sd 1 around a problem's own effect: 1 / 400 for a seed's mean, whatever the effects are.
+    rng = np.random.default_rng(0)
+    d_SI = rng.standard_normal((50, 400)) + 3 * rng.standard_normal(400) + rng.standard_normal((50, 1))
+    assert items_variance(d_SI) == pytest.approx(1 / 400, rel=0.05)

@@ -19,7 +19,8 @@ def answer(found: Findings) -> Section | None:
     declared, decided = found.declaration, found.decision
     baseline, bench, matched = decided.baseline, decided.primary, decided.matched
     states = dict(Counter(run.state for run in found.runs))
-    progress = _progress(states, len(declared.arms) * len(declared.seeds)) + _not_graded(found)
+    planned = len(declared.arms) * len(declared.seeds)
+    progress = _progress(states, planned, stopped=decided.stopped) + _not_graded(found)
     data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
     data["grader_errors"] = found.grader_errors
     verdicts = list(decided.verdicts.values())
@@ -38,7 +39,7 @@ def answer(found: Findings) -> Section | None:
     body = (
         *title,
         badges(matched, progress, n, alpha),
-        *cards(verdicts, len(declared.seeds), decided.missing),
+        *cards(verdicts, len(decided.seeds), decided.missing),
         h("p", told, class_="soft"),
     )
     lines = [f"- **{plain(verdict.sentence)}** {plain(numbers(verdict))}" for verdict in verdicts]
@@ -65,8 +66,10 @@ def _plain(said: str, progress: str, matched: Certificate, data: dict[str, Any])
     return Section("answer", "Answer", (badges(matched, progress), card), data, markdown, (said, progress))
 
 
-def _progress(states: dict[str, int], planned: int) -> str:
+def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:
     finished = states.get(State.FINISHED, 0)
+    if stopped and finished == sum(states.values()) < planned:
+        return f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
     if finished == planned:
         return f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
     rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]

@@ -7,7 +7,7 @@ import numpy as np
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.asked import Asked
-from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, graded, noise
+from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, noise
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
@@ -16,7 +16,6 @@ from gspo_lab.report.section import Section
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
-from gspo_lab.store.answers import grades
 
 HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: 9, UNSPLIT: 9}
@@ -69,8 +68,7 @@ class _Problems:
 
 def _by_problem(study: Findings, one: Asked) -> _Problems:
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
-    answers = grades(study.evidence, study.study, one.bench, one.steps, one.evaluation)
-    found = graded(answers, study.arms, len(one.steps))
+    found = study.answered(one, study.arms)
     if not found:
         return _Problems((), (), {}, ())
     samples = min(block.samples for block in found.values())

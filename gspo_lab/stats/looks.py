@@ -1,0 +1,71 @@
+"""Declared looks at growing data: the level of each, so that all together cry wolf no more often than one would."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+from scipy import special
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Floats, share
+from gspo_lab.stats.paired import LEAST_SEEDS
+
+STUDIES = 2**17
+FEW = 200
+"""With fewer simulated studies than this below alpha the constant is Bonferroni's."""
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+"""Two for each look: eight looks at most."""
+
+T = TypeVar("T")
+
+
+def nominal_level(looks: Sequence[int], alpha: float) -> float:
+    """The level at which each of these looks is judged so that `alpha` is the chance that any finds what is not there.
+
+    Pocock's constant boundary (1977), for paired t on n_1 < n_2 < ... seeds: the alpha quantile of the smallest of the
+    looks' p-values when nothing differs, rounded down to three digits. One look has alpha itself.
+    """
+    share(alpha, "alpha")
+    if len(looks) < 2:
+        return alpha
+    if alpha * STUDIES < FEW:
+        return alpha / len(looks)
+    exact = float(np.quantile(_smallest_p(tuple(looks)), alpha))
+    unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
+    return math.floor(exact / unit) * unit
+
+
+@lru_cache(maxsize=64)
+def _smallest_p(looks: tuple[int, ...]) -> Floats:
+    """Per simulated study without a difference its smallest p over the looks, sorted.
+
+    The seeds that a look adds enter by their mean, z ~ N(0, 1) / sqrt(m), and their sum of squares around it,
+    chi2_{m-1}; both are drawn by quasi-Monte Carlo (Richtmyer 1951: fractional parts of i sqrt(prime)), the same
+    numbers on every machine.
+    """
+    if looks[0] < LEAST_SEEDS or len(looks) > len(PRIMES) // 2 or list(looks) != sorted(set(looks)):
+        raise LabError(f"looks at {looks}: {len(PRIMES) // 2} at most, rising, from {LEAST_SEEDS} seeds on")
+    i = np.arange(1, STUDIES + 1)
+    totals, squares, smallest = np.zeros(STUDIES), np.zeros(STUDIES), np.ones(STUDIES)
+    primes = iter(PRIMES)
+    seen = 0
+    for n in looks:
+        added, seen = n - seen, n
+        z = special.ndtri((i * math.sqrt(next(primes))) % 1)
+        around = special.gammaincinv((added - 1) / 2, (i * math.sqrt(next(primes))) % 1) * 2 if added > 1 else 0.0
+        totals += math.sqrt(added) * z
+        squares += z**2 + around
+        spread = np.sqrt((squares - totals**2 / n) / (n - 1))
+        smallest = np.minimum(smallest, 2 * special.stdtr(n - 1, -np.abs(totals) / math.sqrt(n) / spread))
+    return np.sort(smallest)
+
+
+def first_resolving(looks: Sequence[int], judge: Callable[[int], T], resolved: Callable[[T], bool]) -> tuple[int, T]:
+    """(look, what `judge` says of that many first seeds) of the first look that is resolved, else of the last."""
+    for look in looks:
+        found = judge(look)
+        if resolved(found):
+            break
+    return look, found
