@@ -3,6 +3,7 @@
     lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs
                                                            └──── one crew of workers ────┘
     while workers work: their journals ─ ingest ─> runs/lab.db, and the live view
+    with declared looks: the seeds of each look in turn, until one resolves every arm
 
 Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
 """
@@ -11,12 +12,14 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
 
 from gspo_lab.conduct.crew import Crew
 from gspo_lab.conduct.declaration import archive, declare, set_band
+from gspo_lab.conduct.looks import look_at
 from gspo_lab.conduct.pilots import find_band, pilot_errand
 from gspo_lab.conduct.prepare import starts_to_make, write_run
 from gspo_lab.conduct.watch import RunWatch
@@ -96,7 +99,9 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
             folder.drop_resume()  # its worker may have been killed before it could
         else:
             left.append(run)
-    if not crew.work(f"{study.name}: warm starts", starts_to_make([*left, *pilots.values()], runs)):
+    first, *later = stages(study, declaration)
+    first_left = [run for run in left if run.seed in first]
+    if not crew.work(f"{study.name}: warm starts", starts_to_make([*first_left, *pilots.values()], runs)):
         return
     pilot_errands = [errand for run in pilots.values() if (errand := pilot_errand(run, runs)) is not None]
     for run in pilots.values():
@@ -110,13 +115,44 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
         if name not in begun:
             declaration = set_band(home, name, band)
     wanted = {run.id for run in left}
-    errands = []
-    for run in declared_runs(study, declaration):
-        if run.id in wanted:
-            folder = write_run(run, runs)
-            errands.append(Errand(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
-    skipped = len(study.runs()) - len(errands)
-    crew.work(study.name + (f" ({skipped} finished before)" if skipped else ""), errands)
+    waiting = [run for run in declared_runs(study, declaration) if run.id in wanted]
+    title = study.name + (f" ({skipped} finished before)" if (skipped := len(study.runs()) - len(waiting)) else "")
+    crew.work(title, _errands([run for run in waiting if run.seed in first], runs))
+    for look, seeds in zip(declaration.looks, later, strict=False):
+        if crew.interrupts.count or not _goes_on(study, look, runs, crew):
+            return
+        own = [run for run in waiting if run.seed in seeds]
+        if not crew.work(f"{study.name}: warm starts", starts_to_make(own, runs)):
+            return
+        crew.work(title, _errands(own, runs))
+
+
+def _errands(wanted: Sequence[Run], runs: Path) -> list[Errand]:
+    out = []
+    for run in wanted:
+        folder = write_run(run, runs)
+        out.append(Errand(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
+    return out
+
+
+def _goes_on(study: Study, look: int, runs: Path, crew: Crew) -> bool:
+    """Whether the look after so many seeds leaves an arm open; says what it found where it does not."""
+    crew.ingest()
+    found = look_at(study, look, runs)
+    if found.stopped:
+        crew.console.print(found.line, markup=False, highlight=False, soft_wrap=True)
+    elif found.missing:
+        said = f"the look after {look} seeds cannot be taken yet ({', '.join(found.missing)}); later seeds wait for it"
+        crew.console.print(said, markup=False, highlight=False, soft_wrap=True)
+    return not found.stopped and not found.missing
+
+
+def stages(study: Study, declaration: Declaration) -> list[set[int]]:
+    """The seeds of each declared look that those before it lack; seeds that no look is of come with the last."""
+    looks = declaration.looks
+    out = [set(declaration.deciding[start:end]) for start, end in pairwise((0, *looks))]
+    out[-1] |= set(study.seeds).difference(*out)
+    return out
 
 
 def declared_runs(study: Study, declaration: Declaration) -> list[Run]:

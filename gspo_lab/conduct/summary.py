@@ -61,7 +61,7 @@ class StudyOutcome:
     failures: tuple[str, ...]
     seen: str
     exit_code: int
-    """0 all runs finished; 1 some did not; 2 what failed can be fixed by the user; 130 interrupted."""
+    """0 all runs that are needed finished; 1 some did not; 2 what failed can be fixed by the user; 130 interrupted."""
     report: object | None = None
 
     def table(self) -> Table:
@@ -105,7 +105,7 @@ def outcome(
     with Evidence.open(database_of(runs), runs) as evidence:
         found = Findings(evidence, study.name)
         decided, arms = found.decision, arm_results(found, study)
-    complete = all(arm.finished == arm.runs for arm in arms)
+    complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
     if interrupted:
         code = Exit.INTERRUPTED

@@ -56,6 +56,8 @@ class Plan:
     seconds: float
     basis: str
     """What `seconds` rests on: measured runs, or a guess and its formula."""
+    looks: tuple[int, ...] = ()
+    """After how many seeds the study may end, where that is declared."""
     obstacle: str | None = None
     """What this machine lacks to run it."""
 
@@ -77,6 +79,11 @@ class Plan:
         return [
             f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on {self.workers} workers",
             *(f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}" for run in self.runs if run.steps_done),
+            *(
+                [f"looks after {_listed(self.looks)} seeds: the rest is not run if one resolves it"]
+                if self.looks
+                else []
+            ),
             f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
             f"rollouts: {self.responses:,} responses, at most {self.response_tokens_max:,} tokens",
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
@@ -150,6 +157,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         memory=tuple(fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
         basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),
+        looks=tuple(study.verdict.looks or ()),
         obstacle=obstacle(study),
     )
 
@@ -213,6 +221,12 @@ def _makespan(seconds: Sequence[float], workers: int) -> float:
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)
     return max(ends)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join(
+        [", ".join(map(str, numbers[:-1])), str(numbers[-1])] if len(numbers) > 1 else map(str, numbers)
+    )
 
 
 def _rounded(seconds: float) -> str:

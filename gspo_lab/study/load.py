@@ -73,6 +73,8 @@ def load_study(
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
         problems += broken_rules(study_arms, verdict, tables) + broken_looks(verdict.looks, len(declared_seeds))
+        if sweep is not None and verdict.looks:
+            problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")
         problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])
     if problems:
         raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))

@@ -74,6 +74,8 @@ class Bench:
     hold: dict[str, int] = field(default_factory=dict)
     deaf: bool = False
     fail: dict[str, str] = field(default_factory=dict)
+    right: dict[str, int] = field(default_factory=dict)
+    verdict: str = ""
     conductors: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
@@ -90,9 +92,10 @@ class Bench:
 
     def study(self, **how: Any) -> Study:
         self.folder.mkdir(exist_ok=True)
-        self.toml.write_text(TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b))
+        toml = TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b)
+        self.toml.write_text(toml + self.verdict)
         (self.folder / "behaviour.json").write_text(
-            json.dumps({"hold": self.hold, "deaf": self.deaf, "fail": self.fail})
+            json.dumps({"hold": self.hold, "deaf": self.deaf, "fail": self.fail, "right": self.right})
         )
         return load_study(self.toml, **how)
 

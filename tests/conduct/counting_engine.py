@@ -1,7 +1,8 @@
 """A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that a test knows them.
 
 How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold": {"arm/s0": step}, "deaf":
-false}. A run that is held stays amid that step until it is asked to stop, or with "deaf" until its conductor is gone.
+false, "right": {"arm/s0": problems}}. A run that is held stays amid that step until it is asked to stop, or with "deaf"
+until its conductor is gone.
 """
 
 import json
@@ -32,7 +33,7 @@ class CountingEngine:
         start = json.loads((folder / "run.json").read_text()).get("warm_start")
         sink.write([RunStatus(state="started", step=first, at=time.time(), facts={"warm_start": start})])
         if first == 0:
-            sink.write(answers(run, 0))
+            sink.write(answers(run, 0, 0))
         for step in range(first, run.settings.steps):
             if stop():
                 save(saved, step)
@@ -44,7 +45,8 @@ class CountingEngine:
             sink.write([*updates(run, step), record(run, step)])
             if (step + 1) % run.settings.update.checkpoint_every == 0:
                 save(saved, step + 1)
-        sink.write(answers(run, run.settings.steps))
+        usual = 6 if run.arm == "b" else 5  # b answers one problem more than a
+        sink.write(answers(run, run.settings.steps, behaviour["right"].get(name, usual)))
         save(saved, run.settings.steps)
         return True
 
@@ -100,9 +102,8 @@ def updates(run: Run, step: int) -> list[UpdateRecord]:
     return out
 
 
-def answers(run: Run, step: int) -> list[AnswerRecord]:
-    """The starting model answers nothing right; afterwards arm b answers one problem more than arm a."""
-    right = 0 if step == 0 else 6 if run.arm == "b" else 5
+def answers(run: Run, step: int, right: int) -> list[AnswerRecord]:
+    """To ten problems, of which the first `right` are answered right."""
     return [
         AnswerRecord(
             step=step,

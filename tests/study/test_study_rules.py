@@ -148,3 +148,20 @@ def test_the_verdict_names_what_there_is(tmp_path: Path) -> None:
         "verdict.primary: no benchmark 'smus' (did you mean 'sums'?); this study has sums",
         "verdict.baseline: no arm 'grp' (did you mean 'grpo'?); this study has grpo, gspo",
     ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ([5, 3], "each look comes after more seeds than the one before; write them in rising order"),
+        ([3, 3], "each look comes after more seeds than the one before; write them in rising order"),
+        ([1, 5], "after 1 there is no interval; look after 3 seeds or more"),
+        ([2, 5], "after 2 there is no interval; look after 3 seeds or more"),
+        ([3, 8], "the last look is after 8 seeds, and the study has 5; give it 8"),
+        ([8, 9], "the last look is after 9 seeds, and the study has 5; give it 9"),
+        (list(range(3, 12)), "9 looks; declare 8 at most"),
+    ],
+)
+def test_looks_that_cannot_be_taken(tmp_path: Path, looks: list[int], said: str) -> None:
+    found = mistakes(tmp_path, seeds=[0, 1, 2, 3, 4], overrides=[f"verdict.looks={looks}"])
+    assert found == [f"verdict.looks = {looks}: {said}"]
