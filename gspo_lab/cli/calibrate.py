@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +18,14 @@ def calibrate(
     studies: Annotated[int, typer.Option(min=100, help="Simulated studies per kind of study.")] = 2000,
     json: Json = False,
 ) -> None:
-    """Put the decision code through thousands of studies in which nothing differs. Exit code 1 if it cries wolf."""
+    """Put the decision code through thousands of studies whose truth is known. Exit code 1 if it cries wolf."""
     import numpy as np
     from rich.console import Console
 
     from gspo_lab.cli.output import print_json
     from gspo_lab.stats.calibration import run_calibration
 
-    with Console(stderr=True).status("simulating studies in which nothing differs") as status:
+    with Console(stderr=True).status("simulating studies whose truth is known") as status:
         done = 0
 
         def progress(row: "Row") -> None:
@@ -34,22 +34,16 @@ def calibrate(
             status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         found = run_calibration(studies, np.random.default_rng(SEED), progress)
+    rows = [_data(row) for row in found.rows]
     if json:
-        print_json({"ok": found.ok, "studies": studies, "seed": SEED, "rows": [_data(row) for row in found.rows]})
+        print_json({"ok": found.ok, "studies": studies, "seed": SEED, "rows": rows})
     else:
-        typer.echo(
-            f"False alarms in {studies} studies a row; in truth nothing differs. [99 % interval], coverage of 95 %"
-        )
-        _print([row for row in found.rows if row.expectation != "must fail"])
-        typer.echo("Negative controls: popular readings that must fail")
-        _print([row for row in found.rows if row.expectation == "must fail"])
-        wrong = [f"{row.cell}, n = {row.n}, {row.method}" for row in found.rows if not row.passed]
-        typer.echo("every row lies where it must" if found.ok else f"not where it must be: {'; '.join(wrong)}")
+        typer.echo("\n".join(lines(rows, studies)))
     if not found.ok:
         raise typer.Exit(Exit.INCOMPLETE)
 
 
-def _data(row: "Row") -> dict[str, object]:
+def _data(row: "Row") -> dict[str, Any]:
     return {
         "cell": row.cell,
         "method": row.method,
@@ -69,12 +63,29 @@ def _data(row: "Row") -> dict[str, object]:
     }
 
 
-def _print(rows: "list[Row]") -> None:
-    """One line a row, however narrow the terminal."""
-    for row in rows:
-        least, most = row.lowest or 0.0, 1.0 if row.highest is None else row.highest
-        rate = f"{row.rate.k / row.rate.n:.3f} [{row.rate.low:.3f}, {row.rate.high:.3f}]"
-        coverage = "     " if row.coverage is None else f"{row.coverage:.3f}"
-        bounds = f"must lie in [{least:.3f}, {most:.3f}]"
-        mark = "ok" if row.passed else "WRONG"
-        typer.echo(f"  {row.cell:<43} n = {row.n}  {row.method:<31} {rate}  {coverage}  {bounds}  {mark}")
+def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:
+    """The rows for people, one line each, however narrow the terminal."""
+    kept, failing, told = (
+        [row for row in rows if row["expectation"] in kinds]
+        for kinds in ({"inside the band", "at most the band", "at most half"}, {"must fail"}, {"told"})
+    )
+    wrong = [f"{row['cell']}, n = {row['n']}, {row['method']}" for row in rows if not row["passed"]]
+    return [
+        f"False alarms in {studies} studies a row. [99 % interval], coverage of 95 %",
+        *map(_line, kept),
+        "Negative controls: popular readings that must fail",
+        *map(_line, failing),
+        "How often 'practically equivalent' is said: the rule's power, and what it cannot see",
+        *map(_line, told),
+        "every row lies where it must" if not wrong else f"not where it must be: {'; '.join(wrong)}",
+    ]
+
+
+def _line(row: dict[str, Any]) -> str:
+    rate = f"{row['rate']:.3f} [{row['rate_low']:.3f}, {row['rate_high']:.3f}]"
+    shown = f"  {row['cell']:<51} n = {row['n']:<2}  {row['method']:<41} {rate}"
+    if row["expectation"] == "told":
+        return shown
+    least, most = row["lowest"] or 0.0, 1.0 if row["highest"] is None else row["highest"]
+    coverage = "     " if row["coverage"] is None else f"{row['coverage']:.3f}"
+    return f"{shown}  {coverage}  must lie in [{least:.3f}, {most:.3f}]  {'ok' if row['passed'] else 'WRONG'}"

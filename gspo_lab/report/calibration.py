@@ -3,10 +3,18 @@
 import functools
 import importlib.resources
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from gspo_lab.stats.verdict import Verdict
 
 ALPHA = 0.05
 """The simulated studies were judged at this level; of others nothing was measured."""
+
+
+HOLM, LOOKED = "better, of any arm, Holm", "better, at any look"
+AT_MARGIN, AT_ZERO = "equivalent, truth: the margin", "equivalent, truth: no difference"
+"""Methods by their names in the record."""
 
 
 @functools.cache
@@ -17,20 +25,61 @@ def record() -> dict[str, Any]:
     return found
 
 
-def calibration_line(n: int, alpha: float) -> str | None:
-    """The rule's false alarms at `n` pairs in one line; None where it was never measured (n < 3, another alpha)."""
-    rows = [
-        row for row in record()["rows"] if row["method"] == "paired t over seeds" and row["cell"].startswith("score")
+def calibration_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """Per kind of word that a study says, and of several arms and of looks, its own measured rate in one line each;
+    none where nothing was measured (n < 3, another alpha)."""
+    n, alpha, family = max(one.paired.n for one in verdicts), verdicts[0].alpha, len(verdicts)
+    looks = verdicts[0].rule.looks
+    lines = [
+        calibration_line(n, alpha),
+        _row_line(n, alpha, HOLM, f"with any of {family} arms called better", arms=family) if family > 1 else None,
+        _row_line(looks[-1], alpha, LOOKED, "over all looks (after 5 and 8 seeds)") if len(looks) > 1 else None,
+        _equivalence_line(n, alpha) if any(one.word == "practically equivalent" for one in verdicts) else None,
     ]
-    if n < min(row["n"] for row in rows) or alpha != ALPHA:
+    return [line for line in lines if line is not None]
+
+
+def calibration_line(n: int, alpha: float) -> str | None:
+    """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
+    rows = _rows(n, alpha, lambda row: row["method"] == "paired t over seeds" and row["cell"].startswith("score"))
+    if not rows:
         return None
-    size = n if n in {row["n"] for row in rows} else max(row["n"] for row in rows if row["n"] < n)
-    own = {row["cell"]: row["rate"] for row in rows if row["n"] == size}
-    worst = max(own.values())
+    own = {row["cell"]: row["rate"] for row in rows}
     return (
         f"Calibrated: {_percent(own['score, normal'])} false alarms in {record()['studies']:,} simulated studies of "
-        f"{size} pairs without a difference, at most {_percent(worst)} where runs are uneven, skewed or collapse"
+        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(own.values()))} where runs are uneven, "
+        "skewed, heavy-tailed or collapse"
     )
+
+
+def _row_line(n: int, alpha: float, method: str, what: str, arms: int = 0) -> str | None:
+    """The worst of a method's rows; of cells that name a number of arms, those nearest to `arms`."""
+    rows = _rows(n, alpha, lambda row: row["method"] == method)
+    if arms and rows:
+        nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
+        rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
+        what += f" ({nearest} simulated)"
+    if not rows:
+        return None
+    return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs"
+
+
+def _equivalence_line(n: int, alpha: float) -> str | None:
+    wrong = _rows(n, alpha, lambda row: row["method"] == AT_MARGIN)
+    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == AT_ZERO)]
+    if not wrong:
+        return None
+    return (
+        f"'Practically equivalent' was said of arms that differ by the margin in at most "
+        f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "
+        f"differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
+    )
+
+
+def _rows(n: int, alpha: float, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The wanted rows with the most pairs that are no more than `n`; none where alpha is not the simulated one."""
+    rows = [row for row in record()["rows"] if wanted(row) and row["n"] <= n and alpha == ALPHA]
+    return [row for row in rows if row["n"] == max(row["n"] for row in rows)]
 
 
 def _percent(share: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gspo_lab.matching import Certificate
-from gspo_lab.report.calibration import calibration_line
+from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed
 from gspo_lab.report.rows import draw_rows
@@ -49,13 +49,12 @@ def badge_text(matched: Certificate) -> str:
     return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
 
 
-def badges(matched: Certificate, progress: str, n: int = 0, alpha: float = 0.05) -> Html:
+def badges(matched: Certificate, progress: str, verdicts: Sequence[Verdict] = ()) -> Html:
     """Three grounds to believe the card, each a link to its section: matched, calibrated, complete."""
     grade = "warn" if matched.undeclared else "good" if matched.pairs and not matched.unproven else "neutral"
     shown = [_badge("certificate", badge_text(matched), grade)]
-    calibrated = calibration_line(n, alpha)
-    if calibrated is not None:
-        shown.append(_badge("calibration", calibrated, "good"))
+    if verdicts and (calibrated := calibration_lines(verdicts)):
+        shown.append(_badge("calibration", ". ".join(calibrated), "good"))
     shown.append(
         _badge("provenance", progress, "good" if progress.startswith(("All", "The one run is")) else "neutral")
     )

@@ -28,11 +28,15 @@ def nominal_level(looks: Sequence[int], alpha: float) -> float:
     looks' p-values when nothing differs, rounded down to three digits. One look has alpha itself.
     """
     share(alpha, "alpha")
-    if len(looks) < 2:
-        return alpha
+    return _level(tuple(looks), alpha) if len(looks) > 1 else alpha
+
+
+@lru_cache(maxsize=1024)
+def _level(looks: tuple[int, ...], alpha: float) -> float:
+    smallest = _smallest_p(looks)
     if alpha * STUDIES < FEW:
         return alpha / len(looks)
-    exact = float(np.quantile(_smallest_p(tuple(looks)), alpha))
+    exact = float(np.quantile(smallest, alpha))
     unit = 10.0 ** (math.floor(math.log10(exact)) - 2)
     return math.floor(exact / unit) * unit
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import special
 
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.arrays import Floats, Integers
 
 
 class Arms(NamedTuple):
@@ -31,6 +31,10 @@ def _four_times(rng: Generator, shape: tuple[int, int]) -> Floats:
     return 4 * rng.standard_normal(shape)
 
 
+def _heavy(rng: Generator, shape: tuple[int, int]) -> Floats:
+    return rng.standard_t(3, shape)
+
+
 def _skewed(rng: Generator, shape: tuple[int, int]) -> Floats:
     return rng.standard_exponential(shape) - 1
 
@@ -42,6 +46,7 @@ def _collapsing(rng: Generator, shape: tuple[int, int]) -> Floats:
 NOISE: Mapping[str, tuple[Noise, Noise]] = {
     "normal": (_normal, _normal),
     "one arm 4x as noisy": (_normal, _four_times),
+    "heavy tails, t3": (_heavy, _heavy),
     "skewed": (_skewed, _skewed),
     "15 % collapse": (_collapsing, _collapsing),
 }
@@ -54,13 +59,36 @@ def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int)
     return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
 
 
+def several(rng: Generator, studies: int, seeds: int, arms: int) -> Arms:
+    """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`."""
+    pair_RS = rng.standard_normal((studies, seeds))
+    return Arms(
+        pair_RS + rng.standard_normal((studies, seeds)),
+        pair_RS[:, None] + rng.standard_normal((studies, arms, seeds)),
+    )
+
+
+def answers(
+    rng: Generator, seed_sd: float, item_sd: float, studies: int, seeds: int, items: int = 64, collapse: float = 0.0
+) -> Arms:
+    """Scores problem by problem, [R, S, I], whose pair differences vary by `seed_sd` over runs and by `item_sd` because
+    answers are finitely many; a share `collapse` of b's runs ends 6 lower. All of it in b: only differences count."""
+    run_RSI = rng.normal(0.0, seed_sd, (studies, seeds, 1)) - 6.0 * (rng.random((studies, seeds, 1)) < collapse)
+    return Arms(
+        np.zeros((studies, seeds, items)),
+        run_RSI + rng.normal(0.0, item_sd * np.sqrt(items), (studies, seeds, items)),
+    )
+
+
 class Benchmark(NamedTuple):
     """How a benchmark is asked: `items` problems with `samples` answers each. `arm_by_item`: sd, in logits, of what an
-    arm does to a problem's difficulty, mean zero over problems."""
+    arm does to a problem's difficulty, mean zero over problems. `ungraded`: the share of each arm's answers that the
+    grader fails on, whatever they say; of a problem at least one is graded."""
 
     items: int
     samples: int
     arm_by_item: float = 0.0
+    ungraded: tuple[float, float] = (0.0, 0.0)
 
 
 def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int) -> Arms:
@@ -72,14 +100,17 @@ def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int)
     item_RSI = rng.normal(-0.5, 2.0, (studies, 1, bench.items))
     pair_RSI = rng.normal(0.0, 0.2, (studies, seeds, 1))
 
-    def arm() -> Floats:
+    def arm(ungraded: float) -> Floats:
         logit_RSI = item_RSI + pair_RSI + rng.normal(0.0, 0.15, (studies, seeds, 1))
         logit_RSI = logit_RSI + rng.normal(0.0, 0.3, (studies, seeds, bench.items))
         if bench.arm_by_item:
             logit_RSI += rng.normal(0.0, bench.arm_by_item / np.sqrt(2), (studies, 1, bench.items))
-        return rng.binomial(bench.samples, special.expit(logit_RSI)) / bench.samples
+        graded: int | Integers = bench.samples
+        if ungraded:
+            graded = np.maximum(1, rng.binomial(bench.samples, 1 - ungraded, logit_RSI.shape))
+        return rng.binomial(graded, special.expit(logit_RSI)) / graded
 
-    return Arms(arm(), arm())
+    return Arms(*(arm(share) for share in bench.ungraded))
 
 
 def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> Arms:

@@ -19,11 +19,12 @@ from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord
 from gspo_lab.report import Report, render
-from gspo_lab.report.calibration import calibration_line, record
+from gspo_lab.report.calibration import calibration_line, calibration_lines, record
 from gspo_lab.report.markup import marked
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
 from gspo_lab.stats.calibration import run_calibration
+from gspo_lab.stats.verdict import Rule, Scores, decide_all
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
 
@@ -227,11 +228,26 @@ def test_the_badge_tells_what_was_measured() -> None:
     assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
 
 
+def test_each_word_quotes_its_own_row() -> None:
+    tight = [Scores([0.5] * 5, [0.5, 0.501, 0.499, 0.5, 0.5], ("a", name)) for name in ("b", "c", "d")]
+    rates = {(row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %" for row in record()["rows"]}
+    alone, among = decide_all(tight[:1], Rule(0.02)), decide_all(tight, Rule(0.02, looks=(5, 8)))
+    assert [one.word for one in (*alone, *among)] == ["practically equivalent"] * 4
+    plain, equivalent = calibration_lines(alone)
+    assert plain == calibration_line(5, 0.05)
+    worst = rates["seed sd 0.8, answers' sd 0.5 margins", 5, "equivalent, truth: the margin"]
+    assert f"differ by the margin in at most {worst} of the studies of 5 pairs" in equivalent
+    _, holm, looks, _ = calibration_lines(among)
+    assert holm.startswith(rates["3 arms against one", 5, "better, of any arm, Holm"])
+    assert looks.startswith(rates["normal, looks after 5 and 8", 8, "better, at any look"])
+    assert calibration_lines(decide_all(tight, Rule(0.02, alpha=0.01))) == []
+
+
 def test_the_calibration_on_the_page_is_that_of_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
     printed = re.findall(r"^  (.+?)\s+n = (\d+)  (.+?)\s+([\d.]+) \[", docs, re.MULTILINE)
     shown = [(row["cell"], str(row["n"]), row["method"], f"{row['rate']:.3f}") for row in record()["rows"]]
-    assert len(shown) == 38
+    assert len(shown) == 73
     assert sorted(shown) == sorted((cell, n, method.strip(), rate) for cell, n, method, rate in printed)
 
 

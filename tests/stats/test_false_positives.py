@@ -1,12 +1,15 @@
 """The calibration at a size for every day; `gspo-lab calibrate` runs it at 2,000 studies a cell."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gspo_lab.cli.calibrate import lines
 from gspo_lab.errors import LabError
-from gspo_lab.stats import calibration
+from gspo_lab.report.calibration import record
+from gspo_lab.stats import calibration, cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
 from gspo_lab.stats.paired import PairedT
 from gspo_lab.stats.simulate import NOISE, Benchmark, benchmark_scores, curves, scores
@@ -31,9 +34,11 @@ def test_negative_controls_fail_loudly(found: Calibration) -> None:
         "bootstrap over seeds",
         "items only, seeds pooled",
         "last 100 steps of one seed, Welch",
+        "each arm by its own interval",
     }
     assert rates["last 100 steps of one seed, Welch"] > 0.5
-    assert min(rate for rate in rates.values() if rate is not None) > 0.15
+    assert min(rate for name, rate in rates.items() if rate is not None and "own interval" not in name) > 0.15
+    assert (rates["each arm by its own interval"] or 0) > 0.09
 
 
 def test_coverage_is_what_the_rate_leaves(found: Calibration) -> None:
@@ -41,6 +46,21 @@ def test_coverage_is_what_the_rate_leaves(found: Calibration) -> None:
         if row.coverage is not None and row.withheld == 0:
             assert row.coverage == pytest.approx(1 - row.rate.k / row.studies)
     assert {row.coverage for row in found.rows if row.method.startswith("words")} == {None}
+
+
+def test_the_rows_are_those_of_the_record_and_the_docs(found: Calibration) -> None:
+    kinds = [(row.cell, row.n, row.method, row.expectation) for row in found.rows]
+    assert kinds == [(row["cell"], row["n"], row["method"], row["expectation"]) for row in record()["rows"]]
+    docs = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    assert "\n".join(lines(record()["rows"], record()["studies"])) in docs
+
+
+def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibration) -> None:
+    said = {(row.cell, row.n): row.rate for row in found.rows if row.method == "equivalent, truth: no difference"}
+    # Of 300 studies; the whole table has .64 and .97 of 2,000.
+    for n, power in ((5, 0.63), (8, 0.97)):
+        rate = said["seed sd 0.3, answers' sd 0.5 margins", n]
+        assert rate.low < power < rate.high
 
 
 def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +73,7 @@ def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPa
         fields = {**vars(paired), "low": paired.estimate - half, "high": paired.estimate + half}
         return Verdict(**{**vars(verdict), "paired": PairedT(**fields)})
 
-    monkeypatch.setattr(calibration, "decide", normal)
+    monkeypatch.setattr(cells, "decide", normal)
     broken = run_calibration(100, np.random.default_rng(0))
     assert not broken.ok
     assert any(row.n == 3 and row.method == "paired t over seeds" and not row.passed for row in broken.rows)

@@ -7,7 +7,7 @@ from typing import Any
 from gspo_lab.findings import Findings
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
-from gspo_lab.report.calibration import calibration_line
+from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import badge_text, badges, cards, headline, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
@@ -35,16 +35,14 @@ def answer(found: Findings) -> Section | None:
         f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {' '.join(decided.flags)}"
     ).strip()
     title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 else []
-    n, alpha = max(verdict.paired.n for verdict in verdicts), declared.verdict.alpha
     body = (
         *title,
-        badges(matched, progress, n, alpha),
+        badges(matched, progress, verdicts),
         *cards(verdicts, len(decided.seeds), decided.missing),
         h("p", told, class_="soft"),
     )
     lines = [f"- **{plain(verdict.sentence)}** {plain(numbers(verdict))}" for verdict in verdicts]
-    calibrated = calibration_line(n, alpha)
-    grounds = f"Matching: {plain(badge_text(matched))}.{f' {calibrated}.' if calibrated else ''}"
+    grounds = " ".join(f"{line}." for line in (f"Matching: {plain(badge_text(matched))}", *calibration_lines(verdicts)))
     top = [f"**{plain(data['headline'])}**", ""] if title else []
     return Section(
         "answer",

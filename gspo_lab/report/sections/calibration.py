@@ -18,8 +18,9 @@ def calibration(found: Findings) -> Section | None:
     kept = [row for row in rows if row["expectation"] != MUST_FAIL]
     broken = [row for row in rows if row["expectation"] == MUST_FAIL]
     introduction = (
-        f"{record()['studies']:,} simulated studies a row, in which in truth nothing differs, judged by the code that "
-        f"judged this study. A rule that keeps its promise says otherwise in 5 % of them or fewer. "
+        f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code that judged this "
+        "study. A rule that keeps its promise is wrong in 5 % of them or fewer; the rows of true equivalence show how "
+        "often the rule says so. "
         "gspo-lab calibrate runs it all again."
     )
     body = (
@@ -30,7 +31,7 @@ def calibration(found: Findings) -> Section | None:
     return Section("calibration", "Calibration", body)
 
 
-HEAD = ("kind of study", "pairs", "reading", "false alarms", "99 % interval")
+HEAD = ("kind of study", "pairs", "reading", "share of studies", "99 % interval")
 
 
 def _row(row: dict[str, Any]) -> tuple[str | Html, ...]:

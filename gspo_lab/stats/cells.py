@@ -1,0 +1,242 @@
+"""The kinds of study that the calibration simulates, and who judges them: production's code, and some known to fail.
+
+Shapes: S seeds, M treatments, I items, T steps; a is the baseline, b what is held against it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.looks import first_resolving
+from gspo_lab.stats.paired import LEAST_SEEDS, paired_t, welch
+from gspo_lab.stats.series import last_fifth, normalised_auc
+from gspo_lab.stats.simulate import NOISE, Arms, Benchmark, answers, benchmark_scores, curves, scores, several
+from gspo_lab.stats.two_way import items_variance, two_way
+from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
+
+RESAMPLES = 1000
+
+Expectation = Literal["inside the band", "at most the band", "at most half", "must fail", "told"]
+"""Of alpha's exact binomial band; "at most half": of that of alpha / 2; "told": a power, held to nothing."""
+
+
+class Outcome(NamedTuple):
+    """What a method said of one study: a false alarm or not, and the width of its interval (None: it gives words)."""
+
+    alarm: bool
+    width: float | None
+
+
+Judge = Callable[[Floats, Floats, float, Generator], Outcome | None]
+
+
+class Method(NamedTuple):
+    """`judge(a, b, alpha, rng)` of one study, None without an interval; a method that must fail exceeds `least`."""
+
+    name: str
+    judge: Judge
+    expectation: Expectation
+    least: float | None = None
+
+
+class Cell(NamedTuple):
+    """One kind of study, `draw(rng, studies=...)`, and the methods put to it."""
+
+    name: str
+    n: int
+    draw: Callable[..., Arms]
+    methods: tuple[Method, ...]
+
+
+def _decided(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    paired = decide(a_S, b_S, margin=1.0, alpha=alpha).paired
+    return _outcome(paired.low, paired.high)
+
+
+def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+    """With b truly one margin ahead, "beyond margin", "equivalent" and "a is better" are all untrue."""
+    verdict = decide(a_S, b_S + 1.0, margin=1.0, alpha=alpha, labels=("a", "b"))
+    untrue = verdict.word in ("better beyond margin", "practically equivalent") or verdict.better == "a"
+    return Outcome(untrue, None)
+
+
+def _any_of_several(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Outcome:
+    verdicts = decide_all([Scores(a_S, b_S) for b_S in b_MS], Rule(1.0, alpha))
+    return Outcome(any(verdict.better is not None for verdict in verdicts), None)
+
+
+def _each_by_itself(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Outcome:
+    """As if every arm had alpha to itself."""
+    every = [paired_t(b_S - a_S, alpha).p for b_S in b_MS]
+    return Outcome(any(p is not None and p < alpha for p in every), None)
+
+
+def _looking(looks: tuple[int, ...]) -> Judge:
+    """The first look that resolves; seeds behind the last one are not counted."""
+
+    def judge(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+        rule = Rule(1.0, alpha, looks)
+        _, verdict = first_resolving(
+            looks, lambda n: decide_all([Scores(a_S[:n], b_S[:n])], rule)[0], lambda verdict: verdict.resolved
+        )
+        return Outcome(verdict.better is not None, None)
+
+    return judge
+
+
+def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+    """As if a seed might be added until the plain interval excludes 0."""
+    every = [paired_t(b_S[:n] - a_S[:n], alpha).p for n in range(LEAST_SEEDS, len(a_S) + 1)]
+    return Outcome(any(p is not None and p < alpha for p in every), None)
+
+
+def _equivalent(difference: float) -> Judge:
+    """Whether "practically equivalent" is said at this true difference, in margins."""
+
+    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome:
+        alone = items_variance(b_SI - a_SI)
+        a_S, b_S = a_SI.mean(axis=1), b_SI.mean(axis=1) + difference
+        return Outcome(decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == "practically equivalent", None)
+
+    return judge
+
+
+def _inside(difference: float) -> Judge:
+    """Version 0.1: the plain interval inside the margin, whatever the answers vary, from three pairs on."""
+
+    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome:
+        plain = paired_t(b_SI.mean(axis=1) - a_SI.mean(axis=1) + difference, alpha)
+        return Outcome(word_for(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent", None)
+
+    return judge
+
+
+def _by_seed(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    return _decided(a_SI.mean(axis=1), b_SI.mean(axis=1), alpha, rng)
+
+
+def _by_seed_and_item(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    both = two_way(b_SI - a_SI, alpha, scale=1.0)
+    return _outcome(both.low, both.high)
+
+
+def _by_area(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    steps = np.arange(a_ST.shape[1])
+    a_S, b_S = (np.array([normalised_auc(steps, run_T) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
+    return _decided(a_S, b_S, alpha, rng)
+
+
+def _by_tail(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    a_S, b_S = (np.array([last_fifth(run_T) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
+    return _decided(a_S, b_S, alpha, rng)
+
+
+def _resampled_seeds(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    d_S = b_S - a_S
+    means = d_S[rng.integers(len(d_S), size=(RESAMPLES, len(d_S)))].mean(axis=1)
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return _outcome(float(low), float(high))
+
+
+def _items_only(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    items = paired_t((b_SI - a_SI).mean(axis=0), alpha)
+    return _outcome(items.low, items.high)
+
+
+def _steps_of_one_seed(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
+    steps = welch(a_ST[0, -100:], b_ST[0, -100:], alpha)
+    return _outcome(steps.low, steps.high)
+
+
+def _outcome(low: float | None, high: float | None) -> Outcome | None:
+    return None if low is None or high is None else Outcome(low > 0 or high < 0, high - low)
+
+
+LOOKS = (5, 8)
+SEED_SDS, ITEM_SD = (0.3, 0.5, 0.8), 0.5
+"""Standard deviations of a pair's difference in margins: over runs, and because answers are finitely many."""
+
+
+def _noisy(seed_sd: float) -> str:
+    return f"seed sd {seed_sd:g}, answers' sd {ITEM_SD:g} margins"
+
+
+EXACT = Method("paired t over seeds", _decided, "inside the band")
+PAIRED = Method("paired t over seeds", _decided, "at most the band")
+WORDS = Method("words, true difference = margin", _words, "at most the band")
+BOOTSTRAP = Method("bootstrap over seeds", _resampled_seeds, "must fail", 0.15)
+TWO_WAY = Method("two-way, seeds and items", _by_seed_and_item, "at most the band")
+ITEM_MEANS = Method("paired t over seeds", _by_seed, "at most the band")
+ITEMS_ONLY = Method("items only, seeds pooled", _items_only, "must fail", 0.15)
+AREA = Method("area under the curve, paired t", _by_area, "at most the band")
+TAIL = Method("last fifth, paired t", _by_tail, "at most the band")
+ONE_SEED = Method("last 100 steps of one seed, Welch", _steps_of_one_seed, "must fail", 0.5)
+HOLM = Method("better, of any arm, Holm", _any_of_several, "at most the band")
+UNADJUSTED = Method("each arm by its own interval", _each_by_itself, "must fail", 0.09)
+LOOKED = Method("better, at any look", _looking(LOOKS), "at most the band")
+ADDED = Method("better, by the 5 declared of 10 seeds", _looking((5,)), "at most the band")
+ONE_BY_ONE = Method("a seed at a time, first hit counts", _seed_by_seed, "must fail", 0.1)
+AT_MARGIN = Method("equivalent, truth: the margin", _equivalent(1.0), "at most half")
+AT_ZERO = Method("equivalent, truth: no difference", _equivalent(0.0), "told")
+UNSEEN = Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "told")
+FORMER = Method("equivalent by version 0.1, no difference", _inside(0.0), "told")
+
+NORMAL = {3: (EXACT, WORDS, BOOTSTRAP), 4: (EXACT, WORDS), 5: (EXACT, WORDS), 8: (EXACT, WORDS)}
+BENCHMARKS = {
+    "benchmark 30 x 16": (Benchmark(30, 16), (TWO_WAY, ITEM_MEANS)),
+    "benchmark 400 x 4": (Benchmark(400, 4), (TWO_WAY, ITEM_MEANS, ITEMS_ONLY)),
+    "benchmark 30 x 16, arms favour other items": (Benchmark(30, 16, arm_by_item=0.7), (TWO_WAY,)),
+}
+ARMS = {3: (3, 5, 8), 11: (10,)}
+"""Treatments in a study, and pairs of each."""
+CURVES = {3: (AREA, TAIL, ONE_SEED), 5: (AREA, TAIL)}
+
+CELLS = (
+    *(
+        Cell(f"score, {name}", n, partial(scores, noise=noise, seeds=n), methods if name == "normal" else (PAIRED,))
+        for name, noise in NOISE.items()
+        for n, methods in NORMAL.items()
+    ),
+    *(
+        Cell(name, n, partial(benchmark_scores, bench=bench, seeds=n), methods)
+        for name, (bench, methods) in BENCHMARKS.items()
+        for n in (3, 5)
+    ),
+    Cell(
+        "benchmark 30 x 16, b: a fifth not graded",
+        5,
+        partial(benchmark_scores, bench=Benchmark(30, 16, ungraded=(0.0, 0.2)), seeds=5),
+        (ITEM_MEANS,),
+    ),
+    *(
+        Cell(f"{arms} arms against one", n, partial(several, arms=arms, seeds=n), (HOLM, UNADJUSTED))
+        for arms, sizes in ARMS.items()
+        for n in sizes
+    ),
+    *(
+        Cell(f"{name}, looks after 5 and 8", LOOKS[-1], partial(scores, noise=noise, seeds=LOOKS[-1]), (LOOKED,))
+        for name, noise in NOISE.items()
+    ),
+    Cell("normal, seeds added later", 10, partial(scores, noise=NOISE["normal"], seeds=10), (ADDED,)),
+    Cell("normal, seeds added later", 12, partial(scores, noise=NOISE["normal"], seeds=12), (ONE_BY_ONE,)),
+    Cell(_noisy(0.3), 3, partial(answers, seed_sd=0.3, item_sd=ITEM_SD, seeds=3), (FORMER,)),
+    *(
+        Cell(_noisy(sd), n, partial(answers, seed_sd=sd, item_sd=ITEM_SD, seeds=n), (AT_MARGIN, AT_ZERO))
+        for sd in SEED_SDS
+        for n in (5, 8)
+    ),
+    *(
+        Cell(
+            f"{_noisy(0.3)}, b collapses",
+            n,
+            partial(answers, seed_sd=0.3, item_sd=ITEM_SD, seeds=n, collapse=0.15),
+            (UNSEEN,),
+        )
+        for n in (5, 8)
+    ),
+    *(Cell("curve, 500 steps", n, partial(curves, seeds=n), methods) for n, methods in CURVES.items()),
+)
