@@ -76,14 +76,11 @@ class Plan:
         updates = set(self.updates_per_step.values())
         per_arm = ", ".join(f"{arm} {count}" for arm, count in self.updates_per_step.items())
         left = len(self.runs) - self.finished
+        looks = ", ".join(map(str, self.looks))
         return [
             f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on {self.workers} workers",
             *(f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}" for run in self.runs if run.steps_done),
-            *(
-                [f"looks after {_listed(self.looks)} seeds: the rest is not run if one resolves it"]
-                if self.looks
-                else []
-            ),
+            *([f"looks after {looks} seeds: it ends at the first that resolves it"] if looks else []),
             f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
             f"rollouts: {self.responses:,} responses, at most {self.response_tokens_max:,} tokens",
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
@@ -221,12 +218,6 @@ def _makespan(seconds: Sequence[float], workers: int) -> float:
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)
     return max(ends)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " and ".join(
-        [", ".join(map(str, numbers[:-1])), str(numbers[-1])] if len(numbers) > 1 else map(str, numbers)
-    )
 
 
 def _rounded(seconds: float) -> str:

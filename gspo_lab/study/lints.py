@@ -244,7 +244,8 @@ def _seeds(study: Study, known: Known) -> Iterator[Finding]:
         yield Finding("warn", "too-few-seeds", message, source)
     elif n in DETECTABLE:
         message = (
-            f"{n} seeds detect a difference of {DETECTABLE[n]:g} sd of the pair difference (80 % power); 5 detect 1.68"
+            f"{n} seeds detect a difference of {DETECTABLE[n]:g} sd of the pair difference (80 % power), and are never "
+            "called equivalent; 5 detect 1.68 and may be"
         )
         yield Finding("warn", "too-few-seeds", message, source)
 
@@ -268,7 +269,8 @@ def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
             )
             yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
         if bench.name == primary and len(study.seeds) >= 3:
-            answers = problems * bench.samples * study.verdict.last * len(study.seeds)
+            # The last evaluations are of one run, on the same problems: they are no further answers.
+            answers = problems * bench.samples * len(study.seeds)
             noise = 1.96 * math.sqrt(2 * 0.25 / answers)
             if study.verdict.margin < noise:
                 message = (

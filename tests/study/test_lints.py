@@ -158,12 +158,12 @@ def arm(which: str, lines: str) -> tuple[str, str]:
         ([("seeds = 5", "seeds = 3")], LONG, "warn", "too-few-seeds", "3.26 sd"),
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn", "tiny-benchmark", "99"),
         (
-            # 64 x 1 x 3 x 5 = 960 answers: 1.96 sqrt(.5 / 960) = .0447
+            # 64 x 1 x 5 = 320 answers, however many evaluations ask for them: 1.96 sqrt(.5 / 320) = .0775
             [("problems = 400", "problems = 64"), ("samples = 8", "samples = 1")],
             LONG,
             "warn",
             "margin-below-noise",
-            "960 answers per arm alone leaves ±0.045",
+            "320 answers per arm alone leaves ±0.077",
         ),
         (
             [('[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n')],
@@ -244,7 +244,8 @@ def test_a_lint_fires(
             ],
             LONG,
         ),
-        ([("problems = 400", "problems = 99")], LONG),
+        # 99 x 10 x 5 = 4,950 answers: ±.0197
+        ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 10")], LONG),
         ([("warmup_updates = 8", "warmup_updates = 0")], LONG),
         (
             [
