@@ -158,7 +158,7 @@ def claims_markdown() -> str:
 
 
 def _claim_section(claim: Claim) -> str:
-    needs = "; ".join(need.text for need in claim.needs) or "nothing but its runs"
+    needs = "; ".join(claim.wanted) or "nothing but its runs"
     lines = [
         f"### `{claim.id}`",
         "",

@@ -40,8 +40,10 @@ class Need:
 class Claim:
     """One entry of the library. `unrecorded` says why the lab can never test it; else `evaluate` reads it.
 
-    `roles` must each be played by an arm. `moe`: they are looked for among the arms whose model routes. `figure` is
-    where on a report's page the claim can be seen; the page leaves the link out where the study has no such figure.
+    `roles` must each be played by an arm. `needs` are what the claim presupposes: without one of them it says nothing
+    of this study. Those in `for_support` keep it from being supported too easily; what contradicts it without them
+    does so all the same. `moe`: roles are looked for among the arms whose model routes. `figure` is where on a report's
+    page the claim can be seen; the page leaves the link out where the study has no such figure.
     """
 
     id: str
@@ -52,6 +54,7 @@ class Claim:
     criterion: str
     roles: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
+    for_support: tuple[Need, ...] = ()
     counter: tuple[Counter, ...] = ()
     evaluate: Callable[[Recorded, Roles], Estimates] | None = None
     unrecorded: str | None = None
@@ -63,6 +66,11 @@ class Claim:
         """An identity: no test, so no member of the family that Holm's rule adjusts."""
         return self.grade == "A"
 
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All of its needs in words."""
+        return (*(need.text for need in self.needs), *(f"for support: {need.text}" for need in self.for_support))
+
     def as_data(self) -> dict[str, Any]:
         """What is published and what it needs, JSON-able."""
         return {
@@ -72,7 +80,7 @@ class Claim:
             "source": self.source,
             "source_value": self.value,
             "criterion": self.criterion,
-            "needs": [need.text for need in self.needs],
+            "needs": list(self.wanted),
             "roles": list(self.roles),
             "counter_evidence": [vars(one) for one in self.counter],
             "unrecorded": self.unrecorded,
@@ -82,7 +90,7 @@ class Claim:
 @dataclass(frozen=True)
 class Result:
     """What a study's evidence says of one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family
-    (None outside it: then the claim is description)."""
+    (None outside it: then the claim is description). `lacking` is what keeps it from being supported, in words."""
 
     claim: Claim
     word: Word
@@ -92,6 +100,7 @@ class Result:
     reading: Estimates | None = None
     p: float | None = None
     p_adjusted: float | None = None
+    lacking: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Estimate, ...]:

@@ -100,7 +100,7 @@ class Estimates:
 def over_seeds(
     name: str,
     values: Mapping[int, float],
-    supported: Region,
+    supported: Region | None,
     contradicted: Sequence[Region] | None = None,
     *,
     ratio: bool = False,
@@ -110,24 +110,24 @@ def over_seeds(
 
     With `ratio` the values and bounds are positive and the interval is that of their logarithms; what is shown is
     taken back to ratios. A region of contradiction that holds the whole interval goes before one of support: what is
-    equivalent within a margin is so even if it is not 0.
+    equivalent within a margin is so even if it is not 0. Without a region of support nothing supports.
     """
     if contradicted is None:
-        contradicted = supported.outside
-    criterion = f"supported if {supported}"
+        contradicted = () if supported is None else supported.outside
+    criterion = f"supported if {supported or 'inside a margin, which is not declared'}"
     if contradicted:
         criterion += f", contradicted if {' or '.join(str(region) for region in contradicted)}"
     x = np.array(list(values.values()), dtype=np.float64)
     if ratio:
         x = np.log(x)
-        supported, contradicted = supported.log(), [region.log() for region in contradicted]
+        supported, contradicted = supported and supported.log(), [region.log() for region in contradicted]
     back = math.exp if ratio else float
     found = paired_t(x, ALPHA, scale=float(np.abs(x).max(initial=0.0)))
     estimate = None if found.estimate is None else back(found.estimate)
     if found.estimate is None or found.low is None or found.high is None:
         return Estimate(name, criterion, len(x), estimate, ratio=ratio, note=found.reason)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
-    in_favour: list[tuple[Side, Region]] = [("supported", supported)]
+    in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
     wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
     partly = [one for one in in_favour + against if one[1].contains(found.estimate, found.estimate)]
     side, region = next(iter(wholly + partly), (None, Region()))

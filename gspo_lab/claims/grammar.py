@@ -22,7 +22,7 @@ OF, AGAINST = "of", "against"
 
 Read = Callable[[Recorded, Roles], Estimate]
 Evaluate = Callable[[Recorded, Roles], Estimates]
-Bound = float | Literal["margin", "1 + clip_high"]
+Bound = float | Literal["margin", "reward margin", "1 + clip_high"]
 
 FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 """Where a metric's figure is not named after it."""
@@ -35,7 +35,8 @@ class Expectation:
     `statistic`, an entry of NUMBERS, makes a number of each run, most of them of a `metric`. A seed's number is that of
     the arm that plays `of` minus that of `against`, or divided by it; without `against` it stands alone. What
     contradicts is, unless it is given, what lies outside of what supports. A bound is a number or the study's own: its
-    "margin" of equivalence, or "1 + clip_high" of the arm that plays `of`.
+    "margin" of equivalence in score, its "reward margin" in training reward, or "1 + clip_high" of the arm that plays
+    `of`. A region with a bound that the study does not declare holds nothing.
     """
 
     name: str | None = None
@@ -55,12 +56,16 @@ class Expectation:
         arms = [roles[role] for role in (self.of, self.against) if role is not None]
         sign = " / " if self.comparison == "ratio" else " - "
         bounds = {"above": self.above, "below": self.below, "inside": self.inside}
-        own = {"margin": recorded.margin, "1 + clip_high": 1 + recorded.settings[arms[0]].objective.clip_high}
+        own = {
+            "margin": recorded.margin,
+            "reward margin": recorded.reward_margin,
+            "1 + clip_high": 1 + recorded.settings[arms[0]].objective.clip_high,
+        }
         return over_seeds(
             self.name or f"{self.metric}, {self.statistic}: {sign.join(arms)}",
             {seed: self._number(recorded, arms, seed) for seed in recorded.seeds(roles.values())},
             region(bounds, own),
-            None if self.contradicted is None else [region(one, own) for one in self.contradicted],
+            None if self.contradicted is None else [one for some in self.contradicted if (one := region(some, own))],
             ratio=self.comparison == "ratio",
         )
 
@@ -130,13 +135,17 @@ def _of_run(recorded: Recorded, arm: str, seed: int, statistic: str, metric: str
     return float(NUMBERS[statistic](recorded, arm, seed, *([] if metric is None else [metric])))
 
 
-def region(bounds: Mapping[str, Any], own: Mapping[str, float]) -> Region:
-    """Of `above`, `below` or `inside`; a bound may be the name of one of the study's `own`."""
+def region(bounds: Mapping[str, Any], own: Mapping[str, float | None]) -> Region | None:
+    """Of `above`, `below` or `inside`; a bound may be the name of one of the study's `own`, None where the study has
+    none."""
     inside = bounds.get("inside")
     if isinstance(inside, str):
-        return Region(-own[inside], own[inside])
-    low, high = inside or (bounds.get("above"), bounds.get("below"))
-    return Region(*(own[bound] if isinstance(bound, str) else bound for bound in (low, high)))
+        reach = own[inside]
+        return None if reach is None else Region(-reach, reach)
+    named = inside or (bounds.get("above"), bounds.get("below"))
+    low, high = (own[bound] if isinstance(bound, str) else bound for bound in named)
+    undeclared = any(isinstance(bound, str) and own[bound] is None for bound in named)
+    return None if undeclared else Region(low, high)
 
 
 def all_of(parts: Sequence[Read], also: Sequence[Read] = (), notes: Sequence[str] = ()) -> Evaluate:
@@ -157,6 +166,7 @@ def from_table(table: ClaimTable) -> Claim:
     assert table.comparison is not None
     bounds: dict[str, Any] = {"above": table.above, "below": table.below, "inside": table.inside}
     expected = region(bounds, {})
+    assert expected is not None
     row = Expectation(metric=metric, statistic=statistic, of=OF, against=AGAINST, comparison=table.comparison, **bounds)
     named = FIGURES.get(metric, f"m-{metric.replace('_', '-')}")
     recorded = {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from gspo_lab.claims.claim import Claim, Result, Word
+from gspo_lab.claims.claim import Claim, Need, Result, Roles, Word
 from gspo_lab.claims.estimates import ALPHA, Estimate, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY
@@ -54,24 +54,33 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declare
     if missing:
         wanted = ", ".join(f"{role} ({ROLES.get(role, 'name it under arms')})" for role in missing)
         return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
-    unmet = _unmatched(recorded.found, roles)
-    for need in claim.needs:
+    unmet = [*_unmatched(recorded.found, roles), *_unmet(claim.needs, recorded, roles)]
+    if unmet:
+        return Result(claim, "not testable here", "; ".join(unmet), declared, roles)
+    lacking = tuple(_unmet(claim.for_support, recorded, roles))
+    try:
+        reading = claim.evaluate(recorded, roles)
+    except Untestable as reason:
+        return Result(claim, "not testable here", "; ".join([*lacking, str(reason)]), declared, roles)
+    side, p = weigh(reading.parts)
+    if lacking and side != "contradicted":
+        p = None
+    return Result(claim, "not resolved", "", declared, roles, reading, p, lacking=lacking)
+
+
+def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[str]:
+    """What is measured of the needs that are unmet; nothing after the first where no run could show the others."""
+    out = []
+    for need in needs:
         try:
             said = need.unmet(recorded, roles)
         except Untestable as reason:
             said = str(reason)
         if said is not None:
-            unmet.append(said)
+            out.append(said)
             if not recorded.seeds(roles.values()):
-                break  # nothing was recorded that the other needs could be measured on
-    if unmet:
-        return Result(claim, "not testable here", "; ".join(unmet), declared, roles)
-    try:
-        reading = claim.evaluate(recorded, roles)
-    except Untestable as reason:
-        return Result(claim, "not testable here", str(reason), declared, roles)
-    _, p = weigh(reading.parts)
-    return Result(claim, "not resolved", "", declared, roles, reading, p)
+                break
+    return out
 
 
 def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[str]:
@@ -91,6 +100,8 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
     deciding = p if adjusted is None else adjusted
     decides = deciding is None or deciding < ALPHA
     word: Word = side if side is not None and decides else "not resolved"
+    if result.lacking and word != "contradicted":
+        return replace(result, word="not testable here", reason="; ".join(result.lacking), p_adjusted=adjusted)
     return replace(result, word=word, reason=_reason(result, word, side, p, adjusted), p_adjusted=adjusted)
 
 
@@ -112,6 +123,8 @@ def _reason(result: Result, word: Word, side: Side | None, p: float | None, adju
         said.append("in every run" if result.claim.exact else "the whole interval lies on the stated side")
     if side is not None and p is not None and adjusted is not None and p < ALPHA <= adjusted:
         said.append(f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}")
+    if result.lacking:
+        said.append(f"support would also have needed what is lacking here: {', '.join(result.lacking)}")
     said += [f"{part.name}: {part.note}" for part in parts if part.note]
     said += result.reading.notes
     return "; ".join(said)

@@ -1,6 +1,7 @@
 """What no row says of routing, precision and learning: C09, C14, C15, C19, C21, and parts of C12, C13 and C17."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 
@@ -150,7 +151,11 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
 
 
 def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
-    """Final scores over five ranges of each rule: the spread of all five, of the wider three, and the narrowest."""
+    """Final scores over five ranges of each rule: GSPO's wider three two by two, its narrowest, the spread of all five.
+
+    Two by two, because the largest of three scores minus the smallest is above 0 by luck alone, and no interval of it
+    could tell a difference from noise.
+    """
     rungs = {role: _ladder(recorded, roles[role]) for role in ("grpo", "gspo")}
     for role, arms in rungs.items():
         if len(arms) < BANDS:
@@ -159,18 +164,21 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
     pairs = recorded.seeds([arm for arms in rungs.values() for arm in arms])
     if len(pairs) < 3:
         raise Untestable(f"{len(pairs)} seeds finished on every range; 3 are needed")
-    flat = Region(below=recorded.margin)
-    wider, further, worse = {}, {}, {}
+    equal = Region(-recorded.margin, recorded.margin)
+    middle = len(rungs["gspo"]) // 2
+    apart: dict[tuple[str, str], dict[int, float]] = {two: {} for two in combinations(rungs["gspo"][middle:], 2)}
+    further, worse = {}, {}
     for seed in pairs:
         final = {role: [recorded.final(arm, seed) for arm in arms] for role, arms in rungs.items()}
         spread = {role: max(scores) - min(scores) for role, scores in final.items()}
-        middle = len(final["gspo"]) // 2
-        wider[seed] = max(final["gspo"][middle:]) - min(final["gspo"][middle:])
+        for narrow, wide in apart:
+            apart[narrow, wide][seed] = recorded.final(wide, seed) - recorded.final(narrow, seed)
         worse[seed] = final["gspo"][middle] - final["gspo"][0]
         further[seed] = spread["grpo"] - spread["gspo"]
+    flat = [over_seeds(f"final score, {wide} - {narrow}", found, equal) for (narrow, wide), found in apart.items()]
     return Estimates(
         (
-            over_seeds("GSPO: spread of the final score, middle range and wider", wider, flat, ()),
+            *flat,
             over_seeds("GSPO: final score, middle range - narrowest", worse, Region(above=0), ()),
             over_seeds("spread over all ranges, GRPO - GSPO", further, Region(above=0)),
         )

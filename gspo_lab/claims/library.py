@@ -52,6 +52,7 @@ def _claim(name: str, counter: Mapping[str, Counter], entry: dict[str, Any]) -> 
     listed: dict[str, Any] = {
         "roles": tuple(entry.pop("roles", ())),
         "needs": tuple(NEEDS[one] for one in entry.pop("needs", ())),
+        "for_support": tuple(NEEDS[one] for one in entry.pop("for_support", ())),
         "counter": tuple(counter[one] for one in entry.pop("counter", ())),
     }
     evaluate = CODE[code] if code else all_of(rows, also, notes) if rows else None

@@ -50,6 +50,11 @@ class Recorded:
         """The study's declared margin of equivalence, in units of the score."""
         return self.found.declaration.verdict.margin
 
+    @property
+    def reward_margin(self) -> float | None:
+        """The same in units of the training reward, which may have another scale; None: not declared."""
+        return self.found.declaration.verdict.reward_margin
+
     @cached_property
     def mixtures(self) -> dict[str, bool | None]:
         """Per arm whether its model routed tokens to experts; None while no run of it has an update."""

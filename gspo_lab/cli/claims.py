@@ -48,7 +48,7 @@ def _library(json: bool) -> None:
         print_json([claim.as_data() for claim in LIBRARY.values()])
         return
     for claim in LIBRARY.values():
-        wanted = claim.unrecorded or "; ".join(need.text for need in claim.needs)
+        wanted = claim.unrecorded or "; ".join(claim.wanted)
         typer.echo(f"{claim.id:<22} {claim.grade:<4} {claim.statement}")
         typer.echo(f"{'':<27} {'cannot be tested here' if claim.unrecorded else 'needs'}: {wanted}")
         typer.echo(f"{'':<27} [{claim.source}]")

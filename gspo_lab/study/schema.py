@@ -235,6 +235,13 @@ class VerdictTable(Table):
     margin: float = Field(
         0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"
     )
+    reward_margin: float | None = Field(
+        None,
+        gt=0,
+        le=HUGE,
+        description="the same of the mean training reward, in its own units, for claims that call rewards equal "
+        "(C12, C13); unset: none is called equal",
+    )
     alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
     looks: list[int] | None = Field(
         None,

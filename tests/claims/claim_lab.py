@@ -24,6 +24,7 @@ minibatches = {minibatches}
 warmup_updates = 0
 [verdict]
 last = 2
+{verdict}
 [[bench]]
 name = "addition"
 problems = {problems}
@@ -91,7 +92,7 @@ def evidence(
     tables: str = "",
     **settings: Any,
 ) -> Evidence:
-    named = {"seeds": 3, "steps": 2, "minibatches": 4, "problems": 10, "every": 5, **settings}
+    named = {"seeds": 3, "steps": 2, "minibatches": 4, "problems": 10, "every": 5, "verdict": "", **settings}
     declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in claims)
     path = folder / "toy.toml"
     path.write_text(HEAD.format(**named) + arms + "\n" + tables + declared)

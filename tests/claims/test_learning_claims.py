@@ -61,8 +61,10 @@ def test_efficiency_needs_tuned_ranges_and_the_same_first_rollout(tmp_path: Path
         # of 200 problems: differences 0, .005, -.005: sd .005, half-width .01242
         ({0: 0, 1: 1, 2: -1}, "supported", "whole interval"),
         ({0: 12, 1: 13, 2: 14}, "contradicted", "other side"),
-        # -.02, 0, .02: sd .02
-        ({0: -4, 1: 0, 2: 4}, "not testable here", "the pair difference has sd 0.02 over 3 seeds; 0.0081 at most"),
+        # +.156, +.117, +.195 to the half problem: a wide spread, and far from equal all the same
+        ({0: 31, 1: 23, 2: 39}, "contradicted", "other side"),
+        # -.02, 0, .02: sd .02, half-width .0497
+        ({0: -4, 1: 0, 2: 4}, "not resolved", "the interval covers both sides"),
     ],
 )
 def test_stable_rules_end_alike(tmp_path: Path, more: dict[int, int], word: str, said: str) -> None:
@@ -91,13 +93,29 @@ def test_the_range_hardly_matters_for_gspo(tmp_path: Path) -> None:
         return scores[int(k)]
 
     found = results(tmp_path, gives(right=right), arms=GRID, problems=200)["C19-band-insensitive"]
-    flat, worse, spread = found.parts
-    assert flat.estimate == pytest.approx(0.005)
+    *flat, worse, spread = found.parts
+    assert [part.name for part in flat] == [
+        f"final score, gspo-{wide} - gspo-{narrow}" for narrow, wide in ((2, 3), (2, 4), (3, 4))
+    ]
+    assert [part.estimate for part in flat] == pytest.approx([0.0, 0.005, 0.005])
     assert worse.estimate == pytest.approx(0.1 - 0.005)
     assert spread.estimate == pytest.approx(0.2 - 0.1), "gspo's own spread is 100 + seed - 80 - seed"
     # equal in every seed: there is nothing to build an interval from
     assert spread.low is None
     assert found.word == "not resolved"
+
+
+def test_wider_ranges_that_differ_contradict_that_the_range_hardly_matters(tmp_path: Path) -> None:
+    # of 200: the widest range of gspo loses 40, 41 and 42: -.2, -.205, -.21, sd .005, half-width .0124
+    def right(run: Run, step: int) -> int:
+        rule, _, k = run.arm.partition("-")
+        return ([80, 100, 100, 100, 60 - run.seed] if rule == "gspo" else [60, 70, 80, 90, 100])[int(k)]
+
+    found = results(tmp_path, gives(right=right), arms=GRID, problems=200)["C19-band-insensitive"]
+    wider = found.parts[1]
+    assert [wider.low, wider.high] == pytest.approx([-0.205 - 0.01242, -0.205 + 0.01242], abs=1e-5)
+    assert found.word == "contradicted"
+    assert "gspo-4 - gspo-2" in found.reason
 
 
 def test_the_range_needs_five_of_each(tmp_path: Path) -> None:
@@ -114,6 +132,19 @@ def test_length_bias_reads_the_last_fifth(tmp_path: Path, cut: float, word: str)
     assert found.word == word
     if word == "supported":
         assert found.parts[0].estimate == pytest.approx((1.2 * 1.21 * 1.22) ** (1 / 3))
+
+
+@pytest.mark.parametrize(("cut", "word"), [("gspo", "contradicted"), ("luspo", "not testable here")])
+def test_answers_cut_at_the_limit_hide_only_how_long_they_would_have_been(tmp_path: Path, cut: str, word: str) -> None:
+    """LUSPO's answers are the shorter ones. Where GSPO's are cut they would be longer still; LUSPO's might too."""
+
+    def step(run: Run, step: int) -> Fields:
+        shorter = (8 + 0.1 * run.seed) if run.arm == "luspo" else 10.0
+        return {"response_tokens_mean": shorter, "truncated_responses": 0.2 if run.arm == cut else 0.0}
+
+    found = results(tmp_path, gives(step=step), arms=PAIR + LUSPO, steps=10)["C20-length-bias"]
+    assert found.word == word
+    assert f"{cut} has 0.2 of its responses cut at the limit" in found.reason
 
 
 def falling(run: Run, step: int) -> Fields:

@@ -56,7 +56,7 @@ NOTHING = {0: -0.001, 1: 0.0, 2: 0.001}
 
 
 def test_grpo_needs_replay_and_gspo_does_not(tmp_path: Path) -> None:
-    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE)
+    found = results(tmp_path, routed({"grpo": HELPS, "gspo": NOTHING}), arms=MOE, verdict="reward_margin = 0.02")
     area, collapses = found["C12-grpo-needs-replay"].parts
     # sd .05: half-width .12421
     assert [area.low, area.high] == pytest.approx([0.12579, 0.37421], abs=1e-5)
@@ -65,13 +65,14 @@ def test_grpo_needs_replay_and_gspo_does_not(tmp_path: Path) -> None:
     more, own = found["C13-gspo-no-replay"].parts
     # .201, .25, .299: sd .049, half-width .12172
     assert [more.estimate, more.low] == pytest.approx([0.25, 0.12828], abs=1e-5)
-    # sd .001, half-width .00248: inside the margin of .02
+    # sd .001, half-width .00248: inside the margin of training reward, .02
     assert [own.low, own.high] == pytest.approx([-0.00248, 0.00248], abs=1e-5)
     assert found["C13-gspo-no-replay"].word == "supported"
 
 
 def test_an_equivalent_gain_contradicts_the_need_for_replay(tmp_path: Path) -> None:
-    found = results(tmp_path, routed({"grpo": NOTHING, "gspo": HELPS}), arms=MOE)
+    numbers = routed({"grpo": NOTHING, "gspo": HELPS})
+    found = results(tmp_path, numbers, arms=MOE, verdict="reward_margin = 0.02")
     assert found["C12-grpo-needs-replay"].word == "contradicted"
     assert found["C13-gspo-no-replay"].word == "contradicted"
     assert any("GSPO + R3 69.00" in one.text for one in found["C13-gspo-no-replay"].claim.counter)
@@ -89,6 +90,44 @@ def test_replay_is_judged_only_where_it_could_matter(tmp_path: Path, numbers: Nu
     for name in ("C12-grpo-needs-replay", "C13-gspo-no-replay"):
         assert found[name].word == "not testable here"
         assert said in found[name].reason
+
+
+@pytest.mark.parametrize("fell", [True, False])
+def test_what_gspo_gains_by_replay_contradicts_that_it_needs_none(tmp_path: Path, fell: bool) -> None:
+    """It gains .2, .25 and .3 whether or not a run fell and however little routing moves: those needs keep a claim
+    from being supported too easily, and hide no contradiction."""
+    numbers = routed({"grpo": NOTHING, "gspo": HELPS}, change=0.01, fell=fell)
+    found = results(tmp_path, numbers, arms=MOE, verdict="reward_margin = 0.02")["C13-gspo-no-replay"]
+    assert found.word == "contradicted"
+    assert "support would also have needed what is lacking here: routing hardly moves" in found.reason
+
+
+def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
+    """GSPO gains .045, .05, .055 of reward: half-width .0124; wholly beyond a margin of .02, inside one of .1."""
+    gains = routed({"grpo": HELPS, "gspo": {0: 0.045, 1: 0.05, 2: 0.055}})
+    words = {}
+    for margin in ("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001"):
+        folder = tmp_path / margin.replace("\n", " ")
+        folder.mkdir(exist_ok=True)
+        words[margin] = results(folder, gains, arms=MOE, verdict=margin)["C13-gspo-no-replay"]
+    undeclared, narrow, wide = words.values()
+    assert undeclared.word == "not testable here"
+    assert "declares no verdict.reward_margin" in undeclared.reason
+    assert undeclared.parts[1].criterion == "supported if inside a margin, which is not declared"
+    assert (narrow.word, wide.word) == ("contradicted", "supported")
+    assert narrow.parts[1].criterion == "supported if between -0.02 and 0.02, contradicted if above 0.02"
+
+
+def test_a_run_that_falls_in_the_other_arm_is_instability_too(tmp_path: Path) -> None:
+    """Only runs with replay fall, and gain less by it: replay is not what GRPO needed, and no need may hide that."""
+    plain = routed({"grpo": {0: -0.2, 1: -0.25, 2: -0.3}, "gspo": NOTHING}, fell=False)
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        fell = run.arm == "grpo-replay" and step == run.settings.steps - 1
+        return {**plain.update(run, step, minibatch), "nonfinite": int(fell)}
+
+    found = results(tmp_path, gives(update=update, step=plain.step), arms=MOE)["C12-grpo-needs-replay"]
+    assert found.word == "contradicted"
 
 
 def test_expert_change_is_a_direction_on_few_layers(tmp_path: Path) -> None:
