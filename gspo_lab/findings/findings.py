@@ -18,11 +18,12 @@ from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
 from gspo_lab.findings.course import Course, course
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
-from gspo_lab.findings.noise import Graded, answers_variance, graded
+from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.layout import STUDY
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.states import State
+from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.series import held
@@ -135,13 +136,27 @@ class Findings:
         frame = self._answers[one]
         return graded(frame if seeds is None else frame[frame["seed"].isin(seeds)], arms, len(one.steps))
 
+    @cached_property
+    def _primary(self) -> Asked | None:
+        bench = self.declaration.primary
+        return next((one for one in self.asked if one.bench == bench and not one.evaluation), None)
+
     def answers_variance(self, first: str, second: str, seeds: Sequence[int]) -> float | None:
         """What finitely many answers alone would vary in the primary score's difference of one pair of these arms'
         runs; None where their answers are not stored."""
-        bench = self.declaration.primary
-        primary = next((one for one in self.asked if one.bench == bench and not one.evaluation), None)
+        primary = self._primary
         found = {} if primary is None else self.answered(primary, (first, second), seeds)
         return answers_variance(found[first], found[second]) if {first, second} <= found.keys() else None
+
+    @cached_property
+    def new_problems(self) -> dict[str, TwoWay]:
+        """Per treatment its difference to the baseline on the primary benchmark with the interval that also holds for
+        other problems of the kind; treatments without a finished pair are left out."""
+        baseline, alpha = self.declaration.baseline, self.declaration.verdict.alpha
+        blocks = {} if self._primary is None else self.answered(self._primary, self.arms)
+        others = {arm: block for arm, block in blocks.items() if arm != baseline and baseline in blocks}
+        found = {arm: noise(blocks[baseline], block, arm, alpha) for arm, block in others.items()}
+        return {arm: one.crossed for arm, one in found.items() if one is not None}
 
     def outcomes(self, bench: str | None) -> list[RunOutcome]:
         """One entry per run, in the order of `runs`; without a benchmark they have no score."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gspo_lab.stats import TwoWay, two_way
+from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.two_way import items_variance
 
@@ -107,9 +107,10 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class Noise:
-    """A difference with both sources of luck, and the share of its variance that each source brings."""
+    """A difference on these problems and on new ones too, and the share of its variance that each source brings."""
 
     arm: str
+    over_seeds: PairedT
     crossed: TwoWay
     shares: dict[str, float]
 
@@ -121,10 +122,11 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
         return None
     first, second = first.of(both), second.of(both)
     a, b = first.rate_SI, second.rate_SI
-    crossed = two_way(b - a, alpha, scale=float(max(a.max(), b.max())))
+    scale = float(max(a.max(), b.max()))
+    over_seeds, crossed = paired_t((b - a).mean(axis=1), alpha, scale=scale), two_way(b - a, alpha, scale=scale)
     parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
     if any(part is None for part in parts):
-        return Noise(arm, crossed, {})
+        return Noise(arm, over_seeds, crossed, {})
     seeds, items, rest = (float(part or 0.0) for part in parts)
     split = {SEED: max(0.0, seeds - rest), PROBLEM: max(0.0, items - rest)}
     drawn = sampling_variance(first, second)
@@ -134,7 +136,7 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
         sampling = min(rest, drawn)
         split |= {SAMPLING: sampling, INTERPLAY: rest - sampling}
     total = sum(split.values())
-    return Noise(arm, crossed, {name: part / total for name, part in split.items()} if total else {})
+    return Noise(arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {})
 
 
 def answers_variance(first: Graded, second: Graded) -> float | None:

@@ -9,6 +9,7 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed
 from gspo_lab.report.rows import draw_rows
 from gspo_lab.report.svg import NEUTRAL_DARK
+from gspo_lab.stats import TwoWay
 from gspo_lab.stats.verdict import Verdict, Word
 
 TONES: dict[Word, str] = {
@@ -72,14 +73,22 @@ def _badge(target: str, said: str, grade: str) -> Html:
     )
 
 
-def cards(verdicts: Sequence[Verdict], planned: int, missing: Mapping[str, Sequence[str]]) -> Iterator[Html]:
+def cards(
+    verdicts: Sequence[Verdict],
+    planned: int,
+    missing: Mapping[str, Sequence[str]],
+    new_problems: Mapping[str, TwoWay],
+) -> Iterator[Html]:
     """One card per comparison; their intervals share one axis, so that they can be compared by eye."""
     span = [v for one in verdicts for v in (one.paired.low, one.paired.high, *one.paired.differences) if v is not None]
     for verdict in verdicts:
-        yield _card(verdict, planned, missing.get(verdict.labels[1], ()), tuple(span))
+        arm = verdict.labels[1]
+        yield _card(verdict, planned, missing.get(arm, ()), tuple(span), new_problems.get(arm))
 
 
-def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[float, ...]) -> Html:
+def _card(
+    verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[float, ...], wider: TwoWay | None
+) -> Html:
     paired = verdict.paired
     first, second = verdict.labels
     interval = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
@@ -87,8 +96,9 @@ def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[fl
         interval = f"{signed(paired.low)} to {signed(paired.high)}"
     facts = [
         (f"difference, {second} − {first}", signed(paired.estimate)),
-        (f"{_level(verdict.alpha)} interval", interval),
-        *([(f"the word rests on {_level(verdict.level)}", rests)] if (rests := _wider(verdict)) else []),
+        (f"{_level(verdict.alpha)} interval, these problems", interval),
+        *([(f"the word rests on {_level(verdict.level)}", rests)] if (rests := _shared(verdict)) else []),
+        ("the same, new problems too", _wider(wider)),
         ("margin of equivalence", f"±{verdict.margin:g}"),
         ("pairs of runs", f"{paired.n} of {planned}"),
         ("sd of a pair, by answers alone", f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}"),
@@ -105,7 +115,7 @@ def _card(verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[fl
     )  # fmt: skip
 
 
-def _wider(verdict: Verdict) -> str | None:
+def _shared(verdict: Verdict) -> str | None:
     """The interval that the word rests on, where several arms or looks make it wider than the plain one."""
     if verdict.rests_on is None or not verdict.resolved or verdict.level >= verdict.alpha:
         return None
@@ -119,6 +129,13 @@ def _detectable(verdict: Verdict) -> str:
         return number(verdict.smallest_detectable, 2)
     low, high = verdict.detectable_range
     return f"{number(verdict.smallest_detectable, 2)} ({number(low, 2)} to {number(high, 2)})"
+
+
+def _wider(found: TwoWay | None) -> str:
+    """The interval over seeds and problems, which decides nothing."""
+    if found is None or found.low is None:
+        return f"{NOT_MEASURED}: {'too few pairs' if found is None else found.reason}"
+    return f"{signed(found.low)} to {signed(found.high)}"
 
 
 def _fact(shown: str) -> Html:
@@ -166,8 +183,8 @@ def _notes(verdict: Verdict) -> list[str]:
     return notes
 
 
-def numbers(verdict: Verdict) -> str:
-    """The verdict's numbers in one sentence, for a terminal or a Markdown line."""
+def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
+    """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
     paired = verdict.paired
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
@@ -175,15 +192,17 @@ def numbers(verdict: Verdict) -> str:
     parts = [f"{second} − {first} = {signed(paired.estimate)}"]
     if paired.low is not None:
         parts.append(f"{_level(verdict.alpha)} interval {signed(paired.low)} to {signed(paired.high)}")
-    if rests := _wider(verdict):
+    if rests := _shared(verdict):
         parts.append(f"the word rests on {_level(verdict.level)}, {rests}")
+    if wider is not None and wider.low is not None:
+        parts.append(f"new problems too {_wider(wider)}")
     parts += [f"margin ±{verdict.margin:g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
     if verdict.smallest_detectable is not None:
         parts.append(f"smallest detectable effect {_detectable(verdict)}")
     return ", ".join(parts) + "."
 
 
-def summary(verdict: Verdict) -> dict[str, Any]:
+def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     """The verdict for the .json."""
     paired = verdict.paired
     return {
@@ -197,6 +216,7 @@ def summary(verdict: Verdict) -> dict[str, Any]:
         "p": paired.p,
         "level": verdict.level,
         "rests_on": verdict.rests_on,
+        "new_problems_too": None if wider is None or wider.low is None else [wider.low, wider.high],
         "sd": paired.sd,
         "sd_by_answers": paired.items_sd,
         "pairs": paired.n,

@@ -81,6 +81,25 @@ def test_problems_that_changed_sides_are_counted_pair_by_pair(toy: Report) -> No
     assert sum(found["noise"]["gspo"].values()) == pytest.approx(1)
 
 
+def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report) -> None:
+    """Of 20 problems number 0 is lost (-1) on every seed, 1 to 7 and 14 to 19 do not change, 8 to 11 are won (+1) on
+    every seed, 12 on two of three and 13 on one: column means -1, 0 x 13, 1 x 4, 2/3, 1/3, sum 4."""
+    compared = section(toy, "answer")["comparisons"]["gspo"]
+    assert [compared["low"], compared["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
+    # Vi = var of those 20 / 20 = (1 + 4 + 4/9 + 1/9 - 4**2 / 20) / 19 / 20; Vs = .05**2 / 3; Vr by its definition
+    columns = np.array([-1.0, *[0.0] * 13, *[1.0] * 4, 2 / 3, 1 / 3])
+    by_items = float(columns.var(ddof=1)) / 20
+    assert by_items == pytest.approx((1 + 4 + 5 / 9 - 0.8) / 380)
+    low, high = compared["new_problems_too"]
+    assert (low + high) / 2 == pytest.approx(0.2)
+    assert high - low > 2 * 1.96 * by_items**0.5 > compared["high"] - compared["low"]
+    found = section(toy, "scores")["benches"]["addition"]["problems"]["differences"]["gspo"]
+    assert found["these_problems"] == [compared["low"], compared["high"]]
+    assert found["new_problems_too"] == compared["new_problems_too"]
+    assert "the same, new problems too" in toy.html
+    assert f"new problems too {low:+.3f} to {high:+.3f}".replace("-", "−") in toy.markdown
+
+
 def block(rates: list[list[float]], samples: int) -> Graded:
     right_SI = np.array(rates) * samples
     grade_SEIK = (np.arange(samples) < right_SI[:, None, :, None]).astype(float)

@@ -28,7 +28,8 @@ def answer(found: Findings) -> Section | None:
         stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
         return _plain(" ".join(decided.sentences), progress, matched, {**data, **stability})
     progress += _collapses(decided.ended)
-    data["comparisons"] = {arm: summary(verdict) for arm, verdict in decided.verdicts.items()}
+    wider = found.new_problems
+    data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
     data["headline"] = headline(verdicts)
     told = (
         f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "
@@ -38,10 +39,11 @@ def answer(found: Findings) -> Section | None:
     body = (
         *title,
         badges(matched, progress, verdicts),
-        *cards(verdicts, len(decided.seeds), decided.missing),
+        *cards(verdicts, len(decided.seeds), decided.missing, wider),
         h("p", told, class_="soft"),
     )
-    lines = [f"- **{plain(verdict.sentence)}** {plain(numbers(verdict))}" for verdict in verdicts]
+    told_of = {arm: (one.sentence, numbers(one, wider.get(arm))) for arm, one in decided.verdicts.items()}
+    lines = [f"- **{plain(sentence)}** {plain(measured)}" for sentence, measured in told_of.values()]
     grounds = " ".join(f"{line}." for line in (f"Matching: {plain(badge_text(matched))}", *calibration_lines(verdicts)))
     top = [f"**{plain(data['headline'])}**", ""] if title else []
     return Section(
@@ -52,7 +54,7 @@ def answer(found: Findings) -> Section | None:
         "\n".join([*top, plain(progress), "", grounds, "", *lines, "", plain(told)]),
         (
             *([data["headline"]] if title else []),
-            *(f"{verdict.sentence} {numbers(verdict)}" for verdict in verdicts),
+            *(" ".join(one) for one in told_of.values()),
             f"{badge_text(matched)}. {progress}",
         ),
     )

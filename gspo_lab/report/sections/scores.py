@@ -7,7 +7,7 @@ import numpy as np
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.asked import Asked
-from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, flips, noise
+from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
@@ -95,9 +95,13 @@ def _by_problem(study: Findings, one: Asked) -> _Problems:
         parts = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
         changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
         if parts:
-            rows = [[p.arm, signed(p.crossed.estimate), _apart(p.crossed), _error(p.crossed.variance)] for p in parts]
-            columns = ["arm", "difference", "interval, new problems too", "standard error"]
+            rows = [
+                [p.arm, signed(p.crossed.estimate), _apart(p.over_seeds), _apart(p.crossed), _error(p.crossed.variance)]
+                for p in parts
+            ]
+            columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
             tables.append(table(columns, rows, caption=f"{one.title}: differences to {baseline}, problem by problem"))
+            data["differences"] = {p.arm: _difference(p) for p in parts}
             data["noise"] = {p.arm: p.shares for p in parts}
             charts.append(_noise_chart(one, parts, baseline))
         if changed:
@@ -156,7 +160,16 @@ def _between(found: PairedT | TwoWay) -> str:
     return f"{number(max(found.low, 0.0))} to {number(min(found.high, 1.0))}"
 
 
-def _apart(found: TwoWay) -> str:
+def _difference(one: Noise) -> dict[str, Any]:
+    seeds, both = one.over_seeds, one.crossed
+    return {
+        "estimate": both.estimate,
+        "these_problems": None if seeds.low is None else [seeds.low, seeds.high],
+        "new_problems_too": None if both.low is None else [both.low, both.high],
+    }
+
+
+def _apart(found: PairedT | TwoWay) -> str:
     return str(found.reason) if found.low is None else f"{signed(found.low)} to {signed(found.high)}"
 
 
