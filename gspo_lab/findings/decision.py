@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gspo_lab.findings.dose_response import DoseResponse
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
@@ -41,6 +42,9 @@ class Decision:
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     described: tuple[str, ...] = ()
     """What the runs of other seeds show, which changes no word."""
+    ungraded: dict[str, Ungraded] = field(default_factory=dict)
+    """Per arm with answers that were not graded, its own or the baseline's, what becomes of the verdict if they are
+    counted as wrong."""
 
     @property
     def resolved(self) -> bool:
@@ -70,6 +74,7 @@ class Decision:
         return (
             *(f"{one[0].upper()}{one[1:]}." for one in self.matched.on_trust),
             *(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs),
+            *(one.sentence for one in self.ungraded.values()),
             *([looked] if self.stopped else []),
             *self.described,
         )
@@ -91,24 +96,20 @@ def decision(found: "Findings") -> Decision:
     if not declared.treatments:
         return without(f"No verdict: {baseline} is the only arm, so there is nothing to compare it with.")
     ended = found.outcomes(bench)
-    look, (verdicts, missing) = first_resolving(
-        declared.looks,
-        lambda look: _judged(found, ended, every[:look]),
-        # What lacks runs at one look lacks them at all later ones.
-        lambda judged: any(judged[1].values()) or all(one.resolved for one in judged[0].values()),
-    )
+    look, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, every[:look]), _Judged.ends)
     seeds = every[:look]
     return Decision(
         baseline=baseline,
         primary=bench,
         matched=matched,
-        sentences=tuple(verdict.sentence for verdict in verdicts.values()),
+        sentences=tuple(verdict.sentence for verdict in judged.verdicts.values()),
         seeds=seeds,
         planned=len(every),
         ended=tuple(one for one in ended if one.seed in seeds),
-        verdicts=verdicts,
-        missing=missing,
+        verdicts=judged.verdicts,
+        missing=judged.missing,
         described=tuple(_described(declared, ended, seeds)),
+        ungraded=judged.ungraded,
     )
 
 
@@ -139,19 +140,38 @@ def _pairs(ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm
     return pairs, tuple(missing)
 
 
-def _judged(
-    found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]
-) -> tuple[dict[str, Verdict], dict[str, tuple[str, ...]]]:
-    """Per arm the verdict of these seeds by the declared rule, and the runs that lack a score; withheld while a pair is
-    missing or runs are not matched."""
+@dataclass(frozen=True)
+class _Judged:
+    """What one look gives: per arm the verdict, the runs that lack a score, and what was not graded."""
+
+    verdicts: dict[str, Verdict]
+    missing: dict[str, tuple[str, ...]]
+    ungraded: dict[str, Ungraded]
+
+    def ends(self) -> bool:
+        """Whether no later look is asked: what lacks runs at one look lacks them at all later ones."""
+        return any(self.missing.values()) or all(one.resolved for one in self.verdicts.values())
+
+
+def _judged(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
+    """These seeds by the declared rule, read with and without the answers that could not be graded."""
+    missing = {arm: _pairs(ended, seeds, found.declaration.baseline, arm)[1] for arm in found.declaration.treatments}
+    looked_at = [one for one in ended if one.seed in seeds]
+    verdicts, ungraded = doubted(found, looked_at, lambda scored: _verdicts(found, scored, seeds))
+    return _Judged(verdicts, missing, ungraded)
+
+
+def _verdicts(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]) -> dict[str, Verdict]:
+    """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
+    matched."""
     declared = found.declaration
     rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
     matched = replace(found.certificate, pairs=tuple(pair for pair in found.certificate.pairs if pair.seed in seeds))
     forbidden = matched.reasons
     why = "the study is still running" if any(one.state == State.RUNNING for one in ended) else "runs are missing"
-    scores, missing = [], {}
+    scores = []
     for arm in declared.treatments:
-        pairs, missing[arm] = _pairs(ended, seeds, declared.baseline, arm)
+        pairs, _ = _pairs(ended, seeds, declared.baseline, arm)
         withheld = list(forbidden.get(arm, ()))
         if len(pairs) < len(seeds):
             withheld.append(f"{why}, {len(pairs)} of {len(seeds)} pairs are complete")
@@ -166,7 +186,7 @@ def _judged(
                 unproven=matched.unproven,
             )
         )
-    return dict(zip(declared.treatments, decide_all(scores, rule), strict=True)), missing
+    return dict(zip(declared.treatments, decide_all(scores, rule), strict=True))
 
 
 def _collapsed(ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.series import held
-from gspo_lab.store.answers import grades
+from gspo_lab.store.answers import grades, tallies
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Findings:
         self.label = label or study
         self._outcomes: dict[str, list[RunOutcome]] = {}
         self._answers: dict[Asked, DataFrame] = {}
+        self._tallies: dict[str, DataFrame] = {}
         self._onsets: dict[str, dict[str, Onset]] = {}
 
     @cached_property
@@ -127,6 +128,12 @@ class Findings:
     def asked(self) -> list[Asked]:
         """Every benchmark that finished runs answered, while training and later."""
         return asked(self)
+
+    def tallies(self, bench: str) -> "DataFrame":
+        """`store.answers.tallies`: how many answers to each problem were graded and right, run by run."""
+        if bench not in self._tallies:
+            self._tallies[bench] = tallies(self.evidence, self.study, bench)
+        return self._tallies[bench]
 
     def answered(self, one: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, Graded]:
         """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class RunOutcome:
     """One run on one benchmark. `final` is the mean of the last evaluations of a finished run, else None.
 
-    `carried` counts evaluations that could not be graded and were replaced by the one before them; `errors` are single
-    answers that could not be graded; `nonfinite` are updates that were skipped, or of a dead model. `latest` is where
-    an unfinished run stands.
+    Single answers that could not be graded (`errors`) are left out of it; in `counted_wrong`, else the same number,
+    they are wrong. Both are of the evaluations after `steps`. `carried` counts evaluations without any grade, which
+    `final` replaces by the one before them; `nonfinite` are updates that were skipped, or of a dead model. `latest` is
+    where an unfinished run stands.
     """
 
     arm: str
@@ -26,6 +27,8 @@ class RunOutcome:
     state: str
     start: float | None
     final: float | None
+    counted_wrong: float | None
+    steps: tuple[int, ...]
     latest: float | None
     evaluations: int
     carried: int
@@ -58,13 +61,17 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
         own = scores[scores["run_id"] == run.id]
         start = own[own["step"] == 0]["score"]
         trained = own[own["step"] > 0]
-        final = latest = None
+        final = wrong = latest = None
+        deciding = tuple(int(step) for step in trained["step"].iloc[-last:])
+        errors = int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:]))
         carried = 0
         if len(trained) and own["score"].notna().iloc[0]:
             values, missing = carry_last_finite(own["score"].to_numpy(dtype=float))
             values, missing = values[-len(trained) :], missing[-len(trained) :]
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None
+        if final is not None:
+            wrong = _counted_wrong(found, bench, run.id, deciding) if errors else final
         out.append(
             RunOutcome(
                 arm=run.arm,
@@ -72,15 +79,24 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 state=run.state,
                 start=float(start.iloc[0]) if len(start) and start.notna().iloc[0] else None,
                 final=final,
+                counted_wrong=wrong,
+                steps=deciding,
                 latest=latest,
                 evaluations=len(trained),
                 carried=carried,
-                errors=int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:])),
+                errors=errors,
                 nonfinite=len(found.nonfinite.get(run.id, ())),
                 stability=found.stabilities.get(run.id),
             )
         )
     return out
+
+
+def _counted_wrong(found: "Findings", bench: str, run: str, steps: tuple[int, ...]) -> float:
+    """The mean over `steps` of the mean over problems of the share of right answers, of all that were given."""
+    tallies = found.tallies(bench)
+    own = tallies[(tallies["run_id"] == run) & tallies["step"].isin(steps)]
+    return float((own["correct"] / own["answers"]).groupby(own["step"]).mean().mean())
 
 
 def stabilities(found: "Findings") -> dict[str, Stability]:

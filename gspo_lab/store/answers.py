@@ -29,6 +29,20 @@ def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], e
     )
 
 
+def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
+    """run_id, arm, seed, step, problem, answers, errors (not graded) and correct: counts over a problem's answers that
+    the runs gave as they trained."""
+    return evidence.select(
+        study,
+        "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS errors, "
+        "COALESCE(SUM(correct), 0) AS correct FROM ("
+        f"SELECT run_id, arm, seed, step, problem, {in_force('correct')} "
+        f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE evaluation = '' AND bench = ?) "
+        "GROUP BY run_id, arm, seed, step, problem ORDER BY run_id, step, problem",
+        bench,
+    )
+
+
 def first_answers(
     evidence: "Evidence", study: str, bench: str, step: int, seed: int, evaluation: str = ""
 ) -> "DataFrame":

@@ -30,6 +30,8 @@ def answer(found: Findings) -> Section | None:
     progress += _collapses(decided.ended)
     wider = found.new_problems
     data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
+    for arm, lacking in decided.ungraded.items():
+        data["comparisons"][arm]["ungraded"] = lacking.to_json()
     data["headline"] = headline(verdicts)
     told = (
         f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "

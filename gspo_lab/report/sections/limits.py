@@ -12,7 +12,7 @@ CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-s
 
 def limits_section(found: Findings) -> Section | None:
     """The limits that follow from what the study is; then published counter-evidence, once and with its source."""
-    said = limits(found.declaration)
+    said = [*limits(found.declaration), *_ungraded(found)]
     declared = [one.name for one in found.declaration.claims]
     wanted = [name for name in CENTRAL if not declared] or declared
     against = {one.text: one.source for name in wanted if name in LIBRARY for one in LIBRARY[name].counter}
@@ -24,6 +24,19 @@ def limits_section(found: Findings) -> Section | None:
         )
     markdown = "\n".join(f"- {plain(line)}" for line in said)
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
+
+
+def _ungraded(found: Findings) -> list[str]:
+    """What the deciding answers without a grade leave open."""
+    ended = found.decision.ended
+    errors = sum(one.errors for one in ended if one.final is not None)
+    if not errors:
+        return []
+    return [
+        f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
+        "where the same word comes out with all of them counted as wrong, and where neither arm has more of them than "
+        "chance explains (sign test over problems). What a grader would have said of them is not known."
+    ]
 
 
 def limits(declared: Declaration) -> list[str]:

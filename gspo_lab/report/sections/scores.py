@@ -36,6 +36,10 @@ def scores(found: Findings) -> Section | None:
         rows = [_row(arm, runs, len(declared.seeds)) for arm, runs in by_arm.items()]
         last = declared.verdict.last
         caption = f"{bench}: mean of the last {last} evaluations of a finished run, mean over seeds"
+        if any(one.errors for one in ended):
+            caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
+            second = [_counted_wrong(arm, runs) for arm, runs in by_arm.items()]
+            rows = [row for both in zip(rows, second, strict=True) for row in both]
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
         data[bench] = {arm: _data(runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
@@ -211,6 +215,11 @@ def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
     ]
 
 
+def _counted_wrong(arm: str, runs: list[RunOutcome]) -> list[Any]:
+    finals = [one.counted_wrong for one in runs]
+    return [f"{arm}, counted as wrong", number(mean(finals)), ", ".join(map(number, finals)), *[""] * 5]
+
+
 def _seed(one: RunOutcome) -> str:
     if one.final is not None:
         return number(one.final)
@@ -227,6 +236,7 @@ def _data(runs: list[RunOutcome]) -> dict[str, Any]:
                 "state": one.state,
                 "start": one.start,
                 "final": one.final,
+                "final_counted_wrong": one.counted_wrong,
                 "latest": one.latest,
                 "collapse_step": None if one.stability is None else one.stability.collapse,
                 "collapse_cause": None if one.stability is None else one.stability.cause,

@@ -1,0 +1,135 @@
+"""Answers that could not be graded: they are left out of scores, so a verdict must survive that they were wrong.
+
+A grader that fails on the answers of one arm alone raises that arm's score, whoever or whatever made it fail.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.stats.binary import binomial_p
+from gspo_lab.stats.verdict import Verdict
+
+if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
+
+Judge = Callable[[Sequence[RunOutcome]], Mapping[str, Verdict]]
+"""From the runs' final scores to the verdict on each arm."""
+
+
+@dataclass(frozen=True)
+class Ungraded:
+    """What was not graded of two arms' answers at the evaluations that decide, over the seeds that both finished.
+
+    `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts the problems on which the one and
+    the other has the larger share of ungraded answers. `p` is the exact two-sided binomial of these counts (sign test:
+    problems are the sample, either arm is as likely to have more where nothing differs); None without such a problem.
+    `verdict` is the one that would be said if all that was not graded were wrong.
+    """
+
+    labels: tuple[str, str]
+    answers: tuple[int, int]
+    errors: tuple[int, int]
+    more: tuple[int, int]
+    p: float | None
+    verdict: Verdict
+
+    @property
+    def counts(self) -> str:
+        """How many of each arm's answers."""
+        told = zip(self.labels, self.errors, self.answers, strict=True)
+        return ", ".join(f"{arm} {errors} of {answers}" for arm, errors, answers in told)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the shares differ beyond chance, at the verdict's alpha."""
+        return self.p is not None and self.p < self.verdict.alpha
+
+    @property
+    def sentence(self) -> str:
+        """The second reading, for people."""
+        first, second = self.labels
+        estimate = self.verdict.paired.estimate
+        number = "" if estimate is None else f" {second} - {first} is {estimate:+.3f}:"
+        return f"Answers not graded: {self.counts}. Counted as wrong,{number} '{self.verdict.word}'."
+
+    def against(self, verdict: Verdict) -> tuple[str, ...]:
+        """Why `verdict`, which leaves them out, must be withheld."""
+        out = []
+        if self.uneven:
+            (fewer, most), (first, second) = self.more, self.labels
+            out.append(
+                f"more answers of one arm could not be graded, beyond chance ({self.counts}; the larger share is "
+                f"{second}'s on {most} problems and {first}'s on {fewer}, p = {self.p:.2g})"
+            )
+        if (self.verdict.word, self.verdict.better) != (verdict.word, verdict.better):
+            out.append(
+                f"answers that could not be graded ({self.counts}) decide: left out it reads '{_said(verdict)}', "
+                f"counted as wrong '{_said(self.verdict)}'"
+            )
+        return tuple(out)
+
+    def to_json(self) -> dict[str, Any]:
+        paired = self.verdict.paired
+        return {
+            "answers": dict(zip(self.labels, self.answers, strict=True)),
+            "not_graded": dict(zip(self.labels, self.errors, strict=True)),
+            "problems_with_more": dict(zip(self.labels, self.more, strict=True)),
+            "p": self.p,
+            "counted_as_wrong": {
+                "word": self.verdict.word,
+                "better": self.verdict.better,
+                "estimate": paired.estimate,
+                "low": paired.low,
+                "high": paired.high,
+                "differences": list(paired.differences),
+            },
+        }
+
+
+def doubted(
+    found: "Findings", ended: Sequence[RunOutcome], judge: Judge
+) -> tuple[dict[str, Verdict], dict[str, Ungraded]]:
+    """The verdicts of `judge` on the final scores, withheld where answers that were not graded could turn them, and per
+    arm with any what was not graded of it and of the baseline."""
+    verdicts = dict(judge(ended))
+    if not any(one.errors for one in ended):
+        return verdicts, {}
+    second = judge([one if one.final is None else replace(one, final=one.counted_wrong) for one in ended])
+    lacking = {}
+    for arm, verdict in verdicts.items():
+        told = _of(found, verdict.labels, ended, second[arm])
+        if not any(told.errors):
+            continue
+        lacking[arm] = told
+        reasons = told.against(verdict)
+        if verdict.word != "withheld" and reasons:
+            verdicts[arm] = replace(verdict, word="withheld", better=None, reason="; ".join(reasons))
+    return verdicts, lacking
+
+
+def _of(found: "Findings", labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Verdict) -> Ungraded:
+    """Over the deciding evaluations of the seeds that both arms finished."""
+    tallies = found.tallies(found.declaration.primary or "")
+    scored = {(one.arm, one.seed): one.steps for one in ended if one.final is not None}
+    seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
+    deciding = {(arm, seed, step) for arm in labels for seed in seeds for step in scored[arm, seed]}
+    rows = [key in deciding for key in zip(tallies["arm"], tallies["seed"], tallies["step"], strict=True)]
+    counts = tallies[rows].groupby(["arm", "problem"])[["answers", "errors"]].sum()
+    first, second = (counts[counts.index.get_level_values("arm") == arm].droplevel("arm") for arm in labels)
+    both = first.add_prefix("first ").join(second.add_prefix("second "), how="inner")
+    apart = both["second errors"] * both["first answers"] - both["first errors"] * both["second answers"]
+    more = (int((apart < 0).sum()), int((apart > 0).sum()))
+    return Ungraded(
+        labels,
+        (int(first["answers"].sum()), int(second["answers"].sum())),
+        (int(first["errors"].sum()), int(second["errors"].sum())),
+        more,
+        binomial_p(more[1], sum(more)) if any(more) else None,
+        verdict,
+    )
+
+
+def _said(verdict: Verdict) -> str:
+    return verdict.word if verdict.better is None else f"{verdict.better}: {verdict.word}"
