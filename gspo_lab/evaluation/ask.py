@@ -58,11 +58,13 @@ def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) 
 
 
 def evaluate(
-    bench: BenchTable, task: Task, sampler: Sampler, tokenizer: Any, *, seed: int, step: int
+    bench: BenchTable, task: Task, sampler: Sampler, tokenizer: Any, *, seed: int, step: int, steps: int
 ) -> list[AnswerRecord]:
-    """While training: sample and grade `bench.samples` answers to each of the first `bench.problems` problems."""
+    """After `step` of a run's `steps`: sample and grade `bench.samples_at` answers to each of the first
+    `bench.problems` problems."""
     sampling = Sampling(bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
-    asked = questions(bench.name, task.problems("held-out")[: bench.problems], bench.samples, seed)
+    samples = bench.samples_at(step, steps)
+    asked = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
     return [
         graded_record(task, question, answer, bench=bench.name, step=step)
         for part in answers(asked, sampler, tokenizer, sampling)

@@ -184,9 +184,10 @@ class _Tasks:
         evaluations = answers = 0
         for bench in settings.bench:
             task = self._task(bench.task or settings.task)
-            times = len([at for at in evaluated_steps(settings.steps, bench.every) if at > done or done == 0])
-            evaluations += times
-            answers += times * _held_out(task, bench.problems) * bench.samples
+            times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
+            evaluations += len(times)
+            samples = sum(bench.samples_at(at, settings.steps) for at in times)
+            answers += samples * _held_out(task, bench.problems)
         return Work(steps, responses, responses * limit, evaluations, answers)
 
     def _task(self, table: Any) -> Task:
@@ -205,11 +206,6 @@ def _held_out(task: Task, wanted: int | None) -> int:
             raise
         return wanted
     return min(wanted or available, available)
-
-
-def evaluated_steps(steps: int, every: int) -> list[int]:
-    """The moments at which a benchmark is asked: the start, every `every` steps, and the end."""
-    return sorted({0, *range(every, steps + 1, every), steps})
 
 
 def _makespan(seconds: Sequence[float], workers: int) -> float:

@@ -263,14 +263,13 @@ def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
         problems = known.problems.get(bench.name, bench.problems)
         if problems is None:
             continue
-        if problems < 100 and bench.samples < 8:
-            message = (
-                f"bench {bench.name}: {problems} problems x {bench.samples} samples say little; use 100, or 8 samples"
-            )
+        samples = bench.decisive_samples or bench.samples
+        if problems < 100 and samples < 8:
+            message = f"bench {bench.name}: {problems} problems x {samples} samples say little; use 100, or 8 samples"
             yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
         if bench.name == primary and len(study.seeds) >= 3:
             # The last evaluations are of one run, on the same problems: they are no further answers.
-            answers = problems * bench.samples * len(study.seeds)
+            answers = problems * samples * len(study.seeds)
             noise = 1.96 * math.sqrt(2 * 0.25 / answers)
             if study.verdict.margin < noise:
                 message = (

@@ -225,6 +225,26 @@ class BenchTable(Table):
     every: int = Field(
         10, ge=1, le=MANY, description="steps between evaluations; the start and the end are always evaluated"
     )
+    decisive_samples: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="answers per problem at the last evaluations, those that make the final score; unset: `samples`",
+    )
+    decisive_evaluations: int | None = Field(
+        None, ge=1, le=MANY, description="how many last evaluations those are; unset: `verdict.last`"
+    )
+
+    def moments(self, steps: int) -> list[int]:
+        """After how many of a run's `steps` it is asked: at the start, every `every` steps, and at the end."""
+        return sorted({0, *range(self.every, steps + 1, self.every), steps})
+
+    def samples_at(self, step: int, steps: int) -> int:
+        """Answers per problem after `step` of a run's `steps`; the start never decides."""
+        if self.decisive_samples is None or step == 0:
+            return self.samples
+        later = sum(moment > step for moment in self.moments(steps))
+        return self.decisive_samples if later < (self.decisive_evaluations or 1) else self.samples
 
 
 class VerdictTable(Table):

@@ -7,7 +7,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.plan import plan
 from gspo_lab.plan.check import check
 from gspo_lab.plan.cost import active_parameters
-from gspo_lab.plan.plan import evaluated_steps
+from gspo_lab.study.schema import BenchTable
 
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,18 @@ def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("steps", "every", "at"), [(10, 4, [0, 4, 8, 10]), (8, 4, [0, 4, 8]), (3, 10, [0, 3])])
 def test_evaluations_at_the_start_every_so_often_and_at_the_end(steps: int, every: int, at: list[int]) -> None:
-    assert evaluated_steps(steps, every) == at
+    assert BenchTable(name="sums", every=every).moments(steps) == at
+
+
+def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
+    table = BenchTable(name="sums", every=4, decisive_samples=8, decisive_evaluations=2)
+    assert [(at, table.samples_at(at, 10)) for at in table.moments(10)] == [(0, 1), (4, 1), (8, 8), (10, 8)]
+    assert table.samples_at(0, 0) == 1, "the start never decides"
+    before = plan(bench.study(), bench.runs, jobs=1)
+    study = bench.study(overrides=["bench.sums.decisive_samples=8", "verdict.last=1"])
+    assert study.arms["a"].settings.bench[0].decisive_evaluations == 1, "the verdict's own number"
+    # four runs of 4 steps, asked at 0 and 4: 10 problems x (1 + 1), then x (1 + 8)
+    assert (before.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (80, 360)
 
 
 def test_a_model_s_size_from_its_name() -> None:

@@ -199,7 +199,8 @@ class Loop:
             if done in (0, self.settings.steps) or done % bench.every == 0:
                 task = self.parts.bench_tasks[bench.name]
                 sampler, tokenizer = self.parts.sampler, self.parts.tokenizer
-                self.sink.write(evaluate(bench, task, sampler, tokenizer, seed=self.seed, step=done))
+                steps = self.settings.steps
+                self.sink.write(evaluate(bench, task, sampler, tokenizer, seed=self.seed, step=done, steps=steps))
 
     def _say_started(self, first: int) -> None:
         parts = self.parts
