@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gspo_lab.findings.dose_response import DoseResponse
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
 from gspo_lab.states import State
@@ -98,15 +99,16 @@ def decision(found: "Findings") -> Decision:
     ended = found.outcomes(bench)
     look, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, every[:look]), _Judged.ends)
     seeds = every[:look]
+    verdicts = {arm: replace(verdict, about=about(declared)) for arm, verdict in judged.verdicts.items()}
     return Decision(
         baseline=baseline,
         primary=bench,
         matched=matched,
-        sentences=tuple(verdict.sentence for verdict in judged.verdicts.values()),
+        sentences=tuple(verdict.sentence for verdict in verdicts.values()),
         seeds=seeds,
         planned=len(every),
         ended=tuple(one for one in ended if one.seed in seeds),
-        verdicts=judged.verdicts,
+        verdicts=verdicts,
         missing=judged.missing,
         described=tuple(_described(declared, ended, seeds)),
         ungraded=judged.ungraded,

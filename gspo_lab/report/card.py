@@ -24,20 +24,20 @@ TONES: dict[Word, str] = {
 
 def headline(verdicts: Sequence[Verdict]) -> str:
     """All comparisons in one sentence."""
-    baseline = verdicts[0].labels[0]
+    baseline, about = verdicts[0].labels[0], verdicts[0].about
     groups: dict[str, list[str]] = {}
     for verdict in verdicts:
         word = "worse" if verdict.better == baseline else "better"
         groups.setdefault(verdict.word.replace("better", word, 1), []).append(verdict.labels[1])
     if list(groups) == ["not resolved"]:
-        return f"Whether {_listed(groups['not resolved'], 'or')} differs from {baseline} is not resolved."
+        return f"Whether {_listed(groups['not resolved'], 'or')} differs from {baseline}{about} is not resolved."
     if list(groups) == ["withheld"]:
         return f"No verdict on {_listed(groups['withheld'], 'or')} against {baseline}."
     told = [
         f"no verdict on {_listed(arms, 'or')}" if word == "withheld" else f"{_listed(arms, 'and')} {word}"
         for word, arms in groups.items()
     ]
-    return f"Against {baseline}: {'; '.join(told)}."
+    return f"Against {baseline}{about}: {'; '.join(told)}."
 
 
 def _listed(names: Sequence[str], last: str) -> str:
@@ -208,6 +208,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     return {
         "word": verdict.word,
         "sentence": verdict.sentence,
+        "about": verdict.about.strip() or None,
         "reason": verdict.reason,
         "better": verdict.better,
         "estimate": paired.estimate,

@@ -117,13 +117,18 @@ class Verdict:
     collapsed: tuple[Proportion, Proportion] | None
     notes: tuple[str, ...]
     unproven: tuple[str, ...] = ()
+    """What should prove that the runs are pairs, and was not recorded of all of them."""
+    about: str = ""
+    """The end of a sentence: of which starting models the verdict is, where that is less than all of the kind."""
 
     @property
     def margin(self) -> float:
+        """Differences within +-margin count as none, in units of the score."""
         return self.rule.margin
 
     @property
     def alpha(self) -> float:
+        """The chance of an untrue word that the study allows."""
         return self.rule.alpha
 
     @property
@@ -188,12 +193,12 @@ class Verdict:
         if self.word == "withheld":
             said = f"No verdict on {second} against {first}: {self.reason}."
         elif self.word == "practically equivalent":
-            said = f"{second} and {first} are practically equivalent. {self.unseen}"
+            said = f"{second} and {first} are practically equivalent{self.about}. {self.unseen}"
         elif self.word == "not resolved":
-            said = f"Whether {second} or {first} is better is not resolved."
+            said = f"Whether {second} or {first} is better{self.about} is not resolved."
         else:
             other = first if self.better == second else second
-            said = f"{self.better} is {self.word.replace('better', f'better than {other}', 1)}."
+            said = f"{self.better} is {self.word.replace('better', f'better than {other}', 1)}{self.about}."
         if self.flips:
             said += " Leaving out one seed turns the sign."
         if self.unproven:

@@ -313,6 +313,11 @@ class Settings(Table):
     record: RecordTable = RecordTable()
     bench: list[BenchTable] = Field([], description="`[[bench]]`: benchmarks, evaluated as training goes")
 
+    @property
+    def embedded(self) -> bool:
+        """Whether the model is made here, from a seed; others start from their checkpoint as it is."""
+        return self.model.startswith("tiny-")
+
 
 ARM_KEYS = ("model", "routing_replay", "rollout", "update")
 """What an arm may vary beside the objective's own keys."""

@@ -51,6 +51,15 @@ def test_evaluations_at_the_start_every_so_often_and_at_the_end(steps: int, ever
     assert BenchTable(name="sums", every=every).moments(steps) == at
 
 
+@pytest.mark.parametrize(("per_seed", "starts"), [("false", 1), ("true", 3)])
+def test_a_pilot_has_a_start_of_its_own_where_every_seed_has(bench: Bench, per_seed: str, starts: int) -> None:
+    """Two seeds and a pilot, whose seed no run has. Its steps make a start that no other test has asked for."""
+    bench.b = 'clip = "calibrated"'
+    own = [f"warm_start.per_seed={per_seed}", "warm_start.steps=7"]
+    found = plan(bench.study(overrides=own), bench.runs, jobs=1)
+    assert (found.pilots, found.warm_starts) == (("b",), starts)
+
+
 def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
     table = BenchTable(name="sums", every=4, decisive_samples=8, decisive_evaluations=2)
     assert [(at, table.samples_at(at, 10)) for at in table.moments(10)] == [(0, 1), (4, 1), (8, 8), (10, 8)]

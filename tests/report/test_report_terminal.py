@@ -35,12 +35,13 @@ def one_failed(run: Run) -> str:
     return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
 
+BETTER = "gspo is better than grpo beyond margin on this one starting model."
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
-    "far apart": (TWO_ARMS, {"gain": 0.35}, "gspo is better than grpo beyond margin."),
+    "far apart": (TWO_ARMS, {"gain": 0.35}, BETTER),
     "two treatments": (
         THREE_ARMS,
         {"gain": 0.35, "seeds": 5},
-        "gspo is better than grpo beyond margin. Whether other",
+        f"{BETTER} Whether other",
     ),
     "one seed": (TWO_ARMS, {"seeds": 1}, "No verdict on gspo against grpo: 1 pair of runs; an interval needs 3."),
     "a run failed": (TWO_ARMS, {"end": one_failed}, "runs are missing, 2 of 3 pairs are complete"),

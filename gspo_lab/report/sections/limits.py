@@ -1,7 +1,7 @@
 """What this study cannot say, in words, and what others have found that speaks against it."""
 
 from gspo_lab.claims import LIBRARY
-from gspo_lab.findings import Findings
+from gspo_lab.findings import Findings, starting
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
 from gspo_lab.study import Declaration
@@ -52,7 +52,8 @@ def limits(declared: Declaration) -> list[str]:
     elif seeds < 5:
         out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
     models = sorted({one.model for one in every})
-    if any(model.startswith("tiny-") for model in models):
+    out += starting.limits(declared)
+    if any(one.embedded for one in every):
         out.append(
             f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
             "objectives work, not what they do to a large model with long responses."
