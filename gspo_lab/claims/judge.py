@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gspo_lab.claims.claim import Claim, Need, Result, Roles, Word
-from gspo_lab.claims.estimates import ALPHA, Estimate, Side, Untestable, weigh
+from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY
 from gspo_lab.claims.recorded import Recorded
@@ -21,7 +21,7 @@ def judge(found: Findings, *, every: bool = False) -> list[Result]:
     Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
     that was fixed before the run.
     """
-    recorded = Recorded(found)
+    recorded = [Recorded(found), *([Recorded(found, wrong=True)] if found.scores["errors"].any() else [])]
     declared = [
         (from_table(table) if table.metric is not None else LIBRARY[table.name], table.arms or {})
         for table in found.declaration.claims
@@ -41,8 +41,10 @@ def judge(found: Findings, *, every: bool = False) -> list[Result]:
     return results
 
 
-def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
-    """The claim's reading, its word still open: `_adjust` gives it."""
+def _read(readings: Sequence[Recorded], claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
+    """The claim's reading, its word still open: `_adjust` gives it. A second one counts as wrong what could not be
+    graded; where it says something else, those answers decide, and the claim is not testable."""
+    recorded, *others = readings
     if claim.evaluate is None:
         return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
     found = find_roles(recorded, given, moe=claim.moe)
@@ -60,12 +62,22 @@ def _read(recorded: Recorded, claim: Claim, given: Mapping[str, str], *, declare
     lacking = tuple(_unmet(claim.for_support, recorded, roles))
     try:
         reading = claim.evaluate(recorded, roles)
+        for other in others:
+            if (left_out := _alone(reading)) != (wrong := _alone(claim.evaluate(other, roles))):
+                said = f"left out it is {left_out or 'not resolved'}, counted as wrong {wrong or 'not resolved'}"
+                raise Untestable(f"answers that could not be graded decide: {said}")
     except Untestable as reason:
         return Result(claim, "not testable here", "; ".join([*lacking, str(reason)]), declared, roles)
     side, p = weigh(reading.parts)
     if lacking and side != "contradicted":
         p = None
     return Result(claim, "not resolved", "", declared, roles, reading, p, lacking=lacking)
+
+
+def _alone(reading: Estimates) -> Side | None:
+    """What a reading says before Holm's rule; None: not resolved."""
+    side, p = weigh(reading.parts)
+    return side if p is None or p < ALPHA else None
 
 
 def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[str]:

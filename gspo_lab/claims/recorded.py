@@ -35,10 +35,12 @@ class Details:
 
 
 class Recorded:
-    """One study's findings as claims read them. Arms are named as in the study."""
+    """One study's findings as claims read them. Arms are named as in the study. With `wrong` answers that could not be
+    graded count as wrong, else they are left out."""
 
-    def __init__(self, found: Findings) -> None:
+    def __init__(self, found: Findings, *, wrong: bool = False) -> None:
         self.found = found
+        self._wrong = wrong
         self.settings: dict[str, Settings] = {name: arm.settings for name, arm in found.declaration.arms.items()}
         self.seeds = found.seeds
         self._frames: dict[tuple[str, tuple[str, ...]], DataFrame] = {}
@@ -113,9 +115,10 @@ class Recorded:
         wanted = bench or self.found.declaration.primary
         if wanted is None:
             raise Untestable("the study declares no benchmark, so there is no score")
-        frame = self.found.scores
-        rows = frame[(frame["run_id"] == self.found.finished[arm, seed]) & (frame["bench"] == wanted)]
-        rows = rows.sort_values("step")
+        run, frame = self.found.finished[arm, seed], self.found.scores
+        rows = frame[(frame["run_id"] == run) & (frame["bench"] == wanted)].sort_values("step")
+        if self._wrong:
+            rows = rows.assign(score=rows["step"].map(self.found.counted_wrong(wanted, run)))
         if rows.empty or math.isnan(rows["score"].iloc[0]):
             raise Untestable(f"{wanted} was not evaluated at the start of {arm}, seed {seed}")
         return rows.assign(score=carry_last_finite(rows["score"])[0])[["step", "score"]]
@@ -124,8 +127,9 @@ class Recorded:
         """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
         wanted = bench or self.found.declaration.primary
         for one in self.found.outcomes(wanted):
-            if (one.arm, one.seed) == (arm, seed) and one.final is not None:
-                return one.final
+            known = one.counted_wrong if self._wrong else one.final
+            if (one.arm, one.seed) == (arm, seed) and known is not None:
+                return known
         self.scores(arm, seed, bench)  # which says what is missing
         raise Untestable(f"{wanted} was not evaluated after the start of {arm}, seed {seed}")
 

@@ -31,7 +31,7 @@ from gspo_lab.store.answers import grades, tallies
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
     from gspo_lab.store import Evidence
 
@@ -134,6 +134,12 @@ class Findings:
         if bench not in self._tallies:
             self._tallies[bench] = tallies(self.evidence, self.study, bench)
         return self._tallies[bench]
+
+    def counted_wrong(self, bench: str, run: str) -> "Series[float]":
+        """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
+        tallies = self.tallies(bench)
+        own = tallies[tallies["run_id"] == run]
+        return (own["correct"] / own["answers"]).groupby(own["step"]).mean()
 
     def answered(self, one: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, Graded]:
         """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:

@@ -71,7 +71,9 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None
         if final is not None:
-            wrong = _counted_wrong(found, bench, run.id, deciding) if errors else final
+            wrong = final
+            if errors:
+                wrong = float(found.counted_wrong(bench, run.id).loc[list(deciding)].mean())
         out.append(
             RunOutcome(
                 arm=run.arm,
@@ -90,13 +92,6 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
             )
         )
     return out
-
-
-def _counted_wrong(found: "Findings", bench: str, run: str, steps: tuple[int, ...]) -> float:
-    """The mean over `steps` of the mean over problems of the share of right answers, of all that were given."""
-    tallies = found.tallies(bench)
-    own = tallies[(tallies["run_id"] == run) & tallies["step"].isin(steps)]
-    return float((own["correct"] / own["answers"]).groupby(own["step"]).mean().mean())
 
 
 def stabilities(found: "Findings") -> dict[str, Stability]:

@@ -108,11 +108,6 @@ def _within(settings: Settings) -> list[str]:
         for bench in settings.bench
         if bench.temperature == 0 and (bench.decisive_samples or 1) > 1
     ]
-    out += [
-        f"bench.{bench.name}.decisive_evaluations without decisive_samples: it says when to ask that often"
-        for bench in settings.bench
-        if bench.decisive_samples is None and bench.decisive_evaluations is not None
-    ]
     low, high = objective.mismatch_low, objective.mismatch_high
     if low is not None and high is not None and low >= high:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")

@@ -232,7 +232,10 @@ class BenchTable(Table):
         description="answers per problem at the last evaluations, those that make the final score; unset: `samples`",
     )
     decisive_evaluations: int | None = Field(
-        None, ge=1, le=MANY, description="how many last evaluations those are; unset: `verdict.last`"
+        None,
+        ge=1,
+        le=MANY,
+        description="with decisive_samples: how many last evaluations those are; unset: `verdict.last`",
     )
 
     def moments(self, steps: int) -> list[int]:

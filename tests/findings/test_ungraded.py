@@ -9,6 +9,7 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import make_lab
 
+from gspo_lab.claims import judge
 from gspo_lab.conduct.summary import seen
 from gspo_lab.findings import Findings
 from gspo_lab.findings.decision import Decision
@@ -78,6 +79,17 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert told["counted_as_wrong"]["estimate"] == pytest.approx(-7 / 180, rel=1e-5)
     assert sections["scores"]["benches"]["addition"]["gspo"]["seeds"]["0"]["final_counted_wrong"] == pytest.approx(
         17 / 60, rel=1e-5
+    )
+
+
+def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
+    """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02: contradicted."""
+    with Evidence.open(lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)) as evidence:
+        found = {one.claim.id: one for one in judge(Findings(evidence, "toy"), every=True)}
+    claim = found["C23-stable-then-equal"]
+    assert claim.word == "not testable here"
+    assert claim.reason == (
+        "answers that could not be graded decide: left out it is contradicted, counted as wrong not resolved"
     )
 
 
