@@ -13,6 +13,9 @@ Every line ends in `"chain"`: the digest of the line before, and its own, which 
 So a line whose bytes have changed is told by itself, and one that was deleted, inserted or moved by the line behind it;
 lines lost at the very end look like a kill. This guards against accidents: who forges a line can forge its digest. A
 journal may begin with lines without a digest, as older ones have them; the first one with it seals the last of them.
+
+The last word of a run that has finished holds the sha256 of all lines before it, and one of every evaluation's answers
+(`seal`), by which the database's copy of them is told from another without the journal.
 """
 
 import hashlib
@@ -25,7 +28,7 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from gspo_lab.layout import JOURNAL
-from gspo_lab.records import RECORDS, AnswerRecord, Record, RunStatus, to_dict, voided
+from gspo_lab.records import RECORDS, ROLLOUT, AnswerRecord, Record, RunStatus, to_dict, voided
 from gspo_lab.states import STARTED
 
 TORN = b" <torn>"
@@ -37,6 +40,12 @@ SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}$')
 
 WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
 """The fields without which it cannot be told what a record voids, or is voided by."""
+
+ANSWERED = (
+    *("problem", "sample", "sample_seed", "prompt", "reference", "text"),
+    *("truncated", "correct", "grader", "reward"),
+)
+"""The fields of an answer that its evaluation's digest is of."""
 
 START = b"0" * 8
 """Stands for the line before the first."""
@@ -133,6 +142,44 @@ def scan(path: Path, offset: int = 0) -> Lines:
             chained = chained or seal is not None
         at += len(line) + 1
     return Lines(items, at, damaged)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """All complete lines but torn ones, damaged ones included."""
+    data = path.read_bytes() if path.exists() else b""
+    return [line for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] if not _passed_over(line)]
+
+
+def digest_of_lines(lines: Iterable[bytes]) -> str:
+    """sha256 of lines, each with its newline."""
+    whole = hashlib.sha256()
+    for line in lines:
+        whole.update(line + b"\n")
+    return whole.hexdigest()
+
+
+def digest_of_answers(answers: Iterable[Iterable[Any]]) -> str:
+    """sha256 of one evaluation's answers, each by its ANSWERED fields, whatever their order."""
+    # As they come back from the database: a reward is a float, half a surrogate pair a '?'.
+    rows = [[*one, reward if reward is None else float(reward)] for *one, reward in answers]
+    rows.sort(key=lambda row: row[:2])
+    return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode("utf-8", "replace")).hexdigest()
+
+
+def seal(path: Path) -> dict[str, Any]:
+    """What the last word of a finished run holds of its journal: `journal` and `answers` of a RunStatus."""
+    evaluations: dict[str, dict[tuple[Any, Any], list[Any]]] = {}
+    for item in in_force(scan(path).items):
+        if item.get("kind") == AnswerRecord.kind and item["bench"] != ROLLOUT:
+            found = evaluations.setdefault(evaluation_key(item["bench"], item["step"]), {})
+            found[item.get("problem"), item.get("sample")] = [item.get(name) for name in ANSWERED]
+    answers = {key: digest_of_answers(found.values()) for key, found in evaluations.items()}
+    return {"journal": digest_of_lines(lines_of(path)), "answers": answers}
+
+
+def evaluation_key(bench: str, step: int) -> str:
+    """How `RunStatus.answers` names an evaluation."""
+    return f"{bench}@{step}"
 
 
 def from_end(path: Path) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,9 @@ R = TypeVar("R")
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """The nine quantiles of every recorded distribution."""
 
+ROLLOUT = "rollout"
+"""The bench under which training responses are stored."""
+
 BAND_SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The factors on a clip range at which `band_counts` counts what would bind."""
 
@@ -318,7 +321,7 @@ class RunStatus:
     `RunStatus(state="started", step=20)`: a worker takes the run up at step 20. Whatever the journal held of later
     moments is void and will be recorded again: steps and updates with step >= 20, training answers with step >= 20,
     benchmark answers with step > 20. Facts about the worker (versions, device, digests of weights and tokenizer)
-    travel in `facts` with `started`.
+    travel in `facts` with `started`; the worker signs with the run, the study's digest and, at the end, its journal's.
     """
 
     kind: ClassVar[str] = "status"
@@ -328,7 +331,14 @@ class RunStatus:
     step: int = _key("steps that were complete when this was written")
     at: float | None = metric("s since 1970", "wall-clock time of writing")
     message: str | None = metric("-", "one line for people: why it failed")
+    run: str | None = metric("-", "with `started`: the run that the worker was started on, study/arm/s<seed>")
+    declaration: str | None = metric("-", "with `started`: sha256 of what study.json locked at that moment")
+    journal: str | None = metric("-", "with `finished`: sha256 of all lines of the journal before this one")
     facts: dict[str, Any] | None = metric("-", "what the worker found out about itself (JSON)")
+    answers: dict[str, str] | None = metric(
+        "-",
+        "with `finished`: per benchmark and step, `bench@step`, the sha256 of its answers as first graded (JSON)",
+    )
 
 
 Record = StepRecord | UpdateRecord | AnswerRecord | GradeRecord | RunStatus
@@ -342,7 +352,7 @@ def voided(record: Mapping[str, Any], step: int) -> bool:
 
     A benchmark asked after `step` steps stands, for its moment lies before; whatever else is of `step` is made again.
     """
-    if record.get("kind") == AnswerRecord.kind and record["bench"] != "rollout":
+    if record.get("kind") == AnswerRecord.kind and record["bench"] != ROLLOUT:
         return bool(record["step"] > step)
     return record.get("kind") in OF_A_STEP and bool(record["step"] >= step)
 

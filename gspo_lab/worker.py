@@ -10,17 +10,19 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import LabError
-from gspo_lab.journal import Journal
+from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.local import CONDUCTOR
 from gspo_lab.layout import RUN
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, State
+from gspo_lab.study import Run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -67,15 +69,21 @@ class StopAsked:
 
 
 class StepCount:
-    """A sink that passes everything on to the journal and knows how many steps are complete."""
+    """A sink that passes everything on to the journal and knows how many steps are complete.
 
-    def __init__(self, folder: RunFolder, journal: Journal, steps: int) -> None:
+    Where an engine says `started` it puts in which run that is, and under which declaration; its own `finished` seals
+    the journal.
+    """
+
+    def __init__(self, folder: RunFolder, run: Run, journal: Journal, steps: int) -> None:
         self._folder = folder
+        self._run = run
         self._journal = journal
         self.steps = steps
 
     def write(self, records: Sequence[Record]) -> None:
         """Write records to the journal, and count steps."""
+        records = [self._signed(record) for record in records]
         self._journal.write(records)
         for record in records:
             if isinstance(record, StepRecord):
@@ -84,6 +92,11 @@ class StepCount:
                 if record.state == STARTED:
                     self._whole(record.step)
                 self.steps = record.step
+
+    def _signed(self, record: Record) -> Record:
+        if not isinstance(record, RunStatus) or record.state != STARTED:
+            return record
+        return replace(record, run=self._run.id, declaration=self._run.declaration)
 
     def _whole(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""
@@ -98,7 +111,8 @@ class StepCount:
 
     def say(self, state: State, message: str | None = None) -> None:
         """Write where the run now stands."""
-        self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message)])
+        sealed = seal(self._folder.journal) if state is State.FINISHED else {}
+        self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)])
 
 
 def train(folder: RunFolder, stop: StopAsked) -> int:
@@ -110,7 +124,7 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
     if run.origin is not None:
         raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
     with folder.append() as journal:
-        sink = StepCount(folder, journal, stands.steps)
+        sink = StepCount(folder, run, journal, stands.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, stop)
         except LabError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gspo_lab.journal import FIRST_LOOK_BYTES, Journal, from_end, in_force, line_number, scan
+from gspo_lab.journal import FIRST_LOOK_BYTES, Journal, digest_of_answers, from_end, in_force, line_number, scan, seal
 from gspo_lab.layout import JOURNAL
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, from_dict, to_dict
 
@@ -299,3 +299,42 @@ def test_a_record_of_no_moment_is_damaged(tmp_path: Path) -> None:
     assert [item["kind"] for item in in_force(found.items)] == ["status", "later"]
     assert [line_number(path, one.at) for one in found.damaged] == [2, 3, 4, 5, 6, 7, 8]
     assert [item["kind"] for item in from_end(path)] == ["later", "status"]
+
+
+def exam(step: int, text: str = "8") -> AnswerRecord:
+    return AnswerRecord(step=step, bench="sums", problem="p0", sample=0, text=text, correct=1, reward=1.0)
+
+
+def test_a_seal_is_of_all_lines_and_of_each_evaluation_s_answers(tmp_path: Path) -> None:
+    with Journal(tmp_path) as sink:
+        sink.write([RunStatus(state="started", step=0), exam(0), *steps(0, 2), exam(2, "9")])
+    path = tmp_path / JOURNAL
+    found = seal(path)
+    assert found["journal"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    row = ["p0", 0, None, None, None, "8", None, 1, None, 1.0]
+    assert found["answers"]["sums@0"] == hashlib.sha256(json.dumps([row]).encode()).hexdigest()
+    assert found["answers"].keys() == {"sums@0", "sums@2"}
+    assert found["answers"]["sums@0"] != found["answers"]["sums@2"]
+
+
+def test_a_seal_passes_over_torn_lines_and_answers_that_were_voided(tmp_path: Path) -> None:
+    with Journal(tmp_path) as sink:
+        sink.write([RunStatus(state="started", step=0), exam(0), *steps(0, 1), exam(2, "by the worker before")])
+    path = tmp_path / JOURNAL
+    before = path.read_bytes()
+    path.write_bytes(before + b'{"kind":"st')
+    assert seal(path)["journal"] == hashlib.sha256(before).hexdigest()
+    with Journal(tmp_path) as sink:
+        sink.write([RunStatus(state="started", step=1), exam(2, "9")])
+    assert hashlib.sha256(before).hexdigest() != seal(path)["journal"]
+    (again := tmp_path / "again").mkdir()
+    with Journal(again) as sink:
+        sink.write([exam(0), exam(2, "9")])
+    assert seal(path)["answers"] == seal(again / JOURNAL)["answers"]
+
+
+def test_a_digest_of_answers_knows_no_order_and_reads_what_the_database_gives_back() -> None:
+    one, other = (["p0", 0, *[None] * 6, "\ud800", 1], ["p0", 1, *[None] * 7, 0.5])
+    back = [["p0", 1, *[None] * 7, 0.5], ["p0", 0, *[None] * 6, "?", 1.0]]
+    assert digest_of_answers([one, other]) == digest_of_answers(back)
+    assert digest_of_answers([one]) != digest_of_answers([["p0", 0, *[None] * 6, "?", 0.0]])

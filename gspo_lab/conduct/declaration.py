@@ -16,7 +16,7 @@ from gspo_lab.layout import ARCHIVE, STUDY
 from gspo_lab.matching.settings import shown
 from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
-from gspo_lab.study.declaration import SEEDS_ADDED, Band, reference_bands
+from gspo_lab.study.declaration import SEEDS_ADDED, Band, locked_of, reference_bands
 from gspo_lab.study.dotted import BAND, differing
 
 SHOWN = 4
@@ -58,10 +58,14 @@ def set_band(home: Path, arm: str, band: Band) -> Declaration:
 
 
 def _kept(declared: Declaration, home: Path) -> Declaration:
+    """Write it; what was locked before is kept inside it if runs have begun by that: their journals have its digest."""
+    there = read_json(home / STUDY)
+    if there is not None and begun_arms(home) and digest(declared.locked()) != there.get("digest"):
+        declared = replace(declared, superseded=(*declared.superseded, locked_of(there)))
     content = declared.to_json()
-    if content != read_json(home / STUDY):
+    if content != there:
         write_json(home / STUDY, content)
-    return declared
+    return replace(declared, digest=content["digest"], content_digest=content["digest"])
 
 
 def archive(folder: Path, runs: Path, name: str) -> Path:

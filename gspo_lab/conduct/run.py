@@ -156,9 +156,10 @@ def stages(study: Study, declaration: Declaration) -> list[set[int]]:
 
 
 def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
-    """The study's runs with the ranges and the yardstick that are declared in study.json."""
+    """The study's runs with the ranges, the yardstick and the digest that study.json declares."""
     arms = {name: declaration.arms[name] for name in study.arms}
-    return replace(study, arms=arms, reference_bands=declaration.reference_bands).runs()
+    runs = replace(study, arms=arms, reference_bands=declaration.reference_bands).runs()
+    return [replace(run, declaration=declaration.digest) for run in runs]
 
 
 def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:

@@ -17,7 +17,8 @@ from gspo_lab.matching.pairing import (
     same_graders,
 )
 from gspo_lab.matching.settings import shown
-from gspo_lab.matching.trace import IDENTITIES, ROLLOUT, Stream, Trace
+from gspo_lab.matching.trace import IDENTITIES, Stream, Trace
+from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
 
 

@@ -19,7 +19,7 @@ from gspo_lab.matching.pairing import (
     same_graders,
 )
 from gspo_lab.matching.settings import shown
-from gspo_lab.matching.trace import ROLLOUT
+from gspo_lab.records import ROLLOUT
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted import differing, under
 from gspo_lab.study.origin import ORIGIN

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.study import Origin, flat
 from gspo_lab.study.dotted import under
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from gspo_lab.store import Evidence
 
-ROLLOUT = "rollout"
-"""The bench under which training responses are stored."""
 FIRST = ("rollout_digest", "logprob_digest", "reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 """What is compared of a run's step 0, before any update could make two arms differ."""
 IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")

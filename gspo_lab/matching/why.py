@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching.settings import declared, shown
-from gspo_lab.matching.trace import ROLLOUT, Trace, traces
-from gspo_lab.records import UpdateRecord, is_time
+from gspo_lab.matching.trace import Trace, traces
+from gspo_lab.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.registry import nearest
 from gspo_lab.study.dotted import differing, under
 

@@ -122,6 +122,8 @@ class Declaration:
     created: str = ""
     version: str = ""
     edits: tuple[Edit, ...] = ()
+    superseded: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    """What was locked at earlier starts, by which runs have begun, each whole."""
     digest: str | None = None
     content_digest: str | None = None
 
@@ -186,6 +188,7 @@ class Declaration:
             "created": self.created,
             "version": self.version,
             "edits": [vars(edit) for edit in self.edits],
+            **({"superseded": list(self.superseded)} if self.superseded else {}),
             "digest": digest(locked),
         }
 
@@ -216,8 +219,9 @@ class Declaration:
                 created=typed(str, data.get("created", "")),
                 version=typed(str, data.get("version", "")),
                 edits=edits,
+                superseded=tuple(typed(dict, one) for one in typed(list, data.get("superseded", []))),
                 digest=optional(str, data.get("digest")),
-                content_digest=digest({key: data[key] for key in LOCKED if key in data}),
+                content_digest=digest(locked_of(data)),
             )
         except ValidationError as error:
             raise LabError(
@@ -228,6 +232,11 @@ class Declaration:
             raise LabError(
                 f"{where} is no study of this lab: restore it from a copy, or move its folder away"
             ) from error
+
+
+def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of study.json's content that its digest is of."""
+    return {key: data[key] for key in LOCKED if key in data}
 
 
 def told(edits: Iterable[Edit]) -> tuple[int, ...]:

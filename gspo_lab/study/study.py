@@ -26,6 +26,8 @@ class Run:
     """The folder of the model that the run starts from; None: `settings.model` as it is."""
     origin: Origin | None = None
     """Who recorded it; None: a worker of this lab, or nobody yet."""
+    declaration: str | None = None
+    """The digest of what study.json locks, which the worker's journal repeats; None for a pilot."""
 
     @property
     def id(self) -> str:
@@ -48,6 +50,7 @@ class Run:
             "base": self.base,
             **({} if self.warm_start is None else {"warm_start": self.warm_start}),
             **({} if self.origin is None else {ORIGIN: self.origin.to_json()}),
+            **({} if self.declaration is None else {"declaration": self.declaration}),
         }
 
     @staticmethod
@@ -63,6 +66,7 @@ class Run:
             base=typed(str, data["base"]),
             warm_start=optional(str, data.get("warm_start")),
             origin=None if data.get(ORIGIN) is None else Origin.from_json(data[ORIGIN]),
+            declaration=optional(str, data.get("declaration")),
         )
 
 

@@ -1,5 +1,6 @@
 """Whole studies through real workers: order, resume after every kind of end, failures, locks."""
 
+import hashlib
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from waiting import until
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
+from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, RESUME
 from gspo_lab.report import render
 from gspo_lab.store import Evidence
@@ -62,6 +64,18 @@ def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
     assert "started" not in shown
     assert not list(bench.home.rglob(RESUME))
     assert [bench.states_of(run) for run in RUNS] == [[("started", 0), ("finished", 4)]] * 4
+
+
+def test_journals_name_their_run_and_its_declaration_and_are_sealed_at_the_end(bench: Bench) -> None:
+    bench.conduct()
+    locked = json.loads((bench.home / "study.json").read_text())["digest"]
+    for run in ("a/s0", "b/s1"):
+        path = bench.home / run / "journal.jsonl"
+        first, *_, last = scan(path).items
+        assert (first["run"], first["declaration"]) == (f"{bench.home.name}/{run}", locked)
+        *lines, _ = path.read_bytes().splitlines(keepends=True)
+        assert last["journal"] == hashlib.sha256(b"".join(lines)).hexdigest()
+        assert len(last["answers"]) == 2
 
 
 def test_the_terminal_shows_the_reports_clipped_share(bench: Bench) -> None:

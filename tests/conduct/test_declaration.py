@@ -229,3 +229,17 @@ def test_a_declaration_that_was_edited_by_hand_does_not_grow(bench: Bench) -> No
     with pytest.raises(LabError, match="was edited after it was locked, and cannot grow"):
         declaration.declare(bench.study(seeds=[0, 1, 7]), bench.home)
     assert (bench.home / "study.json").read_text() == text
+
+
+def test_what_runs_have_begun_by_is_kept_when_the_study_grows(bench: Bench) -> None:
+    first = begin(bench, "a/s0", "b/s0")
+    bench.seeds = [0, 1, 2]
+    grown = declare(bench.study(), bench.home)
+    assert [lock_digest(one) for one in grown["superseded"]] == [first["digest"]]
+    assert grown["superseded"][0]["verdict"] == first["verdict"]
+    bench.seeds = [0, 1, 2, 3]
+    assert [lock_digest(one) for one in declare(bench.study(), bench.home)["superseded"]] == [
+        first["digest"],
+        grown["digest"],
+    ]
+    assert declaration.declare(bench.study(), bench.home).digest == on_disk(bench)["digest"]
