@@ -216,6 +216,13 @@ def _passed_over(line: bytes) -> bool:
     return not line.strip() or line.endswith(TORN)
 
 
+def digest_before(path: Path, offset: int) -> str:
+    """The digest of the last complete line before a byte: where the chain stands there."""
+    with path.open("rb") as file:
+        line = _line_before(file, offset)
+    return (START if line is None else _own(line)).decode()
+
+
 def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records in their order, without those that a later start of the run has voided."""
     kept: list[dict[str, Any]] = []

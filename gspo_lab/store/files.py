@@ -19,6 +19,7 @@ class Seen(NamedTuple):
     modified_ns: int
     offset: int
     head: str | None
+    tail: str | None = None
 
 
 class Source(NamedTuple):
@@ -64,7 +65,7 @@ def run_folders(study: Path) -> Iterator[Path]:
 
 def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
     """The table `files`."""
-    query = "SELECT path, size, modified_ns, offset, head FROM files"
+    query = "SELECT path, size, modified_ns, offset, head, tail FROM files"
     return {path: Seen(*rest) for path, *rest in connection.execute(query)}
 
 
@@ -73,16 +74,19 @@ def remember(connection: sqlite3.Connection, name: str, seen: Seen | None) -> No
     if seen is None:
         connection.execute("DELETE FROM files WHERE path = ?", (name,))
     else:
-        connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", (name, *seen))
+        connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", (name, *seen))
 
 
 def stamp(path: Path) -> Seen | None:
-    """A file's size and time of change now; None where there is none."""
+    """A file's size and time of change now; None where there is none.
+
+    The inode's time, which nobody sets: an edit that keeps size and time of modification changes it all the same.
+    """
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Seen(status.st_size, status.st_mtime_ns, status.st_size, None)
+    return Seen(status.st_size, status.st_ctime_ns, status.st_size, None)
 
 
 def unchanged(now: Seen | None, before: Seen | None) -> bool:

@@ -10,7 +10,8 @@
                           evaluations/, grades/      as in a run
 
 Each run is one transaction that holds its new rows *and* how far its files were read, so a kill at any moment loses
-nothing and repeats nothing. Files whose size and time of change are known are not opened.
+nothing and repeats nothing. Files whose size and time of change (the inode's) are known are not opened; a journal that
+has grown is read on from where it was left if its chain of digests there is the one that was read.
 """
 
 import sqlite3
@@ -25,6 +26,7 @@ from typing import Any
 from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
+from gspo_lab.journal import digest_before
 from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.states import State
 from gspo_lab.store import rows
@@ -354,7 +356,7 @@ def _follow(
         # A damaged one is read anew whenever it changes: it may have been mended. So is one that changed in place.
         whole = connection.execute("SELECT 1 FROM damaged WHERE path = ?", (name,)).fetchone() is None
         grown = now is not None and now.size > before.size and now.size >= before.offset
-        if grown and whole and head == before.head:
+        if grown and whole and head == before.head and before.tail in (None, digest_before(path, before.offset)):
             offset = before.offset
         else:
             rows.forget(connection, source)
@@ -369,5 +371,5 @@ def _follow(
         rows.apply(connection, source, items)
     except rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
-    remember(connection, name, now._replace(offset=end, head=head))
+    remember(connection, name, now._replace(offset=end, head=head, tail=digest_before(path, end)))
     return len(items)

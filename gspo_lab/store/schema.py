@@ -179,9 +179,12 @@ FILES = Table(
     (
         _plain("path", "the file, from runs/ on", required=True),
         _plain("size", "its size in bytes when it was last looked at", type="INTEGER", required=True),
-        _plain("modified_ns", "its time of change then, in nanoseconds since 1970", type="INTEGER", required=True),
+        _plain(
+            "modified_ns", "its inode's time of change then, in nanoseconds since 1970", type="INTEGER", required=True
+        ),
         _plain("offset", "bytes taken in: the end of its last complete line", type="INTEGER", required=True),
         _plain("head", "sha256 of its first line: a journal that was begun anew is read anew"),
+        _plain("tail", "the digest of the last line that was taken in: a journal whose chain is another is read anew"),
     ),
 )
 

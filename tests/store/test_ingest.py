@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from run_folders import Lab, answers, step_records
 
 from gspo_lab.errors import LabError
-from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.journal import Journal
+from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord, from_dict
 from gspo_lab.store import Evidence, ingest, rebuild
 from gspo_lab.store.schema import RECORD_TABLES
 
@@ -342,3 +344,38 @@ def test_kinds_and_fields_of_a_later_version_are_passed_over(lab: Lab) -> None:
 def test_without_runs_there_is_nothing_to_take_in(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"no folder .*runs"):
         ingest(tmp_path / "runs")
+
+
+def forged(path: Path, old: bytes, new: bytes) -> None:
+    """Change bytes of a journal, every digest behind them too, and put its size and time of modification back."""
+    before = path.stat()
+    items = [json.loads(line) for line in path.read_bytes().replace(old, new).splitlines()]
+    path.unlink()
+    with Journal(path.parent) as sink:
+        sink.write([from_dict(item) for item in items])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_an_edit_that_keeps_size_and_time_is_read(lab: Lab) -> None:
+    lab.declare("adding", ("grpo",), [0])
+    lab.train(RUN)
+    ingest(lab.runs)
+    path = lab.runs / RUN / "journal.jsonl"
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b'"loss":3.1', b'"loss":9.1'))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ingest(lab.runs).damaged, "its own digest tells of the line"
+    forged(path, b'"loss":9.1', b'"loss":8.1')
+    ingest(lab.runs)
+    assert lab.query("SELECT loss FROM updates WHERE step = 3 AND minibatch = 1") == [(8.1,)]
+
+
+def test_a_journal_that_was_rewritten_before_it_grew_is_read_anew(lab: Lab) -> None:
+    lab.declare("adding", ("grpo",), [0])
+    lab.train(RUN, finish=False)
+    ingest(lab.runs)
+    forged(lab.runs / RUN / "journal.jsonl", b'"loss":3.1', b'"loss":8.1')
+    lab.write(RUN, RunStatus(state="finished", step=4, at=200.0))
+    ingest(lab.runs)
+    assert lab.query("SELECT loss FROM updates WHERE step = 3 AND minibatch = 1") == [(8.1,)]
