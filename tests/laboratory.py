@@ -8,8 +8,8 @@ from typing import Any
 
 from gspo_lab.findings import Findings
 from gspo_lab.imports import leave_run, write_study
-from gspo_lab.journal import scan
-from gspo_lab.records import Record
+from gspo_lab.journal import Journal, scan, seal
+from gspo_lab.records import Record, RunStatus, from_dict
 from gspo_lab.report import Report, render
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, Study
@@ -23,6 +23,24 @@ def declare(study: Study, runs: Path) -> Path:
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:
     """A run's folder with its run.json and, where there are any, its records."""
     return leave_run(run, runs, records).path
+
+
+def finish(home: Path, step: int, at: float | None = None) -> None:
+    """A worker's last word on a run that has come to its end."""
+    sealed = seal(home / "journal.jsonl")
+    with Journal(home) as journal:
+        journal.write([RunStatus(state="finished", step=step, at=at, **sealed)])
+
+
+def recorded_anew(home: Path, items: Sequence[dict[str, Any]]) -> None:
+    """A journal with other lines, every digest of which is right: whoever forged it knew them all."""
+    (home / "journal.jsonl").unlink()
+    for item in items:
+        if "journal" in item:
+            finish(home, item["step"], item.get("at"))
+        else:
+            with Journal(home) as journal:
+                journal.write([from_dict(item)])
 
 
 def recorded_instead(journal: Path, old: str, new: str) -> None:

@@ -14,6 +14,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
+from gspo_lab.matching.own import accounts
 from gspo_lab.matching.pairing import DECLARED, EQUAL, OWN_RECORD, UNDECLARED, UNKNOWN, Check, State, sides
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
@@ -175,7 +176,9 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
     study's folder says holds."""
     bands = flat({rule: list(band) for rule, band in declared.reference_bands.items()})
     seeds: dict[int, dict[str, Trace]] = {}
-    for trace in traces(evidence, declared.name):
+    begun = traces(evidence, declared.name)
+    told = accounts(evidence, declared, begun)
+    for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
             seeds.setdefault(trace.seed, {})[trace.arm] = trace
 
@@ -188,7 +191,7 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
             runs = seeds.get(seed, {})
             if names[0] in runs and names[1] in runs:
                 pair = sides(runs[names[0]], runs[names[1]], declared.arms)
-                pairs.append(Pair(names, seed, all_checks(pair, declared.arms, bands, first_item)))
+                pairs.append(Pair(names, seed, all_checks(pair, declared.arms, bands, first_item, told)))
     accepted = read_accepted(evidence.runs_folder / declared.name)
     return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted)
 

@@ -4,13 +4,14 @@ settings ─ code ─ packages ─ device ─ numerics        what the runs were
 weights ─ tokenizer ─ chat template ─ grader          what they started from
 prompts ─ first rollout ─ first mini-batches          what they did before any difference could show
 benchmark items ─ protocol ─ grader ─ base score      how they are scored
+identity ─ plan ─ own numbers ─ sealed answers        whether each run's record bears itself out
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gspo_lab.matching import deeds, origin
+from gspo_lab.matching import deeds, origin, own
 from gspo_lab.matching.pairing import EQUAL, STARTING, UNKNOWN, Check, Sides
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
@@ -21,6 +22,7 @@ def all_checks(
     arms: Mapping[str, Arm],
     bands: Mapping[str, Any],
     first_item: Callable[[Trace, Trace, str, int], str],
+    accounts: Mapping[str, own.Account],
 ) -> tuple[Check, ...]:
     """Every check of one pair, in the order in which a cause comes before its effects."""
     found = (
@@ -45,6 +47,7 @@ def all_checks(
         deeds.benchmark_items(pair, first_item),
         deeds.benchmark_grader(pair),
         deeds.base_score(pair),
+        *own.checks(pair, accounts),
     )
     return (origin.own_record(pair), *map(_on_trust, found)) if pair.imported else found
 

@@ -26,10 +26,15 @@ IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A worker took the run up at `step`; `facts` are flat, None where it recorded none."""
+    """A worker took the run up at `step`; `facts` are flat, None where it recorded none.
+
+    `run` and `declaration` are what it says that it was started on, and under which digest of study.json.
+    """
 
     step: int
     facts: dict[str, Any] | None
+    run: str | None
+    declaration: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,9 @@ class Asked:
     items: bytes
     texts: bytes
     answers: int
+    problems: int
+    samples: int
+    """Of each problem; 0 where they are not as many, or not numbered from 0."""
     graders: frozenset[str | None]
 
 
@@ -74,6 +82,8 @@ class Trace:
     arm: str
     seed: int
     finished: bool
+    nested: dict[str, Any]
+    """The settings, of which `settings` is flat."""
     settings: dict[str, Any]
     declared: tuple[str, ...]
     bands: dict[str, Any]
@@ -85,6 +95,10 @@ class Trace:
     """Per bench (or ROLLOUT) and step."""
     base: dict[str, float]
     """Per bench the starting model's score."""
+    declaration: str | None
+    """The digest of study.json by its run.json."""
+    seal: dict[str, str] | None
+    """The digest of each evaluation's answers by the run's last word."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -114,21 +128,29 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
     first_minibatches = evidence.first_minibatches(study, IDENTITIES)
     scores = _by_run(evidence.scores(study))
+    seals = evidence.seals(study)
     out = []
     for row in runs:
         run = str(row["run_id"])
         first = firsts.get(run, [{}])[0]
+        nested = resolved(json.loads(row["settings"]))
         out.append(
             Trace(
                 id=run,
                 arm=str(row["arm"]),
                 seed=int(row["seed"]),
                 finished=row["state"] == State.FINISHED,
-                settings=flat(resolved(json.loads(row["settings"]))),
+                nested=nested,
+                settings=flat(nested),
                 declared=tuple(json.loads(row["declared"])),
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),
                 starts=tuple(
-                    Start(int(one["step"]), None if one["facts"] is None else flat(json.loads(one["facts"])))
+                    Start(
+                        int(one["step"]),
+                        None if one["facts"] is None else flat(json.loads(one["facts"])),
+                        one["run"],
+                        one["declaration"],
+                    )
                     for one in starts.get(run, [])
                 ),
                 prompts=Stream(*streams.get(run, (0, None)), read=partial(evidence.prompt_digests, run)),
@@ -136,6 +158,8 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                 identities=_identities(evidence, study, run, first_minibatches.get(run, (0, False, None))),
                 asked=asked(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
+                declaration=row["declaration"],
+                seal=seals.get(run),
             )
         )
     return out
@@ -164,7 +188,9 @@ def asked(evidence: "Evidence", run: str) -> dict[tuple[str, int], Asked]:
         # Of training responses the first to each prompt: how many there are is no part of the stream of prompts.
         items = [one[:4] for one in found if bench != ROLLOUT or one[1] == 0]
         answers = _digest([problems, samples, texts])
-        out[bench, step] = Asked(_digest(items), answers, len(found), frozenset(graders))
+        count, each = len(set(problems)), len(set(samples))
+        even = len(found) == count * each == count * (max(samples) + 1)
+        out[bench, step] = Asked(_digest(items), answers, len(found), count, each if even else 0, frozenset(graders))
     return out
 
 

@@ -93,12 +93,20 @@ class Evidence:
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
     def starts(self, study: str) -> "DataFrame":
-        """run_id, arm, seed, step and facts (JSON text) of each worker that took a run up, in their order."""
+        """run_id, arm, seed, step, run, declaration and facts (JSON text) of each worker of a run, in order."""
         query = (
-            "SELECT run_id, arm, seed, step, facts FROM chosen JOIN statuses USING (run_id) "
+            "SELECT run_id, arm, seed, step, run, declaration, facts FROM chosen JOIN statuses USING (run_id) "
             f"WHERE state = '{STARTED}' AND evaluation = '' ORDER BY {IN_ORDER}, position"
         )
         return self.select(study, query)
+
+    def seals(self, study: str) -> dict[str, dict[str, str]]:
+        """Per run id that has sealed its answers, at its end, the digest of each evaluation's, by `bench@step`."""
+        query = (
+            f"{CHOSEN} SELECT run_id, answers FROM chosen JOIN statuses USING (run_id) "
+            "WHERE evaluation = '' AND answers IS NOT NULL ORDER BY position"
+        )
+        return {run: json.loads(answers) for run, answers in self.rows(query, (study,))}
 
     def steps(
         self, study: str, metrics: Sequence[str], *, run: str | None = None, at: Collection[int] | None = None
@@ -255,7 +263,7 @@ class Evidence:
             cursor = self._connection.execute(query, values)
             return DataFrame.from_records(cursor.fetchall(), columns=[entry[0] for entry in cursor.description])
 
-    def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The same, plain."""
         with explained(self._path):
             return self._connection.execute(query, values).fetchall()

@@ -332,6 +332,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
             "seed": content["seed"],
             "state": State.PLANNED,
             "steps_planned": settings["steps"],
+            "declaration": content.get("declaration"),
             "declared": rows.as_json(content["declared"]),
             "reference_bands": rows.as_json(content["reference_bands"]),
             "settings": rows.as_json(settings),

@@ -128,6 +128,7 @@ RUNS = Table(
         _plain("started_at", "seconds since 1970 when its first worker started", type="REAL"),
         _plain("finished_at", "seconds since 1970 when its last worker left; NULL while it runs", type="REAL"),
         _plain("message", "one line for people: why it failed"),
+        _plain("declaration", "sha256 of what study.json locked, as its run.json has it"),
         _plain("declared", "the settings its arm states itself", json=True),
         _plain("reference_bands", "per rule the clip range at which would_clip_* is counted", json=True),
         _plain("settings", "every setting, resolved", json=True),

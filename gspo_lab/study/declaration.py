@@ -270,11 +270,16 @@ def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
     return bands
 
 
+def rule_of(settings: Settings) -> str:
+    """The ratio rule that these settings follow."""
+    return RATIOS[settings.objective.importance_sampling_level].rule
+
+
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
     """Per rule the range of the first that follows it, else the paper's: one yardstick for all arms."""
     bands = {rule: ratio.band for rule, ratio in RULES.items()}
-    for objective in reversed([one.objective for one in settings]):
-        bands[RATIOS[objective.importance_sampling_level].rule] = (objective.clip_low, objective.clip_high)
+    for one in reversed(list(settings)):
+        bands[rule_of(one)] = (one.objective.clip_low, one.objective.clip_high)
     return bands
 
 

@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from laboratory import declare, leave, rendered
+from laboratory import declare, finish, leave, recorded_anew, rendered
 
 from gspo_lab.findings import Findings
 from gspo_lab.journal import scan
@@ -69,9 +70,10 @@ class Lab:
         toml = folder / "toy.toml"
         toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study))
         self.study = load_study(toml)
-        declare(self.study, self.runs)
+        locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
         for run in self.study.runs():
-            leave(run, self.runs, history(run))
+            run = replace(run, declaration=locked)
+            finish(leave(run, self.runs, history(run)), 4, at=2000.0)
         rebuild(self.runs)
 
     def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -83,11 +85,9 @@ class Lab:
         rebuild(self.runs)
 
     def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
-        """Change the lines of a run's journal by hand; `edit` works in place or returns the new ones."""
-        path = self.home / run / "journal.jsonl"
-        lines = scan(path).items
-        lines = edit(lines) or lines
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        """Change the lines of a run's journal and all its digests by hand; `edit` works in place or returns others."""
+        lines = scan(self.home / run / "journal.jsonl").items
+        recorded_anew(self.home / run, edit(lines) or lines)
         rebuild(self.runs)
 
     def set_facts(self, run: str, **changes: Any) -> None:
@@ -154,7 +154,10 @@ def rolling(seed: int, order: Callable[[int], Sequence[str]] | None = None) -> l
 
 def history(run: Run) -> list[Record]:
     """What a worker leaves: equal for both arms up to the first update, then each arm's own."""
-    records: list[Record] = [RunStatus(state="started", step=0, at=1000.0 + run.seed, facts=FACTS), *exam(run, 0)]
+    records: list[Record] = [
+        RunStatus(state="started", step=0, at=1000.0 + run.seed, run=run.id, declaration=run.declaration, facts=FACTS),
+        *exam(run, 0),
+    ]
     digests = rolling(run.seed)
     for step in range(4):
         who = "both" if step == 0 else run.arm
@@ -166,7 +169,12 @@ def history(run: Run) -> list[Record]:
                     minibatch=minibatch,
                     loss=0.0 if minibatch == 0 and step == 0 else len(run.arm) / 8 + (0.5 if run.arm == "gspo" else 0),
                     log_ratio_max_abs=moved,
+                    learning_rate=1e-4 * min(1.0, (2 * step + minibatch + 1) / 8),
+                    response_tokens=16,
+                    clipped_tokens=int(16 * moved / 2),
                     clip_fraction_tokens=moved / 2,
+                    would_clip_fraction_tokens_grpo=moved / 2,
+                    would_clip_fraction_tokens_gspo=moved / 2,
                 )
             )
         records.append(
@@ -178,17 +186,26 @@ def history(run: Run) -> list[Record]:
                 reward_std=0.25,
                 zero_variance_groups=0.0,
                 grader_errors=0,
+                response_tokens_mean=4.0,
+                prompts_total=4 * (step + 1),
+                tokens_sampled_total=32 * (step + 1),
+                tokens_trained_total=32 * (step + 1),
+                updates_total=2 * (step + 1),
+                flops_total=1e6 * (step + 1),
+                seconds_step=0.5,
+                device_seconds_total=0.5 * (step + 1),
                 prompt_digest=digests[step],
                 rollout_digest=f"tokens {who} {run.seed} {step}",
                 logprob_digest=f"log-probs {who} {run.seed} {step}",
             )
         )
-        for problem in ids(run.seed, step):
+        for place, problem in enumerate(ids(run.seed, step)):
             for sample in range(2):
-                records.append(answer(step, "rollout", problem, sample, f"{problem} said {who} {sample}", 1))
+                right = int(sample == 0 or (place == 0 and step > 0))  # 4 of 8, and 5 of 8 later
+                records.append(answer(step, "rollout", problem, sample, f"{problem} said {who} {sample}", right))
         if step in (1, 3):
             records += exam(run, step + 1)
-    return [*records, RunStatus(state="finished", step=4, at=2000.0)]
+    return records
 
 
 def exam(run: Run, step: int) -> list[Record]:

@@ -21,6 +21,7 @@ CHECKS = [
     *("weights", "tokenizer", "chat template", "other facts", "grader"),
     *("prompts", "first rollout", "first log-probs", "first rewards", "first mini-batches"),
     *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
+    *("identity", "plan", "own numbers", "sealed answers"),
 ]
 
 
@@ -44,7 +45,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
         "objective.importance_sampling_level",
         "objective.preset",
     )
-    assert found.headline == "toy: matched (3 pairs of runs, 22 checks)"
+    assert found.headline == "toy: matched (3 pairs of runs, 26 checks)"
     assert lab.verdict()["word"] == "better beyond margin"
 
 
@@ -77,6 +78,9 @@ def _rate(content: dict[str, Any]) -> None:
 def _temperature(content: dict[str, Any]) -> None:
     content["settings"]["bench"][0]["temperature"] = 0.5
 
+
+SIGNED = ("run", "declaration", "journal", "answers")
+"""What workers of earlier versions did not record."""
 
 TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...], str]] = {
     "a setting": (
@@ -214,6 +218,15 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...], str]] =
 }
 
 
+ALSO = {
+    "a setting": {("own numbers", 0), ("identity", 0)},  # the learning rates are those of another, and so was its arm
+    "a benchmark's temperature": {("identity", 0)},
+    "the first rewards": {("own numbers", 0)},  # all responses are kept, and have another mean
+    "an evaluation left out": {("plan", 0)},
+}
+"""What else gives a tampering away, by the run's own record."""
+
+
 @pytest.mark.parametrize("what", TAMPERINGS)
 def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> None:
     tamper, check, parts, said = TAMPERINGS[what]
@@ -222,6 +235,7 @@ def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, w
     expected = {(check, 0)}
     if check in ("settings", "benchmark protocol"):  # the run is then also not the one that study.json declares
         expected.add(("declaration", 0))
+    expected |= ALSO.get(what, set())
     assert odd_ones(found) == expected
     assert (of(found, check).state, of(found, check).parts) == ("differs undeclared", parts)
     assert said in of(found, check).detail
@@ -245,7 +259,10 @@ def test_an_edited_declaration_does_not_fit_its_digest(lab: Lab) -> None:
     found = lab.certificate()
     assert (found.lock.state, found.lock.parts) == ("differs undeclared", ("study.json",))
     assert found.lock.detail.startswith("study.json was edited after it was locked")
-    assert found.reasons == {"gspo": ("undeclared difference in lock: study.json",)}
+    assert found.reasons["gspo"] == (
+        "undeclared difference in lock: study.json",
+        "undeclared difference in identity: grpo: declaration, gspo: declaration (seeds 0, 1, 2)",
+    )
     assert lab.verdict()["word"] == "withheld"
 
 
@@ -257,7 +274,7 @@ def test_a_declaration_that_was_edited_and_locked_again_does_not_fit_the_runs(la
     lab.edit_json("study.json", edit)
     found = lab.certificate()
     assert found.lock.state == "equal"
-    assert odd_ones(found) == {("declaration", 0), ("declaration", 1), ("declaration", 2)}
+    assert odd_ones(found) == {(name, seed) for name in ("declaration", "identity") for seed in range(3)}
 
 
 def test_recorded_edits_of_the_study_are_named(lab: Lab) -> None:
@@ -275,7 +292,7 @@ def _resumed(**changes: Any) -> Callable[[Lines], Lines]:
     def edit(lines: Lines) -> Lines:
         at = next(i for i, line in enumerate(lines) if line["kind"] == "update" and line["step"] == 2)
         facts = {**FACTS, "weights": "dd" * 32, **changes}
-        return [*lines[:at], {"kind": "status", "state": "started", "step": 2, "facts": facts}, *lines[at:]]
+        return [*lines[:at], {**lines[0], "step": 2, "facts": facts}, *lines[at:]]
 
     return edit
 
@@ -300,10 +317,11 @@ def test_a_package_that_changed_between_start_and_resume_is_named(lab: Lab) -> N
 def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     def forget(lines: Lines) -> Lines:
         for line in lines:
-            for name in ("facts", "prompt_digest", "rollout_digest", "log_ratio_max_abs", "grader"):
+            for name in ("facts", "prompt_digest", "rollout_digest", "log_ratio_max_abs", "grader", *SIGNED):
                 line.pop(name, None)
         return [line for line in lines if line.get("bench") != "sums"]
 
+    lab.edit_json("gspo/s0/run.json", lambda run: run.pop("declaration"))
     lab.edit_journal("gspo/s0", forget)
     found = lab.certificate()
     unknown = {check.name for check in found.pairs[0].checks if check.state == "not recorded"}
@@ -334,7 +352,7 @@ def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:
 def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo='model = "tiny-qwen3-moe"')
     lab.set_facts("gspo/s0", weights="ee" * 32, tokenizer="ee" * 32, chat_template="ee" * 32, parameters=7)
-    lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o", "reward_mean": 0.75}, step=0)
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o", "reward_std": 0.75}, step=0)
     lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
     found = lab.certificate()
     stated = {check.name for check in found.pairs[0].checks if check.state == "differs as declared"}
@@ -351,7 +369,7 @@ def test_a_declared_model_excuses_what_follows_from_it(tmp_path: Path) -> None:
 def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
     lab.edit_json("gspo/s0/run.json", lambda run: run["settings"].update(model="tiny-olmoe"))
     lab.set_facts("gspo/s0", weights="ee" * 32)
-    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0)}
+    assert odd_ones(lab.certificate()) == {("settings", 0), ("declaration", 0), ("weights", 0), ("identity", 0)}
 
 
 @pytest.mark.parametrize(
@@ -451,11 +469,11 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
     lines = lab.certificate().lines()
-    assert len(lines) == 1 + 22
+    assert len(lines) == 1 + 26
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
     assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
-    assert len(text) == 1 + 22 + 1
+    assert len(text) == 1 + 26 + 1
 
 
 def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:

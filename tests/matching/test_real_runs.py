@@ -16,10 +16,12 @@ from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, why
-from gspo_lab.records import RunStatus
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import State
 from gspo_lab.stats import decide
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, against_itself, load_study
+from gspo_lab.worker import StepCount
 
 STUDY = """
 question = "Are real runs matched?"
@@ -76,19 +78,20 @@ class Room:
         (folder / "study.toml").write_text(STUDY)
         study = load_study(folder / "study.toml", name="dice")
         self.study = study if against is None else replace(against_itself(study, against), name="dice")
-        declare(self.study, self.runs / "dice")
+        self.locked = declare(self.study, self.runs / "dice").digest
 
     def train(self, arm: str, run: Run | None = None, in_hand: InHand | None = None) -> None:
-        run = run or next(one for one in self.study.runs() if one.arm == arm)
+        run = replace(run or self.run(arm), declaration=self.locked)
         home = run.folder(self.runs)
         home.mkdir(parents=True)
         (home / "run.json").write_text(json.dumps(run.to_json()))
         parts = set_up(run, None)
         if in_hand is not None:
             in_hand(parts)
-        with Journal(home) as sink:
+        with Journal(home) as journal:
+            sink = StepCount(RunFolder(home), run, journal, 0)
             Loop(run, parts, sink, home).run(lambda: False)
-            sink.write([RunStatus(state="finished", step=run.settings.steps)])
+            sink.say(State.FINISHED)
 
     def run(self, arm: str) -> Run:
         return next(one for one in self.study.runs() if one.arm == arm)
@@ -207,7 +210,7 @@ def test_an_undeclared_key_is_named(room: Room) -> None:
     update = run.settings.update.model_copy(update={"weight_decay": 0.1})
     room.train("gspo", replace(run, settings=run.settings.model_copy(update={"update": update})))
     found = room.certificate()
-    assert odd_ones(found) == {("settings", 0), ("declaration", 0)}
+    assert odd_ones(found) == {("settings", 0), ("declaration", 0), ("identity", 0)}
     assert "undeclared difference in settings: update.weight_decay" in _withheld(found)
 
 

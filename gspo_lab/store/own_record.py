@@ -1,0 +1,109 @@
+"""What a run's record must agree with itself on, asked in SQL, run by run: the first place where it does not.
+
+Of runs of the native engine, whose columns mean what docs/metrics.md says of them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.journal import ANSWERED, digest_of_answers, evaluation_key
+from gspo_lab.records import ROLLOUT
+from gspo_lab.store.schema import STEPS, UPDATES, Table, quoted
+
+if TYPE_CHECKING:
+    from gspo_lab.store.evidence import Evidence
+
+EQUAL_TO = 1e-9
+"""Relative difference up to which two sums of the same numbers are equal."""
+SINGLE = 1e-5
+"""The same where one of them was made in single precision."""
+
+CHANGES = """
+    SELECT *,
+           prompts_total - LAG(prompts_total, 1, 0) OVER w AS more_prompts,
+           tokens_sampled_total - LAG(tokens_sampled_total, 1, 0) OVER w AS more_tokens,
+           device_seconds_total - LAG(device_seconds_total, 1, 0) OVER w AS more_seconds,
+           flops_total - LAG(flops_total, 1, 0) OVER w AS more_flops
+    FROM steps WHERE run_id = :run WINDOW w AS (ORDER BY step)"""
+COUNTS = {
+    "prompts": "prompts <> :prompts OR more_prompts <> prompts",
+    "responses": "responses <> prompts * :group_size",
+    "tokens_sampled_total": f"ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens",
+    "tokens_trained_total": "tokens_trained_total <> tokens_sampled_total * :epochs",
+    "updates_total": "updates_total <> (step + 1) * :updates",
+    "flops_total": "more_flops <= 0",
+    "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
+}
+"""By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""
+CLIPS = {
+    "learning_rate": (
+        f"ABS(learning_rate - :rate * MIN(1.0, (step * :updates + minibatch + 1.0) / :warmup)) > {EQUAL_TO} * :rate"
+    ),
+    "clipped_tokens": "ABS(clipped_tokens - clip_fraction_tokens * response_tokens) > 1e-6 * response_tokens",
+    "clip_fraction_tokens": (
+        f"ABS(clip_fraction_tokens_high + clip_fraction_tokens_low - clip_fraction_tokens) > {EQUAL_TO}"
+    ),
+}
+"""The same of updates."""
+
+
+def first_missing(evidence: "Evidence", run: str, steps: int, updates: int) -> str | None:
+    """What is missing of `steps` steps with `updates` updates each, or is too much; None: nothing is."""
+    for table, each, column in (("steps", 1, "0"), ("updates", updates, "minibatch")):
+        query = f"SELECT COUNT(*), MIN(step), MAX(step), MAX({column}) FROM {table} WHERE run_id = ?"
+        count, low, high, last = evidence.rows(query, (run,))[0]
+        if (count, low, high, last) != ((steps * each, 0, steps - 1, each - 1) if steps else (0, None, None, None)):
+            return f"{count} {table} up to step {high}, where {steps * each} up to step {steps - 1} are due"
+    return None
+
+
+def at_odds(
+    evidence: "Evidence", run: str, settings: Mapping[str, float], rule: str | None
+) -> Iterator[tuple[str, str]]:
+    """Each column that contradicts others or the settings, and the first place where it does.
+
+    `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
+    are). `rule`: the one whose would_clip_* the run's own clips must equal, where both have the same range.
+    """
+    conditions = dict(CLIPS)
+    if rule is not None:
+        own = f"would_clip_fraction_tokens_{rule}"
+        conditions[own] = f"ABS({own} - clip_fraction_tokens) > {EQUAL_TO}"
+    values = {"run": run, **settings}
+    yield from _first_of(evidence, f"({CHANGES})", {**_shares(STEPS), **COUNTS}, values)
+    yield from _first_of(evidence, "updates WHERE run_id = :run", {**_shares(UPDATES), **conditions}, values)
+    if settings["kept"] >= 1:
+        query = f"""
+            SELECT steps.step FROM steps JOIN (
+              SELECT step, AVG(COALESCE(reward, 0)) AS mean, COUNT(*) AS kept FROM answers
+              WHERE run_id = :run AND evaluation = '' AND bench = '{ROLLOUT}' GROUP BY step
+            ) USING (step) WHERE run_id = :run
+            AND (kept <> responses OR ABS(mean - reward_mean) > {SINGLE} * (1 + ABS(mean))) ORDER BY step LIMIT 1"""
+        for (step,) in evidence.rows(query, {"run": run}):
+            yield "reward_mean", f"step {step}"
+
+
+def _shares(table: Table) -> dict[str, str]:
+    """A share lies between 0 and 1, up to rounding."""
+    shares = [column.name for column in table.columns if column.unit.startswith("share") and not column.json]
+    return {name: f'"{name}" NOT BETWEEN -1e-6 AND 1.000001' for name in shares}
+
+
+def _first_of(
+    evidence: "Evidence", table: str, conditions: Mapping[str, str], values: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Per condition that some row meets, its name and the first step at which one does; all in one pass."""
+    sums = ", ".join(f"MIN(step) FILTER (WHERE {condition})" for condition in conditions.values())
+    found = evidence.rows(f"SELECT {sums} FROM {table}", values)[0]
+    for name, step in zip(conditions, found, strict=True):
+        if step is not None:
+            yield name, f"step {step}"
+
+
+def answer_digests(evidence: "Evidence", run: str) -> dict[str, str]:
+    """Per evaluation of a run as it trained the digest of its answers as they lie in the database, first grades."""
+    query = f"SELECT bench, step, {quoted(ANSWERED)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> ?"
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for bench, step, *row in evidence.rows(query, (run, ROLLOUT)):
+        found.setdefault(evaluation_key(bench, step), []).append(tuple(row))
+    return {key: digest_of_answers(rows) for key, rows in found.items()}
