@@ -4,6 +4,7 @@ Shapes: B responses, T response tokens (padded). Everything is [B, T] whatever t
 spread over its tokens. Only tensor methods are used, so this room imports without torch.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 LARGEST_LOG_RATIO = 80.0
 """e^80 is still finite in float32. A larger ratio must not become infinite, or a bound clip's zero gradient NaN."""
+
+
+LARGEST_KL_LOG_RATIO = 40.0
+"""Behind it k3 goes on along its tangent: e^40 squared, and summed over a gradient, is still finite in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     kl_sum = None
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
         d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
-        kl_BT = d_BT.exp() - d_BT - 1  # k3 of http://joschu.net/blog/kl-approx.html
+        kl_BT = k3(d_BT)
         term_BT = term_BT - settings.kl_coef * kl_BT
         kl_sum = kl_BT.detach().sum()
 
@@ -96,3 +101,10 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "
     if how == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
+
+
+def k3(d_BT: "Tensor") -> "Tensor":
+    """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line behind d = 40."""
+    near_BT = d_BT.clamp(max=LARGEST_KL_LOG_RATIO)
+    beyond_BT = (d_BT - near_BT) * math.expm1(LARGEST_KL_LOG_RATIO)
+    return near_BT.exp() - near_BT - 1 + beyond_BT
