@@ -177,6 +177,16 @@ def seal(path: Path) -> dict[str, Any]:
     return {"journal": digest_of_lines(lines_of(path)), "answers": answers}
 
 
+def sealed(path: Path) -> bool | None:
+    """Whether a journal is what its last word sealed, and that is its last line. None: nothing was sealed."""
+    lines = lines_of(path)
+    for place, line in enumerate(lines):
+        item = _object(line) if b'"journal":' in line else None
+        if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
+            return place == len(lines) - 1 and item["journal"] == digest_of_lines(lines[:place])
+    return None
+
+
 def evaluation_key(bench: str, step: int) -> str:
     """How `RunStatus.answers` names an evaluation."""
     return f"{bench}@{step}"

@@ -1,26 +1,76 @@
-from typing import Annotated
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.states import Exit
 
-EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --json"
+if TYPE_CHECKING:
+    from gspo_lab.matching import Certificate
+    from gspo_lab.matching.verified import Regraded
+    from gspo_lab.store import Evidence
+
+EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"
 
 
 def certify(
     study: Annotated[str | None, typer.Argument(help="A study that was run; the latest if none is named.")] = None,
+    regrade: Annotated[int, typer.Option(min=0, help="Answers of each run that are drawn and graded again.")] = 100,
+    sign: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Sign what was recorded with this private SSH key.")
+    ] = None,
+    unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Print the proof that a study's runs are matched, check by check. Exit code 1 where they are not."""
+    """Print the proof that a study's runs are matched, check by check: journals are read again, a sample of answers is
+    graded again. Exit code 1 where a check fails."""
     from gspo_lab.cli.output import print_json
+    from gspo_lab.errors import LabError
     from gspo_lab.findings import Findings
+    from gspo_lab.matching.verified import verified
+    from gspo_lab.store.signature import sign as put_signature
 
     with evidence_of(runs) as evidence:
-        found = Findings(evidence, study_named(evidence, study, runs)).certificate
+        named = study_named(evidence, study, runs)
+        found: Certificate = Findings(evidence, named).certificate
+        # Drawn anew each time, so that nobody knows beforehand which answers are.
+        again = graded_again(evidence, named, runs, regrade, unsafe=unsafe, chance=SystemRandom())
+        found = verified(evidence, found, again)
+        if sign is not None:
+            if not found.ok:
+                raise LabError(f"--sign: not signed, {found.headline}", details=found.open)
+            put_signature(runs / named, sign)
+            found = verified(evidence, found, again)
     if json:
         print_json(found.to_json())
     else:
         typer.echo("\n".join(found.lines()))
     raise typer.Exit(Exit.FINISHED if found.ok else Exit.INCOMPLETE)
+
+
+def graded_again(
+    evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
+) -> "dict[str, Regraded]":
+    """Per run a sample of its own answers, graded again."""
+    from gspo_lab.cli.progress import progress
+    from gspo_lab.evaluation.regrade import Stored
+    from gspo_lab.evaluation.spot_check import spot_check
+    from gspo_lab.matching.verified import Regraded
+    from gspo_lab.runfolder import RunFolder
+    from gspo_lab.store.answers import questions, stored
+
+    out: dict[str, Regraded] = {}
+    made: dict[str, Any] = {}
+    ids = [run.id for run in evidence.chosen(study)]
+    with progress({"grading again": len(ids)}) as advance:
+        for run in ids:
+            own = [Stored(*row) for row in stored(evidence, run).get("", [])]
+            folder = RunFolder(runs / run)
+            if own:
+                seen = spot_check(folder, own, questions(evidence, run), most, chance, made, unsafe=unsafe)
+                out[run] = Regraded(seen.graded, seen.odd, seen.left)
+            advance("grading again", 1)
+    return out

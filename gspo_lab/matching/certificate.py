@@ -5,7 +5,7 @@ the verdict is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,20 @@ from gspo_lab.layout import STUDY
 from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.own import accounts
-from gspo_lab.matching.pairing import DECLARED, EQUAL, OWN_RECORD, UNDECLARED, UNKNOWN, Check, State, sides
+from gspo_lab.matching.pairing import (
+    DECLARED,
+    EQUAL,
+    NOT_VERIFIED,
+    OWN_RECORD,
+    UNDECLARED,
+    UNKNOWN,
+    Check,
+    State,
+    sides,
+)
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
+from gspo_lab.matching.unverified import UNVERIFIED
 from gspo_lab.study import Declaration, flat
 
 if TYPE_CHECKING:
@@ -30,7 +41,7 @@ SAYINGS = 6
 DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 """Checks without which equal settings are a promise: that the lab saw the runs, that they started alike, were asked
 alike and answered alike."""
-WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, DECLARED, EQUAL)
+WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, NOT_VERIFIED, DECLARED, EQUAL)
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class Certificate:
     lock: Check
     pairs: tuple[Pair, ...]
     acceptances: tuple[Acceptance, ...] = ()
+    of_the_study: tuple[Check, ...] = UNVERIFIED
+    """What holds of the whole record, for `gspo-lab certify` to find out (`verified`)."""
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -107,12 +120,12 @@ class Certificate:
         for pair in self.pairs:
             for check in pair.checks:
                 out.setdefault(check.name, Counter())[check.state] += 1
-        return out
+        return out | {check.name: Counter([check.state]) for check in self.of_the_study}
 
     def of(self, name: str) -> list[tuple[Pair | None, Check]]:
         """One check over all pairs; the lock has no pair."""
-        if name == self.lock.name:
-            return [(None, self.lock)]
+        if found := [check for check in (self.lock, *self.of_the_study) if check.name == name]:
+            return [(None, check) for check in found]
         return [(pair, check) for pair in self.pairs for check in pair.checks if check.name == name]
 
     @property
@@ -121,7 +134,7 @@ class Certificate:
         if not self.pairs:
             return f"{self.study}: no two runs with the same seed yet, nothing to match"
         counts = self.states()
-        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {len(counts)} checks"
+        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {_made(counts)} checks"
         unknown = [name for name, states in counts.items() if states[UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         if self.open:
@@ -151,6 +164,7 @@ class Certificate:
             "ok": self.ok,
             "baseline": self.baseline,
             "lock": asdict(self.lock),
+            "of_the_study": [asdict(check) for check in self.of_the_study],
             "pairs": [
                 {"arms": list(pair.arms), "seed": pair.seed, "checks": [asdict(check) for check in pair.checks]}
                 for pair in self.pairs
@@ -163,7 +177,7 @@ class Certificate:
         }
 
     def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
-        everything: list[tuple[Pair | None, Check]] = [(None, self.lock)]
+        everything: list[tuple[Pair | None, Check]] = [(None, check) for check in (self.lock, *self.of_the_study)]
         everything += [(pair, check) for pair in self.pairs for check in pair.checks]
         for pair, check in everything:
             if check.state == UNDECLARED:
@@ -234,6 +248,11 @@ def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str
     return out
 
 
+def _made(counts: Mapping[str, Counter[State]]) -> int:
+    """How many checks were made at all."""
+    return sum(set(states) != {NOT_VERIFIED} for states in counts.values())
+
+
 def _lock(declared: Declaration) -> Check:
     """Whether study.json still is what its digest was taken of, and what was added to it by later starts."""
     name, kept, now = "lock", declared.digest, declared.content_digest
@@ -242,6 +261,8 @@ def _lock(declared: Declaration) -> Check:
     if now != kept:
         said = f"study.json was edited after it was locked: its digest is {shown(kept)}, its content's {shown(now)}"
         return Check(name, UNDECLARED, said, (STUDY,))
+    if declared.superseded and not declared.edits:
+        return Check(name, UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
     edits = [str(edit) for edit in declared.edits]
     if edits:
         return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))

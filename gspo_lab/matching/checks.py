@@ -42,6 +42,7 @@ def all_checks(
         deeds.first_rollout(pair),
         deeds.first_logprobs(pair),
         deeds.first_rewards(pair),
+        deeds.first_counts(pair),
         deeds.first_minibatches(pair),
         deeds.benchmark_protocol(pair),
         deeds.benchmark_items(pair, first_item),

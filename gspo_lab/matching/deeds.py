@@ -17,7 +17,7 @@ from gspo_lab.matching.pairing import (
     same_graders,
 )
 from gspo_lab.matching.settings import shown
-from gspo_lab.matching.trace import IDENTITIES, Stream, Trace
+from gspo_lab.matching.trace import COUNTS, IDENTITIES, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
 
@@ -60,7 +60,7 @@ def first_logprobs(pair: Sides) -> Check:
 def first_rewards(pair: Sides) -> Check:
     """The rewards of step 0: equal responses are graded equally."""
     one, other = pair.one.first, pair.other.first
-    names = [name for name in one.keys() & other.keys() if not name.endswith("_digest")]
+    names = [name for name in REWARDS if name in one and name in other]
     if not names or "rollout_digest" not in one or "rollout_digest" not in other:
         known = ["rollout_digest" in side and "reward_mean" in side for side in (one, other)]
         return Check("first rewards", UNKNOWN, pair.silent(*known) if not all(known) else "no reward in common")
@@ -70,6 +70,29 @@ def first_rewards(pair: Sides) -> Check:
     said = "; ".join(f"{name} at step 0: {pair.told(one[name], other[name])}" for name in odd)
     reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
     return differs("first rewards", said, tuple(odd), reasons)
+
+
+COSTS = (
+    *("objective.kl_coef", "objective.advantage", "routing_replay", "update.minibatches", "update.epochs"),
+    *("update.old_logprobs", "update.skip_zero_advantage", "update.lora_rank"),
+)
+"""Settings that, declared, let the same first rollout cost other computation."""
+
+
+def first_counts(pair: Sides) -> Check:
+    """Tokens and FLOPs counted in step 0: the same responses are as long, and cost the same."""
+    name, one, other = "first counts", pair.one.first, pair.other.first
+    names = [key for key in COUNTS if key in one and key in other]
+    if not names or "rollout_digest" not in one or "rollout_digest" not in other:
+        known = [any(key in side for key in COUNTS) and "rollout_digest" in side for side in (one, other)]
+        return Check(name, UNKNOWN, pair.silent(*known) if not all(known) else "no count in common")
+    odd = [key for key in names if one[key] != other[key]]
+    if not odd:
+        return Check(name, EQUAL, ", ".join(f"{key} {shown(one[key])}" for key in names))
+    said = "; ".join(f"{key} at step 0: {pair.told(one[key], other[key])}" for key in odd)
+    reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
+    costs = pair.excuses(*COSTS) if odd == ["flops_total"] else []
+    return differs(name, said, tuple(odd), [*reasons, *costs])
 
 
 def first_minibatches(pair: Sides) -> Check:

@@ -10,12 +10,13 @@ from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
 
-State = Literal["equal", "differs as declared", "differs undeclared", "not recorded"]
+State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]
 
 EQUAL: State = "equal"
 DECLARED: State = "differs as declared"
 UNDECLARED: State = "differs undeclared"
 UNKNOWN: State = "not recorded"
+NOT_VERIFIED: State = "not verified"
 
 
 @dataclass(frozen=True)

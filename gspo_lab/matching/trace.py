@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from gspo_lab.store import Evidence
 
-FIRST = ("rollout_digest", "logprob_digest", "reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
+REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
+COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
+FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 """What is compared of a run's step 0, before any update could make two arms differ."""
 IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")
 """Both are 0 on a mini-batch that meets the very policy that sampled it."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force
+from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -88,6 +88,13 @@ def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "D
               FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
         GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
     return evidence.table(query, evaluation, *runs)
+
+
+def questions(evidence: "Evidence", run: str) -> list[tuple[str, int, str, int, int | None, str | None, str | None]]:
+    """bench, step, problem, sample, sample_seed, prompt, reference of the benchmark answers that a run gave itself."""
+    names = ("bench", "step", "problem", "sample", "sample_seed", "prompt", "reference")
+    query = f"SELECT {quoted(names)} FROM answers WHERE run_id = ? AND evaluation = '' AND bench <> 'rollout'"
+    return evidence.rows(query + " ORDER BY rowid", (run,))
 
 
 def stored(evidence: "Evidence", run: str) -> dict[str, list[tuple[Any, ...]]]:

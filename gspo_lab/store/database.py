@@ -41,6 +41,14 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+@contextmanager
+def in_memory() -> Iterator[sqlite3.Connection]:
+    """A connection as of `writing` to an empty database that lies nowhere."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _bring_up_to_date(connection)
+        yield connection
+
+
 def reading(path: Path) -> sqlite3.Connection:
     """A connection that cannot write, and sees one moment until it is closed. Raises LabError where it cannot open."""
     _need_strict()

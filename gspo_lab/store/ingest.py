@@ -149,7 +149,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
             if one in subjects:
                 count = _take_subject(connection, runs, one, seen)
             else:
-                count = _take_run(connection, runs, runs / one, seen, states.get(one))
+                count = take_run(connection, runs, runs / one, seen, states.get(one))
         except LabError as error:
             broken.append(error)
             continue
@@ -241,7 +241,7 @@ def _declared_at(created: Any, otherwise: float) -> float:
         return otherwise
 
 
-def _take_run(
+def take_run(
     connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen], state: str | None
 ) -> int | None:
     """Take in what is new of one run: the number of records read, or None if nothing is new."""

@@ -19,7 +19,7 @@ from gspo_lab.study import Run, load_study
 TOML = """
 question = "Are the two arms matched?"
 model = "tiny-qwen3"
-task = "addition"
+task = {{ name = "addition", train = 200, held_out = 30 }}
 steps = 4
 seeds = 3
 [update]
@@ -64,7 +64,16 @@ Lines = list[dict[str, Any]]
 class Lab:
     """A runs folder with one study, `toy`."""
 
-    def __init__(self, folder: Path, *, grpo: str = "", gspo: str = "", coupled: str = "true", study: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        grpo: str = "",
+        gspo: str = "",
+        coupled: str = "true",
+        study: str = "",
+        records: Callable[[Run], list[Record]] | None = None,
+    ) -> None:
         self.folder, self.runs = folder, folder / "runs"
         self.home = self.runs / "toy"
         toml = folder / "toy.toml"
@@ -73,7 +82,7 @@ class Lab:
         locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
         for run in self.study.runs():
             run = replace(run, declaration=locked)
-            finish(leave(run, self.runs, history(run)), 4, at=2000.0)
+            finish(leave(run, self.runs, (records or history)(run)), 4, at=2000.0)
         rebuild(self.runs)
 
     def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -163,6 +172,7 @@ def history(run: Run) -> list[Record]:
         who = "both" if step == 0 else run.arm
         for minibatch in range(2):
             moved = 0.25 * minibatch
+            would_clip: dict[str, Any] = {f"would_clip_fraction_tokens_{rule}": moved / 2 for rule in ("grpo", "gspo")}
             records.append(
                 UpdateRecord(
                     step=step,
@@ -173,8 +183,7 @@ def history(run: Run) -> list[Record]:
                     response_tokens=16,
                     clipped_tokens=int(16 * moved / 2),
                     clip_fraction_tokens=moved / 2,
-                    would_clip_fraction_tokens_grpo=moved / 2,
-                    would_clip_fraction_tokens_gspo=moved / 2,
+                    **would_clip,
                 )
             )
         records.append(

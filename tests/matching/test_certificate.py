@@ -19,7 +19,7 @@ from gspo_lab.study.declaration import LOCKED
 CHECKS = [
     *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
     *("weights", "tokenizer", "chat template", "other facts", "grader"),
-    *("prompts", "first rollout", "first log-probs", "first rewards", "first mini-batches"),
+    *("prompts", "first rollout", "first log-probs", "first rewards", "first counts", "first mini-batches"),
     *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
     *("identity", "plan", "own numbers", "sealed answers"),
 ]
@@ -45,7 +45,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
         "objective.importance_sampling_level",
         "objective.preset",
     )
-    assert found.headline == "toy: matched (3 pairs of runs, 26 checks)"
+    assert found.headline == "toy: matched (3 pairs of runs, 27 checks)"
     assert lab.verdict()["word"] == "better beyond margin"
 
 
@@ -469,11 +469,11 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
     lines = lab.certificate().lines()
-    assert len(lines) == 1 + 26
+    assert len(lines) == 1 + 30
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
     assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
-    assert len(text) == 1 + 26 + 1
+    assert len(text) == 1 + 30 + 1
 
 
 def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:

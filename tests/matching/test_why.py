@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from laboratory import recorded_instead
 from matched_lab import Lab, Lines
+from sealed_lab import SealedLab
 
 from gspo_lab.cli import main
 from gspo_lab.errors import LabError
@@ -159,14 +160,15 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def test_certify_prints_and_its_exit_code_tells(
-    lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lab = SealedLab(tmp_path)
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
-    assert (code, out.splitlines()[0]) == (0, "toy: matched (3 pairs of runs, 26 checks)")
+    assert (code, out.splitlines()[0]) == (0, "toy: matched (3 pairs of runs, 29 checks)")
     lab.set_facts("gspo/s1", threads=2)
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--runs", lab.runs)
     assert code == 1
-    assert "NOT matched (3 pairs of runs, 26 checks): numerics" in out
+    assert "NOT matched (3 pairs of runs, 29 checks): numerics" in out
     code, out, _ = command(capsys, monkeypatch, "certify", "toy", "--json", "--runs", lab.runs)
     assert (code, json.loads(out)["open"]) == (1, ["grpo / gspo, seed 1: numerics: threads"])
     code, out, err = command(capsys, monkeypatch, "certify", "toi", "--runs", lab.runs)

@@ -1,0 +1,83 @@
+"""What only `gspo-lab certify` looks at: whether files and database are what was recorded, and grades what they say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gspo_lab.layout import STUDY
+from gspo_lab.matching.certificate import Certificate
+from gspo_lab.matching.pairing import EQUAL, NOT_VERIFIED, UNDECLARED, UNKNOWN, Check
+from gspo_lab.matching.unverified import JOURNALS, REGRADED, SIGNATURE
+from gspo_lab.store.audit import runs_at_fault, study_at_fault
+from gspo_lab.store.signature import check as check_signature
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+SHOWN = 6
+"""Faults that are told in words; the parts name them all."""
+
+
+@dataclass(frozen=True)
+class Regraded:
+    """Of one run: answers graded again; by a name and in words what was then otherwise; why others were left."""
+
+    graded: int
+    odd: Sequence[tuple[str, str]]
+    left: Sequence[str]
+
+
+def verified(evidence: "Evidence", found: Certificate, again: Mapping[str, Regraded]) -> Certificate:
+    """The certificate with the checks of the whole record. `again`: per run id its answers graded again."""
+    return replace(
+        found, of_the_study=(_journals(evidence, found.study), _regraded(again), _signed(evidence, found.study))
+    )
+
+
+def _journals(evidence: "Evidence", study: str) -> Check:
+    """Whether every journal is whole and what its run sealed, and the database holds what the files do."""
+    odd: list[tuple[str, str]] = []
+    sealed, unsealed = 0, []
+    if wrong := study_at_fault(evidence, study):
+        odd.append((STUDY, wrong))
+    for run, whole, faults in runs_at_fault(evidence, study):
+        sealed += whole is True
+        if whole is None:
+            unsealed.append(_short(run))
+        odd += [(_short(run), f"{run}: {fault}") for fault in faults]
+    if odd:
+        return _failed(JOURNALS, odd)
+    agree = "the database holds what the files do"
+    if unsealed:
+        return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {', '.join(unsealed)}")
+    return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
+
+
+def _regraded(again: Mapping[str, Regraded]) -> Check:
+    """Whether answers that are graded again are as they were stored, by the grader that graded them."""
+    odd = [(f"{_short(run)}: {part}", f"{run}: {said}") for run, one in again.items() for part, said in one.odd]
+    if odd:
+        return _failed(REGRADED, odd)
+    left = dict.fromkeys(why for one in again.values() for why in one.left)
+    told = f"{sum(one.graded for one in again.values())} answers graded again, all as they were"
+    return Check(REGRADED, NOT_VERIFIED if left or not again else EQUAL, "; ".join([told, *left]))
+
+
+def _signed(evidence: "Evidence", study: str) -> Check:
+    """Who signed the record, and whether it is what was signed. LabError for a signature that is none."""
+    signer, changed = check_signature(evidence.runs_folder / study)
+    if signer is None:
+        return Check(SIGNATURE, NOT_VERIFIED, "nobody has signed this record")
+    if changed:
+        return _failed(SIGNATURE, [(said, said) for said in changed])
+    return Check(SIGNATURE, EQUAL, f"signed by {signer}")
+
+
+def _failed(name: str, odd: Sequence[tuple[str, str]]) -> Check:
+    said = [words for _, words in odd]
+    more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
+    return Check(name, UNDECLARED, "; ".join([*said[:SHOWN], *more]), tuple(dict.fromkeys(part for part, _ in odd)))
+
+
+def _short(run: str) -> str:
+    return run.partition("/")[2]

@@ -1,0 +1,156 @@
+"""A study of three matched pairs as workers leave it, sealed and gradable; and a forger's hands, of four skills.
+
+rough    changes bytes
+chained  also the digest of every line behind
+sealed   also the seal in the journal's last word
+sql      changes the database alone
+"""
+
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from laboratory import recorded_anew
+from matched_lab import Lab, Lines, history
+
+from gspo_lab.cli.certify import graded_again
+from gspo_lab.evaluation.ask import Answer, graded_record, questions
+from gspo_lab.findings import Findings
+from gspo_lab.journal import Journal, scan
+from gspo_lab.matching import Certificate
+from gspo_lab.matching.verified import verified
+from gspo_lab.records import AnswerRecord, Record, UpdateRecord, from_dict
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Run
+from gspo_lab.tasks import build_task
+
+RUNS = [f"{arm}/s{seed}" for seed in range(3) for arm in ("grpo", "gspo")]
+OTHER = {"grpo": "gspo", "gspo": "grpo"}
+TASK = build_task("addition", {"train": 200, "held_out": 30}, Path())
+PROBLEMS = TASK.problems("held-out")[:20]
+
+
+def gradable(run: Run) -> list[Record]:
+    """`history`, with benchmark answers to problems that are the task's, and the other rule's clips other ones."""
+    out: list[Record] = []
+    for record in history(run):
+        if isinstance(record, UpdateRecord):
+            record = replace(record, **{f"would_clip_fraction_tokens_{OTHER[run.arm]}": 0.0})
+        if not isinstance(record, AnswerRecord) or record.bench != "sums":
+            out.append(record)
+        elif record.problem == "held-0":
+            out += examined(run, record.step)
+    return out
+
+
+def examined(run: Run, step: int) -> list[AnswerRecord]:
+    """As many right as in `matched_lab.exam`."""
+    right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
+    return [
+        graded_record(TASK, question, Answer(said(place < right, place), 3, False), bench="sums", step=step)
+        for place, question in enumerate(questions("sums", PROBLEMS, 1, run.seed))
+    ]
+
+
+def said(right: bool, place: int) -> str:
+    return f"#{PROBLEMS[place].reference}" if right else "#1000000"
+
+
+class SealedLab(Lab):
+    """The study `toy`; a copy of one is made in no time."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, records=gradable)
+
+    @classmethod
+    def copied(cls, whole: Path, folder: Path) -> "SealedLab":
+        shutil.copytree(whole / "runs", folder / "runs")
+        lab = cls.__new__(cls)
+        lab.folder, lab.runs = folder, folder / "runs"
+        lab.home = lab.runs / "toy"
+        ingest(lab.runs)  # the copies are other files, which are read once
+        return lab
+
+    def journal(self, run: str) -> Path:
+        return self.home / run / "journal.jsonl"
+
+    def items(self, run: str) -> Lines:
+        return scan(self.journal(run)).items
+
+    def rough(self, run: str, old: str, new: str) -> None:
+        text = self.journal(run).read_bytes()
+        assert old.encode() in text
+        self.journal(run).write_bytes(text.replace(old.encode(), new.encode(), 1))
+
+    def chained(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
+        items = self.items(run)
+        items = edit(items) or items
+        before = self.journal(run).stat()
+        self.journal(run).unlink()
+        with Journal(self.home / run) as journal:
+            journal.write([from_dict(item) for item in items])
+        os.utime(self.journal(run), ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def sealed(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
+        items = self.items(run)
+        recorded_anew(self.home / run, edit(items) or items)
+
+    def everywhere(self, edit: Callable[[Lines], Lines | None], runs: list[str] = RUNS) -> None:
+        for run in runs:
+            self.sealed(run, edit)
+
+    def sql(self, *statements: str) -> None:
+        connection = sqlite3.connect(self.runs / "lab.db")
+        for statement in statements:
+            assert connection.execute(statement).rowcount > 0
+        connection.commit()
+        connection.close()
+
+    def certified(self) -> Certificate:
+        """What `gspo-lab certify` finds, every answer graded again."""
+        ingest(self.runs)
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            again = graded_again(evidence, "toy", self.runs, 10_000, unsafe=False, chance=random.Random(0))
+            return verified(evidence, Findings(evidence, "toy").certificate, again)
+
+
+def failed(found: Certificate) -> set[str]:
+    """The names of the checks that fail anywhere."""
+    return {name for name, states in found.states().items() if states["differs undeclared"]}
+
+
+def where(items: Lines, kind: str, **fields: Any) -> Iterator[dict[str, Any]]:
+    """The records of a kind whose fields are these; at least one is."""
+    found = [one for one in items if one["kind"] == kind and all(one.get(key) == v for key, v in fields.items())]
+    assert found
+    yield from found
+
+
+def changed(kind: str, change: Callable[[dict[str, Any]], Any], **fields: Any) -> Callable[[Lines], None]:
+    """An edit: `change` each record of a kind with these fields, in place."""
+
+    def edit(items: Lines) -> None:
+        for one in where(items, kind, **fields):
+            change(one)
+
+    return edit
+
+
+def scaled(kind: str, factor: float, *names: str) -> Callable[[Lines], None]:
+    """An edit: columns multiplied."""
+    return changed(kind, lambda one: one.update({name: one[name] * factor for name in names}))
+
+
+def without(kind: str, **fields: Any) -> Callable[[Lines], Lines]:
+    """An edit: records left out."""
+
+    def edit(items: Lines) -> Lines:
+        gone = list(where(items, kind, **fields))
+        return [one for one in items if one not in gone]
+
+    return edit
