@@ -7,8 +7,8 @@ from gspo_lab.matching import Certificate
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed
+from gspo_lab.report.palette import NEUTRAL_DARK
 from gspo_lab.report.rows import draw_rows
-from gspo_lab.report.svg import NEUTRAL_DARK
 from gspo_lab.stats import TwoWay
 from gspo_lab.stats.verdict import Verdict, Word
 

@@ -1,6 +1,6 @@
 // Each drawing becomes a Plotly chart once it is near the window. The library is in the page, once, packed.
 const charts = (() => {
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "4px,2px", "1px,5px", "solid", "dot"];
+  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "4px,2px", "1px,5px"];
   const live = new Map();
   const positions = JSON.parse(document.getElementById("positions")?.textContent ?? "[]");
   let plotly = null;
@@ -29,7 +29,7 @@ const charts = (() => {
 
   const data = (figure) => JSON.parse(figure.querySelector("script[type='application/json']").textContent);
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (c) => css(`--a${c}`);
+  const colour = (c) => css(`--${c}`);
   const faint = (c, alpha) => colour(c) + Math.round(alpha * 255).toString(16).padStart(2, "0");
   const switched = (chart) => Boolean(axis) && chart.series.some((s) => s.at?.[axis] !== undefined);
   const titleOf = (s) => (s.seed === undefined ? s.name : `${s.name}, seed ${s.seed}`);
@@ -49,7 +49,7 @@ const charts = (() => {
         out.push({ ...edge, y: own.place(s.low) }, { ...edge, y: own.place(s.high), fill: "tonexty", fillcolor: faint(s.c, 0.13) });
       }
       const mean = s.seed === undefined;
-      const line = mean ? { color: colour(s.c), width: 2.6, dash: DASHES[s.c] } : { color: faint(s.c, 0.5), width: 1 };
+      const line = mean ? { color: colour(s.c), width: 2.6, dash: DASHES[s.d] } : { color: faint(s.c, 0.5), width: 1 };
       const lonely = s.y.filter((v) => v !== null).length === 1;
       return [...out, { ...own.trace, mode: lonely ? "markers" : "lines", line, marker: { color: colour(s.c), size: 7 } }];
     });
@@ -79,7 +79,7 @@ const charts = (() => {
     }
     return placed(chart).map((s) => {
       const mean = s.seed === undefined;
-      const line = { color: mean ? colour(s.c) : faint(s.c, 0.65), width: mean ? 3 : 1.3, dash: mean ? DASHES[s.c] : "solid" };
+      const line = { color: mean ? colour(s.c) : faint(s.c, 0.65), width: mean ? 3 : 1.3, dash: mean ? DASHES[s.d] : "solid" };
       const text = s.y.map((_, i) => (i === (mean ? 0 : s.y.length - 1) ? (mean ? "mean" : names.get(s.seed) ?? "") : ""));
       return {
         ...common(s).trace, showlegend: false, mode: "lines+markers+text", line, text, textposition: mean ? "middle left" : "middle right",

@@ -6,8 +6,9 @@ from typing import Any
 
 from gspo_lab.report.chart import Chart, numbers, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, table
+from gspo_lab.report.palette import colour_name, dash
 from gspo_lab.report.rows import draw_rows
-from gspo_lab.report.svg import COLOURS, class_of, draw
+from gspo_lab.report.svg import class_of, draw
 
 
 class Positions:
@@ -66,7 +67,8 @@ def for_plotly(chart: Chart, positions: Positions) -> dict[str, Any]:
     for one in chart.series:
         item: dict[str, Any] = {
             "name": one.label,
-            "c": one.colour if one.colour >= COLOURS else one.colour % COLOURS,
+            "c": colour_name(one.colour),
+            "d": dash(one.colour),
             "x": positions.place(one.x),
             "y": [rounded(value) for value in one.y],
         }

@@ -68,9 +68,9 @@ def draw_rows(chart: Chart, *, told: bool = False) -> Html:
         parts.append(_legend(chart, left))
     box = f"0 0 {width:g} {coordinate(height)}"
     if told:
-        return h("svg", join(parts), class_="strip", viewBox=box, aria_hidden="true")
+        return h("svg", join(parts), class_="drawn strip", viewBox=box, aria_hidden="true")
     title = h("title", chart.title)
-    return h("svg", title, join(parts), class_="chart", viewBox=box, role="img", aria_label=sentence(chart))
+    return h("svg", title, join(parts), class_="drawn chart", viewBox=box, role="img", aria_label=sentence(chart))
 
 
 def _name(category: str, room: int, x: float, middle: float) -> Html:

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from gspo_lab.report.chart import Axis, Chart, Series, Value, sentence, value_axis
 from gspo_lab.report.markup import Html, h, join, number
-
-COLOURS = 8
-"""Arms have the colours 0 to 7, then again from 0; 8 and 9 are for what is no arm."""
-
-NEUTRAL_DARK, NEUTRAL_LIGHT = 8, 9
+from gspo_lab.report.palette import look
 
 CHARACTER = 7.8  # width of a character of the labels' font, in the drawing's units
 _LINE = 15.0  # least distance of two labels
@@ -36,8 +32,8 @@ class _Frame:
 
 
 def class_of(series: Series, role: str) -> str:
-    """The CSS classes of one series: its role and its colour (which brings the dash)."""
-    return f"{role} c{series.colour if series.colour >= COLOURS else series.colour % COLOURS}"
+    """The CSS classes of one series: its role, its colour and its dash."""
+    return f"{role} {look(series.colour)}"
 
 
 def draw(chart: Chart) -> Html:
@@ -64,7 +60,7 @@ def draw(chart: Chart) -> Html:
         h("title", chart.title),
         _grid(chart, frame, height),
         content,
-        class_="chart",
+        class_="drawn chart",
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
         aria_label=sentence(chart),

@@ -138,6 +138,14 @@ class Browser:
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
+    def click(self, selector: str) -> None:
+        """The left button, down and up, in the middle of an element, wherever on the page that is."""
+        box = self.evaluate(
+            f"(b => ({{x: b.x + b.width / 2, y: b.y + b.height / 2}}))({selector}.getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
+
     def press(self, key: str, text: str = "") -> None:
         """One key, down and up, at whatever has the focus."""
         for kind in ("keyDown", "keyUp"):
@@ -160,3 +168,11 @@ class Browser:
         line, _, self._buffer = self._buffer.partition(b"\0")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def scroll_through(browser: Browser) -> None:
+    """Every figure of the page has been near the window and is alive."""
+    for _ in range(60):
+        browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
+        browser.evaluate("new Promise(requestAnimationFrame)")
+    browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")

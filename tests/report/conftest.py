@@ -1,12 +1,15 @@
-"""One finished study of four arms for all tests that only read."""
+"""One finished study of four arms for all tests that only read, its page, and a browser to look at it."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import synthetic_lab
+from browser import Browser
 from laboratory import rendered
 
-from gspo_lab.report import Report
+from gspo_lab.report import Report, write
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def report(finished: Path) -> Report:
     return rendered(finished, "moe")
+
+
+@pytest.fixture(scope="session")
+def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(report, tmp_path_factory.mktemp("page"))[0]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no chromium on PATH: apt-get install chromium")
+    with Browser(program) as opened:
+        yield opened

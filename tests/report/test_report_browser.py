@@ -1,15 +1,13 @@
-"""The page in a real Chromium. Skipped where there is none: apt-get install chromium."""
+"""The page in a real Chromium: figures that come alive, links, tables, downloads, hostile text."""
 
 import csv
 import json
-import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import Browser
+from browser import Browser, scroll_through
 from synthetic_lab import FOUR_ARMS, make_lab
 from test_report_sections import HOSTILE
 
@@ -18,29 +16,6 @@ from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH")
-
-
-@pytest.fixture(scope="module")
-def page(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(report, tmp_path_factory.mktemp("page"))[0]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert CHROMIUM is not None
-    with Browser(CHROMIUM) as opened:
-        yield opened
-
-
-def scroll_through(browser: Browser) -> None:
-    for _ in range(60):
-        browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
-        browser.evaluate("new Promise(requestAnimationFrame)")
-    browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

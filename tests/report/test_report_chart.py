@@ -1,10 +1,13 @@
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from gspo_lab.report import document
 from gspo_lab.report.chart import Chart, Series, numbers, sentence, value_axis
 from gspo_lab.report.figures import Positions, figure, for_plotly
+from gspo_lab.report.palette import NEUTRAL_LIGHT, look
 from gspo_lab.report.svg import draw
 
 
@@ -64,7 +67,7 @@ def test_a_log_axis_without_zero_has_no_such_row() -> None:
 
 def test_a_missing_value_breaks_the_line() -> None:
     chart = lines(Series("a", 0, (0.0, 1.0, 2.0, 3.0), (1.0, None, 2.0, 3.0)))
-    path = re.search(r'<path d="([^"]+)" class="mean c0">', draw(chart))
+    path = re.search(r'<path d="([^"]+)" class="mean a0 d0">', draw(chart))
     assert path is not None
     assert [re.sub(r"[\d. ]", "", part) for part in path[1].split()] == ["M", "M", "L", ""]
 
@@ -115,11 +118,13 @@ def test_tables_of_bars_have_a_row_per_bar_and_its_seeds_beside_it() -> None:
 def test_plotly_gets_the_same_numbers_and_a_place_for_zero() -> None:
     x = (0.0, 1.0)
     positions = Positions()
-    data = for_plotly(lines(Series("a", 0, x, (0.0, 0.1)), Series("b", 9, x, (0.01, None)), log=True), positions)
+    data = for_plotly(
+        lines(Series("a", 0, x, (0.0, 0.1)), Series("b", NEUTRAL_LIGHT, x, (0.01, None)), log=True), positions
+    )
     assert [one["x"] for one in data["series"]] == [0, 0]
     assert ">[[0,1]]<" in positions.script()
     assert [one["y"] for one in data["series"]] == [[0, 0.1], [0.01, None]]
-    assert [one["c"] for one in data["series"]] == [0, 9]
+    assert [one["c"] for one in data["series"]] == ["a0", "n2"]
     assert data["ticks"][1] == ["0", "0.01", "0.1"]
     assert data["log"][0] == data["ticks"][0][0] < 0.01
 
@@ -138,3 +143,17 @@ def test_bars_stand_on_zero_and_carry_their_seeds_as_dots() -> None:
     assert drawn.count("<rect") == 2
     assert drawn.count("<circle") == 2
     assert "a, seed 4, 1: 0.300" in drawn
+
+
+def test_forty_arms_look_different_and_none_is_grey() -> None:
+    looks = [look(colour) for colour in range(40)]
+    assert len(set(looks)) == 40
+    assert looks[:2] == ["a0 d0", "a1 d1"]
+    style = (Path(document.__file__).parent / "page.css").read_text(encoding="utf-8")
+    for name in {part for one in looks for part in one.split()}:
+        assert f".{name} {{" in style, name
+    for colour in range(12):
+        light, dark = re.findall(rf"--a{colour}: #(\w{{6}});", style)  # each scheme has its own
+        for shown in (light, dark):
+            channels = [int(shown[i : i + 2], 16) for i in (0, 2, 4)]
+            assert max(channels) - min(channels) > 40, f"colour {colour} is grey"

@@ -92,7 +92,7 @@ def test_ids_are_unique_and_every_link_has_its_target(report: Report) -> None:
 
 
 def test_every_figure_has_a_sentence_and_its_numbers(report: Report) -> None:
-    charts = report.html.count('<svg class="chart"')
+    charts = report.html.count('<svg class="drawn chart"')
     assert charts >= 20
     assert report.html.count('role="img" aria-label="') == charts
     assert report.html.count("<summary>Numbers</summary>") == charts
@@ -226,7 +226,7 @@ def test_one_arm_has_nothing_to_compare(tmp_path: Path) -> None:
     toml = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
     found = rendered(make_lab(tmp_path, toml), "toy")
     assert "No verdict: grpo is the only arm, so there is nothing to compare it with." in found.html
-    assert '<svg class="chart"' in found.html
+    assert '<svg class="drawn chart"' in found.html
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_failed_run_withholds_the_verdict_and_is_named(tmp_path: Path) -> None
 def test_a_study_that_has_not_begun(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, record=False), "toy")
     assert "0 of 6 runs are finished" in found.html
-    assert found.html.count('<svg class="chart"') == 0
+    assert found.html.count('<svg class="drawn chart"') == 0
 
 
 def test_a_study_without_any_run_folder(tmp_path: Path) -> None:

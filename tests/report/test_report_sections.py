@@ -294,8 +294,8 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     colours = {
         study: {series["name"]: series["c"] for series in json.loads(chart)["series"]} for study, chart in blocks
     }
-    assert colours["here"] == {"grpo": 0, "gspo": 1}
-    assert colours["there"] == {"grpo": 0, "gspo": 1, "other": 2}
+    assert colours["here"] == {"grpo": "a0", "gspo": "a1"}
+    assert colours["there"] == {"grpo": "a0", "gspo": "a1", "other": "a2"}
     assert found.lines[0].startswith("here: gspo is better than grpo")
 
 

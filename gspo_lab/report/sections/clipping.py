@@ -11,8 +11,8 @@ from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, mean
 from gspo_lab.report.markup import Html, h, markdown_table, number, table
+from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
-from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
 
 METRICS = (CLIP, "clip_fraction_tokens_high", "clip_fraction_tokens_low")
 

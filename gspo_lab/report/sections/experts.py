@@ -13,8 +13,8 @@ from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, json_column, mean, value
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, table
+from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
-from gspo_lab.report.svg import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import BAND, alike_but
 

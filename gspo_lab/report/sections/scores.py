@@ -12,13 +12,14 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
+from gspo_lab.report.palette import NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 
 HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
-NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: 9, UNSPLIT: 9}
+NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
 
 
 def scores(found: Findings) -> Section | None:
