@@ -27,7 +27,7 @@ def certify(
 ) -> None:
     """Print the proof that a study's runs are matched, check by check: journals are read again, a sample of answers is
     graded again. Exit code 1 where a check fails."""
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.errors import LabError
     from gspo_lab.findings import Findings
     from gspo_lab.matching.verified import verified
@@ -47,7 +47,7 @@ def certify(
     if json:
         print_json(found.to_json())
     else:
-        typer.echo("\n".join(found.lines()))
+        print_lines(found.lines())
     raise typer.Exit(Exit.FINISHED if found.ok else Exit.INCOMPLETE)
 
 

@@ -19,7 +19,7 @@ def check(
     json: Json = False,
 ) -> None:
     """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.plan.check import check as check_models_and_tasks
     from gspo_lab.plan.check import findings
     from gspo_lab.study import flat
@@ -31,16 +31,16 @@ def check(
     if json:
         print_json({**study.locked(), "findings": [vars(finding) for finding in found]})
         raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
-    typer.echo(f"{study.name}: {study.question}")
-    typer.echo(f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs")
+    lines = [
+        f"{study.name}: {study.question}",
+        f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs",
+    ]
     resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in study.arms.items()}
     keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
     for arm, settings in resolved.items():
         differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)
-        typer.echo(f"  {arm}: {differs or 'the only arm'}")
-    for claim in study.claims:
-        typer.echo(f"  claim {claim.name}")
-    for finding in found:
-        typer.echo(str(finding))
+        lines.append(f"  {arm}: {differs or 'the only arm'}")
+    lines += [f"  claim {claim.name}" for claim in study.claims]
+    print_lines([*lines, *map(str, found)])
     if failed:
         raise typer.Exit(Exit.REFUSED)

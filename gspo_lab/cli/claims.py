@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,8 @@ EXAMPLES = (
     "Examples:  gspo-lab claims   |   gspo-lab claims moe_stability   |   gspo-lab claims quickstart --all --json"
 )
 
+JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those that it declares."
+
 
 def claims(
     study: Annotated[str | None, typer.Argument(help="A study that was run; without one, list the library.")] = None,
@@ -23,7 +26,7 @@ def claims(
         _library(json)
         return
     from gspo_lab.claims import judge
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
@@ -35,36 +38,35 @@ def claims(
     if not results:
         typer.echo(f"{name} declares no claim; --all evaluates every built-in one")
     for result in results:
-        _print(result)
+        print_lines(_lines(result))
     if any(not result.declared for result in results):
-        typer.echo("claims marked 'description' were not declared before the run; they carry no verdict")
+        print_lines(["claims marked 'description' were not declared before the run; they carry no verdict"])
 
 
 def _library(json: bool) -> None:
     from gspo_lab.claims import LIBRARY
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
 
     if json:
         print_json([claim.as_data() for claim in LIBRARY.values()])
         return
+    print_lines([f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""])
     for claim in LIBRARY.values():
         wanted = claim.unrecorded or "; ".join(claim.wanted)
-        typer.echo(f"{claim.id:<22} {claim.grade:<4} {claim.statement}")
-        typer.echo(f"{'':<27} {'cannot be tested here' if claim.unrecorded else 'needs'}: {wanted}")
-        typer.echo(f"{'':<27} [{claim.source}]")
+        needs = f"{'cannot be tested here' if claim.unrecorded else 'needs'}: {wanted}"
+        told = (f"{claim.id:<22} {claim.grade:<4} {claim.statement}", f"{'':<27} {needs}", f"{'':<27} [{claim.source}]")
+        print_lines(told)
 
 
-def _print(result: "Result") -> None:
+def _lines(result: "Result") -> Iterator[str]:
     mark = "" if result.declared else "  (description)"
-    typer.echo(f"{result.claim.id}: {result.word}{mark}")
-    typer.echo(f"    {result.claim.statement} [{result.claim.source}]")
-    typer.echo(f"    source: {result.claim.value}")
-    for one in (*result.parts, *result.also):
-        typer.echo(f"    here:   {_estimate(one)}")
-    typer.echo(f"    reason: {result.reason}")
-    for counter in result.claim.counter:
-        typer.echo(f"    but:    {counter.text} [{counter.source}]")
-    typer.echo("")
+    yield f"{result.claim.id}: {result.word}{mark}"
+    yield f"    {result.claim.statement} [{result.claim.source}]"
+    yield f"    source: {result.claim.value}"
+    yield from (f"    here:   {_estimate(one)}" for one in (*result.parts, *result.also))
+    yield f"    reason: {result.reason}"
+    yield from (f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter)
+    yield ""
 
 
 def _estimate(one: "Estimate") -> str:

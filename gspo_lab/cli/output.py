@@ -2,7 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,6 +16,10 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 10_000
 """What a pipe or a file is for is not read by eye: there a row is one line, however long."""
+READABLE = 100
+"""Columns: prose in longer lines is hard to read, however wide the terminal is."""
+LAST_COLUMN = re.compile(r"^(?: +\w+: +|.{0,44}  +)(?=\S)")
+"""What stands left of a line's last column: it ends in two blanks, or it is an indented name with a colon."""
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -20,6 +28,26 @@ def console(*, stderr: bool = False) -> "Console":
 
     found = Console(stderr=stderr)
     return found if found.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Lines for people: in a terminal wrapped at words, going on under their own last column."""
+    width = min(shutil.get_terminal_size().columns, READABLE) if sys.stdout.isatty() else PIPED_WIDTH
+    for line in lines:
+        for shown in wrapped(line, width):
+            typer.echo(shown)
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line as lines of at most `width` columns, broken between words; a word that is longer stays whole."""
+    if len(line) <= width:
+        return [line]
+    found = LAST_COLUMN.match(line)
+    own = found.end() if found else len(line) - len(line.lstrip()) + 2
+    hang = " " * (own if own <= width // 2 + 4 else 4)
+    head, rest = (line[:own], line[own:]) if found else ("", line)
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(rest, width, initial_indent=head, subsequent_indent=hang, drop_whitespace=True, **options)
 
 
 def print_json(data: Any) -> None:

@@ -14,7 +14,7 @@ def why(
     runs: Runs = RUNS,
 ) -> None:
     """Show where two runs part: the first setting, package, weight, prompt, token or update in which they differ."""
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.matching.why import lines
     from gspo_lab.matching.why import why as first_difference
 
@@ -23,4 +23,4 @@ def why(
     if json:
         print_json(None if found is None else found.to_json())
     else:
-        typer.echo("\n".join(lines(found, run_a, run_b)))
+        print_lines(lines(found, run_a, run_b))

@@ -1,0 +1,82 @@
+"""What a person reads in a terminal of eighty columns: wrapped at words, and nothing lost."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from synthetic_lab import make_lab
+
+from gspo_lab.cli.output import wrapped
+
+STUDY = Path(__file__).parents[2] / "studies" / "moe_stability.toml"
+
+
+def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
+    """The lines that a command writes on a terminal of so many columns, without the terminal's own folding."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-m", "gspo_lab", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # how a terminal says that nobody writes to it any more
+                break
+            if not part:
+                break
+            parts.append(part)
+    os.close(ours)
+    return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
+
+
+def piped(*words: str) -> list[str]:
+    command = [sys.executable, "-m", "gspo_lab", *words]
+    return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_lab(tmp_path_factory.mktemp("lab")).parent)
+
+
+@pytest.mark.parametrize("command", ["check", "claims", "claims toy --all", "certify", "why"])
+def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: str, runs: str) -> None:
+    words = {
+        "check": ["check", str(STUDY)],
+        "certify": ["certify", "--runs", runs],
+        "why": ["why", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
+    }.get(command, [*command.split(), "--runs", runs])
+    columns = 60 if command == "why" else 80  # a difference is told in few words
+    shown, whole = in_a_terminal(*words, columns=columns), piped(*words)
+    assert max(map(len, whole)) > columns, "nothing here needs wrapping"
+    assert [line for line in shown if len(line) > columns and " " in line.strip()] == []
+    assert " ".join(shown).split() == " ".join(whole).split()
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("short", ["short"]),
+        ("    reason: one two three four", ["    reason: one two", "            three", "            four"]),
+        ("  at  equal  one two three", ["  at  equal  one two", "             three"]),
+        ("warning: one two three four", ["warning: one two", "  three four"]),
+        ("averyveryverylongwordthatstays whole", ["averyveryverylongwordthatstays", "  whole"]),
+    ],
+)
+def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> None:
+    assert wrapped(line, 20) == wanted
+
+
+def test_claims_without_a_study_says_what_it_prints() -> None:
+    first = piped("claims")[0]
+    assert first.startswith("The ")
+    assert "claims of the literature that a study can declare; gspo-lab claims STUDY" in first
