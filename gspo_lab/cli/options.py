@@ -107,6 +107,19 @@ def study_named(evidence: "Evidence", name: str | None, runs: Path) -> str:
     return wanted
 
 
+def run_named(evidence: "Evidence", name: str) -> str:
+    """The id of the run `name`, which may lack its study where only one study has such a run: gspo/s0. Any other name
+    is returned as it is. LabError where several studies have it."""
+    named, _, rest = name.partition("/")
+    if not rest or named in evidence.studies():
+        return name
+    studies = evidence.studies()
+    found = [run.id for study in studies for run in evidence.chosen(study) if run.id == f"{study}/{name}"]
+    if len(found) > 1:
+        raise LabError(f"'{name}' is a run of several studies: {', '.join(found)}")
+    return found[0] if found else name
+
+
 def study_from(
     file: Path,
     overrides: list[str] | None,

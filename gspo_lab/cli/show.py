@@ -2,7 +2,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study_named
 
 EXAMPLES = (
     "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
@@ -13,7 +13,9 @@ EXAMPLES = (
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(help="A study, a run such as quickstart/gspo/s0, or a model or server (_subjects/...)."),
+        typer.Argument(
+            help="A study, a run (quickstart/gspo/s0; gspo/s0 where one study has it), or a model or server (_subjects/...)."
+        ),
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
@@ -24,8 +26,9 @@ def show(
     from gspo_lab.layout import SUBJECTS
     from gspo_lab.registry import nearest
 
-    named, _, rest = (name or "").partition("/")
     with evidence_of(runs) as evidence:
+        name = name and run_named(evidence, name)
+        named, _, rest = (name or "").partition("/")
         if named == SUBJECTS:
             rows = _evaluations(evidence, str(name))
             print_json(rows) if json else print_table(rows, empty="not asked anything yet")

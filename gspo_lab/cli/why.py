@@ -2,7 +2,7 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of
+from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named
 
 EXAMPLES = "Examples:  gspo-lab why quickstart/grpo/s0 quickstart/gspo/s0   |   gspo-lab why a/gspo/s0 b/gspo/s0 --json"
 
@@ -19,6 +19,7 @@ def why(
     from gspo_lab.matching.why import why as first_difference
 
     with evidence_of(runs) as evidence:
+        run_a, run_b = (run_named(evidence, name) for name in (run_a, run_b))
         found = first_difference(evidence, run_a, run_b)
     if json:
         print_json(None if found is None else found.to_json())

@@ -23,7 +23,7 @@ def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     command = [sys.executable, "-m", "gspo_lab", *words]
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=environment):
         os.close(theirs)
         parts = []
         while True:
@@ -80,3 +80,18 @@ def test_claims_without_a_study_says_what_it_prints() -> None:
     first = piped("claims")[0]
     assert first.startswith("The ")
     assert "claims of the literature that a study can declare; gspo-lab claims STUDY" in first
+
+
+def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
+    runs = str(make_lab(tmp_path).parent)
+    assert piped("show", "gspo/s0", "--runs", runs)[0] == "run: toy/gspo/s0"
+    assert piped("show", "gspo/s0", "--runs", runs) == piped("show", "toy/gspo/s0", "--runs", runs)
+    assert piped("why", "grpo/s0", "gspo/s0", "--runs", runs) == piped(
+        "why", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs
+    )
+    make_lab(tmp_path, name="other")
+    ended = subprocess.run(
+        [sys.executable, "-m", "gspo_lab", "show", "gspo/s0", "--runs", runs], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "gspo-lab: 'gspo/s0' is a run of several studies: other/gspo/s0, toy/gspo/s0\n"
