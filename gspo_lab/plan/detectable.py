@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
-from gspo_lab.study import Study
+from gspo_lab.study import Arm, Study
 
 if TYPE_CHECKING:
     from gspo_lab.findings import Findings
@@ -21,6 +22,9 @@ TIMES = 8
 """How many times as many answers are weighed against more seeds."""
 WORTH = 0.75
 """More answers are named where they leave at most this share of the seeds."""
+NEAR = 0.1
+"""Scores so far apart are of one level: how much a score varies depends on where it lies."""
+LIKE = "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Detectable:
 
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
-    """The smallest effect at the assumed noise, or at that of earlier studies with the same model, task and score."""
+    """The smallest effect at the assumed noise, or at that of earlier runs like those that are planned."""
     from gspo_lab.stats.power import detectable_factor, seeds_for_equivalence, seeds_needed
     from gspo_lab.stats.verdict import Rule, strictest
 
@@ -116,51 +120,86 @@ def _count(seeds: int | None) -> str:
     return "over a thousand" if seeds is None else str(seeds)
 
 
+@dataclass(frozen=True)
+class _Apart:
+    """Two arms of an earlier study: the differences of their final scores, seed by seed, where these lie, and what of
+    their variance the answers alone give; None: not known."""
+
+    study: str
+    differences: list[float]
+    level: float
+    answers: float | None
+
+    @property
+    def degrees(self) -> int:
+        return len(self.differences) - 1
+
+
 def _measured(study: Study, runs: Path) -> Noise:
-    """The pooled sd of pair differences over all earlier pairs of arms that ran on what this study runs on."""
+    """The pooled sd of pair differences over earlier pairs of arms like those of this study, and where it was seen."""
     if not database_of(runs).exists():
         return Noise(None, "no study has been run here; give an sd with --sd")
     from gspo_lab.findings import Findings
     from gspo_lab.stats.power import sd_range
 
-    squares, degrees, names = 0.0, 0, []
-    answers: list[tuple[int, float | None]] = []
     with Evidence.open(database_of(runs), runs) as evidence:
-        for name in evidence.studies():
-            for differences, alone in _differences(Findings(evidence, name), study):
-                mean = sum(differences) / len(differences)
-                squares += sum((d - mean) ** 2 for d in differences)
-                degrees += len(differences) - 1
-                answers.append((len(differences) - 1, alone))
-                names.append(name)
+        earlier = [Findings(evidence, name) for name in evidence.studies()]
+        levels = [level for found in earlier for level in _levels(found, study)]
+        pairs = [pair for found in earlier for pair in _pairs(found, study)]
+    middle = median(levels or [pair.level for pair in pairs] or [0.0])
+    kept = [pair for pair in pairs if abs(pair.level - middle) <= NEAR]
+    degrees = sum(pair.degrees for pair in kept)
     if degrees < LEAST_DEGREES:
-        return Noise(
-            None, "no earlier study has finished pairs on this model, task and benchmark; give an sd with --sd"
-        )
-    sd = math.sqrt(squares / degrees)
-    known = [(weight, alone) for weight, alone in answers if alone is not None]
+        return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
+    sd = math.sqrt(sum((d - fmean(pair.differences)) ** 2 for pair in kept for d in pair.differences) / degrees)
+    names = ", ".join(dict.fromkeys(pair.study for pair in kept))
+    known = [(pair.degrees, pair.answers) for pair in kept if pair.answers is not None]
     total = sum(weight for weight, _ in known)
     return Noise(
         sd,
-        f"measured in {', '.join(dict.fromkeys(names))}",
+        f"measured in {names}, at scores around {fmean(pair.level for pair in kept):.2f}",
         sd_range(sd, degrees + 1),
         math.sqrt(sum(weight * alone for weight, alone in known) / total) if total else None,
     )
 
 
-def _differences(found: "Findings", study: Study) -> Iterator[tuple[list[float], float | None]]:
-    """Per pair of arms of an earlier study the final scores' differences over the seeds that both have finished, and
-    what of a difference's variance its answers alone give."""
-    declared, settings = found.declaration, next(iter(study.arms.values())).settings
-    like = {
-        name
-        for name, arm in declared.arms.items()
-        if arm.settings.model == settings.model and arm.settings.task == settings.task
-    }
-    ended = {(one.arm, one.seed): one.final for one in found.outcomes(study.primary) if one.arm in like}
-    for a, b in combinations(sorted(like), 2):
-        pairs = {seed: (ended.get((a, seed)), ended.get((b, seed))) for seed in declared.seeds}
-        both = {seed: y - x for seed, (x, y) in pairs.items() if x is not None and y is not None}
+def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
+    """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
+    declared = found.declaration
+    if declared.verdict.last != study.verdict.last:
+        return {}
+    wanted = _conditions(next(iter(study.arms.values())), study.primary)
+    names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == wanted}
+    out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
+    for one in found.outcomes(study.primary):
+        if one.arm in names and one.final is not None:
+            out[one.arm][one.seed] = one.final
+    return {name: finals for name, finals in out.items() if finals}
+
+
+def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
+    """What the spread of final scores over seeds depends on, beside the rule that is tried."""
+    settings = arm.settings
+    asked = [one.model_copy(update={"every": 1}) for one in settings.bench if one.name == bench]
+    return settings.model, settings.task, settings.steps, settings.warm_start, asked
+
+
+def _levels(found: "Findings", study: Study) -> list[float]:
+    """Mean final scores of earlier arms with the very settings of an arm of this study."""
+    planned = [arm.settings for arm in study.arms.values()]
+    arms = found.declaration.arms
+    return [fmean(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+
+
+def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
+    """Every two arms that are like this study's, on the seeds that both have finished."""
+    same = found.declaration.primary == study.primary
+    for (one, a), (other, b) in combinations(sorted(_alike(found, study).items()), 2):
+        both = sorted(a.keys() & b.keys())
         if len(both) > 1:
-            same = declared.primary == study.primary
-            yield list(both.values()), found.answers_variance(a, b, list(both)) if same else None
+            yield _Apart(
+                study=found.study,
+                differences=[b[seed] - a[seed] for seed in both],
+                level=fmean(scores[seed] for scores in (a, b) for seed in both),
+                answers=found.answers_variance(one, other, both) if same else None,
+            )

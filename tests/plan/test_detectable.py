@@ -50,7 +50,7 @@ def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=3, change=graded)
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
     # d = .05, .10, .15: sd .05, and its true value .52 to 6.28 times that.
-    assert found.basis == "measured in toy"
+    assert found.basis.startswith("measured in toy, at scores around 0.4")
     assert found.answers_sd is not None
     assert found.effect_range is not None
     assert found.sd == pytest.approx(max(0.05, found.answers_sd))
