@@ -29,6 +29,7 @@ class Crew:
     slots: Sequence[Slot]
     interrupts: Interrupts
     endings: list[ErrandEnd] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
     _ingested: float = 0.0
     _behind: bool = False
     _trouble: str | None = None
@@ -40,7 +41,7 @@ class Crew:
         if not errands:
             return True
         with ExitStack() as stack:
-            view = open_view(stack, self.console, title, errands, self.slots, self.live)
+            view = open_view(stack, self.console, title, errands, self.slots, self.live, self._began)
             endings = work_off(errands, self.launcher, self.slots, view, self.interrupts, self._follow)
         self.endings += endings
         return len(endings) == len(errands) and all(ending.state is State.FINISHED for ending in endings)

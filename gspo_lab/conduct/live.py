@@ -14,6 +14,8 @@ from gspo_lab.launch.base import Slot
 from gspo_lab.states import State
 
 REDRAW_SECONDS = 1.0
+CLOCK_SECONDS = 5.0
+"""How often the time that is gone is shown anew while nothing else changes."""
 MOST_ROWS = 24
 LINES_PER_RUN = 10
 LINE_SECONDS = 5.0
@@ -21,21 +23,31 @@ LINE_SECONDS = 5.0
 
 
 def open_view(
-    stack: ExitStack, console: Console, title: str, errands: Sequence[Errand], slots: Sequence[Slot], live: bool
+    stack: ExitStack,
+    console: Console,
+    title: str,
+    errands: Sequence[Errand],
+    slots: Sequence[Slot],
+    live: bool,
+    began: float,
 ) -> View:
-    """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`."""
+    """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`. `title` names the
+    phase, `began` is when the first one began, by the monotonic clock."""
     if live and console.is_terminal:
-        return stack.enter_context(LiveView(console, title, errands, len(slots)))
-    return LineView(console, errands, len(slots))
+        return stack.enter_context(LiveView(console, title, errands, len(slots), began))
+    console.print(f"{title}: {len(errands)} to do, {len(slots)} at once", markup=False, highlight=False, soft_wrap=True)
+    return LineView(console, errands, len(slots), began)
 
 
 class LineView:
     """One dated line when a run starts, is queued or lost, at about every tenth of it, and when it ends."""
 
-    def __init__(self, console: Console, errands: Sequence[Errand], slots: int) -> None:
+    def __init__(self, console: Console, errands: Sequence[Errand], slots: int, began: float | None = None) -> None:
         self._console = console
         self._errands = errands
         self._slots = slots
+        self._began = time.monotonic() if began is None else began
+        self._collapsed: set[str] = set()
         self._told = {errand.name: _tenth(errand) for errand in errands}
         self._when: dict[str, float] = {}
 
@@ -48,7 +60,9 @@ class LineView:
         self.say(f"{errand.name}: {word}{at} on {slot.name}")
 
     def tick(self, now: float) -> None:
-        """Say how far errands are that have come a tenth further."""
+        """Say which runs have collapsed since, and how far errands are that have come a tenth further."""
+        for line in _fallen(self._errands, self._collapsed):
+            self.say(line)
         for errand in self._errands:
             tenth = _tenth(errand)
             due = errand.watch.progress.state is State.RUNNING and now - self._when[errand.name] >= LINE_SECONDS
@@ -56,7 +70,8 @@ class LineView:
                 self._told[errand.name] = tenth
                 self._when[errand.name] = now
                 left = time_left(self._errands, self._slots)
-                rest = f"; all: {duration(left)} left" if left is not None else ""
+                rest = f"; all: {duration(now - self._began)} gone"
+                rest += f", {duration(left)} left" if left is not None else ""
                 self.say(f"{errand.name}: {', '.join(cell for cell in _cells(errand) if cell)}{rest}")
 
     def end(self, ending: ErrandEnd) -> None:
@@ -71,7 +86,11 @@ class LineView:
 class LiveView(AbstractContextManager["LiveView"]):
     """One row per run: step, reward, clip fraction, steps a minute, time left; the total below."""
 
-    def __init__(self, console: Console, title: str, errands: Sequence[Errand], slots: int) -> None:
+    def __init__(
+        self, console: Console, title: str, errands: Sequence[Errand], slots: int, began: float | None = None
+    ) -> None:
+        self._began = time.monotonic() if began is None else began
+        self._collapsed: set[str] = set()
         self._title = title
         self._errands = errands
         self._slots = slots
@@ -95,7 +114,10 @@ class LiveView(AbstractContextManager["LiveView"]):
         """Draw the table anew, unless it was drawn just now."""
         if now - self._drawn >= REDRAW_SECONDS:
             self._drawn = now
-            shown = [(errand.watch.progress.state, errand.watch.progress.step) for errand in self._errands]
+            for line in _fallen(self._errands, self._collapsed):
+                self.say(line)
+            stands = [(errand.watch.progress.state, errand.watch.progress.step) for errand in self._errands]
+            shown = (stands, (now - self._began) // CLOCK_SECONDS)
             if shown != self._shown:  # drawing is the dearest thing that the conductor does
                 self._shown = shown
                 self._draw()
@@ -122,7 +144,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         left = time_left(self._errands, self._slots)
         done = sum(errand.watch.progress.state is State.FINISHED for errand in self._errands)
         more = f", {len(self._errands) - len(rows)} not shown" if len(rows) < len(self._errands) else ""
-        rest = f", {duration(left)} left" if left else ""
+        rest = f", {duration(time.monotonic() - self._began)} gone" + (f", {duration(left)} left" if left else "")
         table.caption = f"{done} of {len(self._errands)} finished{more}{rest}"
         table.caption_justify = "left"
         self._live.update(table, refresh=True)
@@ -164,6 +186,14 @@ def _columns(errand: Errand) -> tuple[str, str, str, str, str]:
         f"{60 / pace:.1f}/min" if pace and running else "",
         duration(pace * (progress.steps - progress.step)) if pace and running else progress.state,
     )
+
+
+def _fallen(errands: Sequence[Errand], told: set[str]) -> list[str]:
+    """A line for each run that has collapsed and was not told of; `told` takes their names."""
+    new = [one for one in errands if one.watch.progress.collapse is not None and one.name not in told]
+    told |= {one.name for one in new}
+    fell = [(one.name, *one.watch.progress.collapse) for one in new if one.watch.progress.collapse is not None]
+    return [f"{name}: collapsed at step {step} ({cause})" for name, step, cause in fell]
 
 
 def _not_graded(errand: Errand) -> str:

@@ -116,7 +116,8 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
             declaration = set_band(home, name, band)
     wanted = {run.id for run in left}
     waiting = [run for run in declared_runs(study, declaration) if run.id in wanted]
-    title = study.name + (f" ({skipped} finished before)" if (skipped := len(study.runs()) - len(waiting)) else "")
+    skipped = len(study.runs()) - len(waiting)
+    title = f"{study.name}: training" + (f" ({skipped} finished before)" if skipped else "")
     crew.work(title, _errands([run for run in waiting if run.seed in first], runs))
     for look, seeds in zip(declaration.looks, later, strict=False):
         if crew.interrupts.count or not _goes_on(study, look, runs, crew):

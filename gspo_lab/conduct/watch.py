@@ -11,13 +11,15 @@ from gspo_lab.states import STARTED, State
 @dataclass
 class Progress:
     """What is known of one errand. `reward` and `clip` are those of its last step, `grader_errors` is the share of the
-    responses of all steps seen on which the grader failed; times are of a monotonic clock."""
+    responses of all steps seen on which the grader failed, `collapse` the step at which the run collapsed and by what;
+    times are of a monotonic clock."""
 
     steps: int
     step: int = 0
     reward: float | None = None
     clip: float | None = None
     grader_errors: float | None = None
+    collapse: tuple[int, str] | None = None
     state: State = State.QUEUED
     first: tuple[float, int] | None = field(default=None, repr=False)
     last: tuple[float, int] | None = field(default=None, repr=False)
@@ -48,7 +50,7 @@ class Watch(Protocol):
 
 
 class RunWatch:
-    """Follows a run's journal from its present end."""
+    """Follows a run's journal from its present end; whether the run collapses is judged from its first step on."""
 
     def __init__(self, folder: RunFolder, steps: int) -> None:
         self.path = folder.journal
@@ -56,6 +58,10 @@ class RunWatch:
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
         self._clips: list[float] = []
         self._failed = self._graded = 0
+        self._rewards: dict[int, float] = {}
+        self._dead: set[int] = set()
+        for record in journal.scan(self.path).items if self._size else ():
+            self._keep(record)
 
     def look(self, now: float) -> bool:
         """Read what the run's journal has got since; whether that was anything."""
@@ -67,7 +73,31 @@ class RunWatch:
         self._offset = found.end
         for record in found.items:
             self._take(record, now)
+            self._keep(record)
+        if found.items:
+            self._judge()
         return bool(found.items)
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        """What the rule of collapse needs; a worker that starts again voids what lies behind its step."""
+        kind = record.get("kind")
+        if kind == "step" and record.get("reward_mean") is not None:
+            self._rewards[record["step"]] = record["reward_mean"]
+        elif kind == "update" and record.get("nonfinite"):
+            self._dead.add(record["step"])
+        elif kind == "status" and record["state"] == STARTED:
+            self._rewards = {step: reward for step, reward in self._rewards.items() if step < record["step"]}
+            self._dead = {step for step in self._dead if step < record["step"]}
+
+    def _judge(self) -> None:
+        """By the rule that the report judges by, on the steps so far."""
+        from gspo_lab.stats.collapse import stability  # numpy: not where only a duration is told
+
+        steps = sorted(self._rewards)
+        found = stability(
+            steps, [self._rewards[step] for step in steps], self.progress.steps, nonfinite_steps=sorted(self._dead)
+        )
+        self.progress.collapse = None if found.collapse is None else (found.collapse, found.cause or "")
 
     def _take(self, record: dict[str, Any], now: float) -> None:
         if record.get("kind") == "update" and record.get("clip_fraction_tokens") is not None:
