@@ -13,9 +13,7 @@ EXAMPLES = (
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="A study, a run (quickstart/gspo/s0; gspo/s0 where one study has it), or a model or server (_subjects/...)."
-        ),
+        typer.Argument(help="A study, a run (quickstart/gspo/s0, or gspo/s0), or a model or server (_subjects/...)."),
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,

@@ -31,8 +31,8 @@ def open_view(
     live: bool,
     began: float,
 ) -> View:
-    """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`. `title` names the
-    phase, `began` is when the first one began, by the monotonic clock."""
+    """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`. `title` names
+    the phase, `began` is when the first one began, by the monotonic clock."""
     if live and console.is_terminal:
         return stack.enter_context(LiveView(console, title, errands, len(slots), began))
     console.print(f"{title}: {len(errands)} to do, {len(slots)} at once", markup=False, highlight=False, soft_wrap=True)

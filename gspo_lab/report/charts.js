@@ -50,8 +50,9 @@ const charts = (() => {
       }
       const mean = s.seed === undefined;
       const line = mean ? { color: colour(s.c), width: 2.6, dash: DASHES[s.d] } : { color: faint(s.c, 0.5), width: 1 };
-      const lonely = s.y.filter((v) => v !== null).length === 1;
-      return [...out, { ...own.trace, mode: lonely ? "markers" : "lines", line, marker: { color: colour(s.c), size: 7 } }];
+      const size = s.dots && s.y.map((_, i) => (s.dots.includes(i) ? (mean ? 7 : 5) : 0));
+      const marker = { color: mean ? colour(s.c) : faint(s.c, 0.5), size, opacity: 1, line: { width: 0 } };
+      return [...out, { ...own.trace, mode: s.dots ? "lines+markers" : "lines", line, marker }];
     });
   }
 
@@ -141,7 +142,14 @@ const charts = (() => {
     return make(chart, common);
   }
 
-  function layout(chart) {
+  // As in the drawings: the beginning and the end, in which names of one family differ.
+  function short(name, room) {
+    if (name.length <= room) return name;
+    const tail = Math.floor(((room - 1) * 2) / 5);
+    return `${name.slice(0, room - 1 - tail)}…${name.slice(name.length - tail)}`;
+  }
+
+  function layout(chart, width) {
     const axisStyle = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
     const title = (text) => ({ text, font: { size: 12.5 } });
     const upright = chart.kind !== "forest" && chart.kind !== "stack";
@@ -154,7 +162,14 @@ const charts = (() => {
       xaxis: { ...axisStyle, title: title(upright ? (switched(chart) ? axis : chart.xTitle) : chart.yTitle), showgrid: chart.kind === "lines" || !upright },
       yaxis: { ...axisStyle, title: title(upright ? chart.yTitle : "") },
     };
-    if (upright && chart.kind !== "lines") Object.assign(out.xaxis, { type: "category", categoryorder: "array", categoryarray: chart.categories });
+    if (upright && chart.kind !== "lines") {
+      // Upright and as wide as their place: names that Plotly turns take the room of what they name.
+      const room = Math.max(6, Math.floor((width - 60) / chart.categories.length / 7.5));
+      Object.assign(out.xaxis, {
+        type: "category", categoryorder: "array", categoryarray: chart.categories,
+        tickmode: "array", tickvals: chart.categories, ticktext: chart.categories.map((one) => short(one, room)), tickangle: 0,
+      });
+    }
     if (chart.kind === "slopes") Object.assign(out.xaxis, { range: [-0.3, chart.categories.length - 0.4] });
     if (chart.kind === "stack") {
       Object.assign(out.yaxis, { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: chart.categories });
@@ -195,11 +210,11 @@ const charts = (() => {
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", chart.label);
     live.set(box, chart);
-    await Plotly.newPlot(box, traces(chart), layout(chart), { displayModeBar: false, responsive: true });
+    await Plotly.newPlot(box, traces(chart), layout(chart, box.clientWidth), { displayModeBar: false, responsive: true });
   }
 
   const redraw = (chosen) => {
-    for (const [box, chart] of live) if (chosen(chart)) window.Plotly.react(box, traces(chart), layout(chart));
+    for (const [box, chart] of live) if (chosen(chart)) window.Plotly.react(box, traces(chart), layout(chart, box.clientWidth));
   };
   const give_up = (figure) => (error) => {
     figure.classList.remove("live");

@@ -18,7 +18,12 @@ from gspo_lab.report.figures import Positions, figure, keys
 from gspo_lab.report.markup import Html, h, join, slug, text
 from gspo_lab.report.section import Section
 
+PRINTED = {"together", "answer", "stability", "curves", "clipping", "claims", "limits"}
+"""The sections that decide: what comes on paper where nobody asks for the whole page."""
+
 SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js")
+
+OFF_PAPER = "On paper stand the sections that decide; the button under Data prints the whole page with every table."
 
 _LINK = re.compile(r'(<a href="#)([^"]+)("[^>]*>)(.*?)</a>', re.DOTALL)
 _ID = re.compile(r'(?<= )id="([^"]+)"')
@@ -61,9 +66,14 @@ def document(
     shown = [_article(one, positions, f"{slug(one.title)}." if several else "") for one in articles]
     body = h(
         "body",
+        h("a", "Skip to the answer", href="#_answer", class_="skip"),
         _bar(articles, front),
-        h("main", *(_section(section, positions) for section in front), *shown),
-        h("footer", "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network."),
+        h("main", *(_section(section, positions) for section in front), *shown, id="_answer", tabindex="-1"),
+        h(
+            "footer",
+            "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network.",
+            h("span", f" {OFF_PAPER}", class_="paper"),
+        ),
         positions.script(),
         h("script", Html(library), type="text/plain", id="plotly-gzip"),
         h("script", Html(script)),
@@ -79,7 +89,7 @@ def _bar(articles: Sequence[Article], front: Sequence[Section]) -> Html:
         links += [h("a", one.title, href=f"#{slug(one.title)}") for one in articles]
     else:
         links = _links(articles[0].sections)
-    return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), class_="bar")
+    return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), class_="top")
 
 
 def _links(sections: Sequence[Section]) -> list[Html]:
@@ -128,7 +138,7 @@ def _section(section: Section, positions: Positions) -> Html:
             parts += _figures(charts, positions, small=small)
         else:
             parts += [text(part) for part in group]
-    return h("section", join(parts, "\n"), id=section.id)
+    return h("section", join(parts, "\n"), id=section.id, class_="printed" if section.id in PRINTED else None)
 
 
 def _figures(charts: list[Chart], positions: Positions, *, small: bool) -> Iterable[Html]:

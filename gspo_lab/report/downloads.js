@@ -28,6 +28,7 @@
     return [head, ...rows];
   }
 
+  const captionOf = (table) => table.getAttribute("aria-label");
   const tableRows = (table) =>
     [...table.rows].map((row) => [...row.cells].map((cell) => cell.dataset.sort ?? cell.innerText.trim()));
 
@@ -48,9 +49,11 @@
   }
   const tables = [...document.querySelectorAll("table")].filter((table) => !table.closest("figure"));
   tables.forEach((table, index) => {
-    const of = table.caption?.textContent ?? table.closest("section")?.querySelector("h2")?.textContent ?? "table";
+    const of = captionOf(table) ?? table.closest("section")?.querySelector("h2")?.textContent ?? "table";
     const act = () => save(`table-${index + 1}.csv`, "text/csv", csv(tableRows(table)));
-    (table.caption ?? table.createCaption()).append(button("CSV", `${of} as CSV`, act));
+    const box = table.closest(".table");
+    if (!box.querySelector(".caption")) box.prepend(Object.assign(document.createElement("p"), { className: "caption" }));
+    box.querySelector(".caption").append(button("CSV", `${of} as CSV`, act));
   });
 
   const everything = {
@@ -60,7 +63,7 @@
         const [head, ...rows] = rowsOf(figure);
         data.figures[figure.id] = { title: charts.data(figure).title, columns: head, rows };
       }
-      data.tables = tables.map((table) => ({ caption: table.caption.firstChild.textContent, rows: tableRows(table) }));
+      data.tables = tables.map((table) => ({ caption: captionOf(table) ?? "", rows: tableRows(table) }));
       save("data.json", "application/json", JSON.stringify(data, null, 1));
     },
     csv: () => {

@@ -8,7 +8,7 @@ from gspo_lab.report.chart import Chart, numbers, sentence
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, table
 from gspo_lab.report.palette import colour_name, dash
 from gspo_lab.report.rows import draw_rows
-from gspo_lab.report.svg import class_of, draw
+from gspo_lab.report.svg import class_of, dots, draw
 
 
 class Positions:
@@ -72,6 +72,8 @@ def for_plotly(chart: Chart, positions: Positions) -> dict[str, Any]:
             "x": positions.place(one.x),
             "y": [rounded(value) for value in one.y],
         }
+        if chart.kind == "lines" and any(marks := dots(one.y)):
+            item["dots"] = [index for index, marked in enumerate(marks) if marked]
         if one.seed is not None:
             item["seed"] = one.seed
         if one.low and one.high:

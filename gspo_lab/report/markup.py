@@ -67,25 +67,31 @@ def join(parts: Iterable[Any], between: str = "") -> Html:
 
 
 def table(
-    head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: Any = None, class_: str | None = None
+    head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str | None = None, class_: str | None = None
 ) -> Html:
-    """A table whose first column names its rows. It may be wider than a phone: it scrolls inside its own box."""
+    """A table whose first column names its rows. Wider than a phone it scrolls inside its own box, below its caption;
+    the rows of one of class prose become blocks there, in which each cell names its column."""
+    prose = class_ == "prose"
     body = [
         h(
             "tr",
             h("th", row[0], scope="row"),
-            *(h("td", cell, class_="n" if _numeric(cell) else None) for cell in row[1:]),
+            *(
+                h("td", cell, class_="n" if _numeric(cell) else None, data_head=name if prose else None)
+                for name, cell in zip(head[1:], row[1:], strict=True)
+            ),
         )
         for row in rows
     ]
     inner = h(
         "table",
-        h("caption", caption) if caption is not None else None,
         h("thead", h("tr", *(h("th", cell, scope="col") for cell in head))),
         h("tbody", *body),
         class_=class_,
+        aria_label=caption,
     )
-    return h("div", inner, class_="scroll", tabindex="0")
+    above = h("p", caption, class_="caption") if caption is not None else None
+    return h("div", above, h("div", inner, class_="scroll", tabindex="0"), class_="table")
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -111,16 +117,42 @@ def signed(value: Any) -> str:
     return ("+" if value > 0 else "") + (shown.replace("-", "−") if value else "0")
 
 
+BREAK = "&#8203;"
+"""A space without width: it parts what a forge would read as a name, a number of an issue or an address."""
+
+_SYNTAX = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
+_REFERENCE = re.compile(
+    r"(?<=[@#!$%~^])(?=\w)|(?<=:)(?=//|[\w+-]+:)|(?<=\bGH)(?=-\d)|(?<=\bwww)(?=\.)|(?<=[0-9a-f]{6})(?=[0-9a-f])"
+)
+"""Behind the sign of a mention, an issue, a merge request, a snippet, a label; within an emoji's name, an address, a
+commit's digest."""
+_LINE_START = re.compile(r"^(\d*)([#>+=.)-])")
+
+
 def plain(value: Any) -> str:
-    """`value` inside one cell of a Markdown table, inert as HTML too."""
-    shown = visible(value).replace("&", "&amp;").replace("<", "&lt;")
-    return shown.replace("\n", " ").replace("|", "\\|")
+    """`value` as text of a Markdown line, inert as HTML too: nothing that a forge makes into markup, a link, a mention
+    or an image."""
+    return _LINE_START.sub(r"\1\\\2", _inline(value))
+
+
+def _inline(value: Any) -> str:
+    """`plain` within a line or a table's cell, where no block can begin."""
+    shown = _REFERENCE.sub("\0", " ".join(visible(value).split("\n")).strip())
+    shown = shown.replace("&", "&amp;").replace("<", "&lt;")
+    return _SYNTAX.sub(r"\\\g<0>", shown).replace("\0", BREAK)
+
+
+def fenced(lines: Iterable[str]) -> str:
+    """Lines as a block of code, in a fence that none of them can close, inert as HTML too."""
+    code = "\n".join(visible(line).replace("<", "&lt;") for line in lines)
+    fence = "`" * (1 + max(2, *map(len, re.findall("`+", code)), 2))
+    return f"{fence}\n{code}\n{fence}"
 
 
 def markdown_table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """A GitHub table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(plain(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_inline(cell) for cell in line) + " |" for line in lines)
 
 
 def _numeric(cell: Any) -> bool:

@@ -63,20 +63,42 @@ addEventListener("DOMContentLoaded", () => {
     target.classList.add("aimed");
     target.hidden = false;
     for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
-    target.scrollIntoView();
+    aim(target);
   }
+  // Charts above the target grow as they come alive: it is held in its place until something else moves the page.
+  const main = document.querySelector("main");
+  let held = null;
+  function hold() {
+    if (!held) return;
+    held.target.scrollIntoView({ behavior: "instant" });
+    Object.assign(held, { height: main.offsetHeight, top: held.target.getBoundingClientRect().top });
+  }
+  function aim(target) {
+    document.documentElement.style.setProperty("--bar", `${document.querySelector("header").offsetHeight + 12}px`);
+    held = { target };
+    hold();
+  }
+  new ResizeObserver(hold).observe(main);
+  addEventListener("scroll", () => {
+    if (held?.height === main.offsetHeight && Math.abs(held.target.getBoundingClientRect().top - held.top) > 2) held = null;
+  });
   addEventListener("hashchange", reveal);
   if (reloaded) address.follow();
   else reveal();
 
-  let closed = [];
-  addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details:not([open])")];
-    for (const one of closed) one.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const one of closed) one.open = false;
-  });
+  // Printed are the sections that decide; all of them, with every table, where that is asked for.
+  const root = document.documentElement;
+  for (const one of document.querySelectorAll("button[data-print]")) {
+    one.hidden = false;
+    one.addEventListener("click", () => {
+      const closed = [...document.querySelectorAll("details:not([open])")];
+      for (const each of closed) each.open = true;
+      root.dataset.print = "all";
+      print();
+      for (const each of closed) each.open = false;
+      delete root.dataset.print;
+    });
+  }
 
   // While its study runs, the file is written anew now and then. A page from a disk cannot ask whether it was: it looks
   // again, and comes back to the same place, unless somebody is selecting text or looks at something else.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote
 
 from gspo_lab.findings import Findings
 from gspo_lab.report.chart import Chart, numbers
@@ -14,6 +15,9 @@ from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
 from gspo_lab.report.section import Section, Writer
+
+GIST = 6
+"""Lines of a study's answer that stand above the fold of the .md."""
 
 FORMAT = 1
 """Version of the .json; it rises when a key changes its meaning."""
@@ -62,7 +66,7 @@ def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> 
         name=name,
         html=document(name, articles, front, watch_seconds=watch_seconds),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
-        markdown=_markdown(articles, front),
+        markdown=_markdown(name, articles, front),
         lines=tuple(line for article in articles for line in _told(article, several)),
     )
 
@@ -89,9 +93,11 @@ def _recoloured(section: Section, colours: dict[str, int], source: Findings) -> 
 
 
 def _told(article: Article, several: bool) -> list[str]:
-    answer = next((section for section in article.sections if section.id == "answer"), None)
-    lines = [] if answer is None else list(answer.lines)
-    return [f"{article.title}: {line}" for line in lines] if several else lines
+    return [f"{article.title}: {line}" for line in _gist(article)] if several else _gist(article)
+
+
+def _gist(article: Article) -> list[str]:
+    return [line for section in article.sections if section.id == "answer" for line in section.lines]
 
 
 def _data(sections: list[Section]) -> dict[str, Any]:
@@ -116,9 +122,20 @@ def tidy(data: Any) -> Any:
     return rounded(data)
 
 
-def _markdown(articles: Sequence[Article], front: Sequence[Section]) -> str:
-    parts = [f"# {section.title}\n\n{section.markdown}" for section in front]
+def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) -> str:
+    """The answer in few lines, as it stands in the description of a pull request; the rest is folded."""
+    parts = [f"# {', '.join(plain(article.title) for article in articles)}"]
+    several = len(articles) > 1
     for article in articles:
-        parts.append(f"# {plain(article.title)}\n\n{plain(article.question)}")
+        told = _told(article, several)
+        more = [] if len(told) <= GIST else [f"and {len(told) - GIST + 1} more lines below"]
+        shown = [*told[: GIST - len(more)], *more]
+        parts += [] if several else [plain(article.question)]
+        parts.append("\n".join(f"- {plain(line)}" for line in shown))
+    parts.append(f"[The report]({quote(name)}.html) and [its numbers]({quote(name)}.json)")
+    parts.append("<details><summary>Everything else</summary>")
+    parts += [f"## {section.title}\n\n{section.markdown}" for section in front]
+    for article in articles:
+        parts += [f"# {plain(article.title)}\n\n{plain(article.question)}"] if several else []
         parts += [f"## {section.title}\n\n{section.markdown}" for section in article.sections if section.markdown]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, "</details>"]) + "\n"

@@ -8,6 +8,9 @@ from gspo_lab.report.chart import Axis, Chart, Series, Value, sentence, value_ax
 from gspo_lab.report.markup import Html, h, join, number
 from gspo_lab.report.palette import look
 
+FEW = 12
+"""A line of so many points or fewer shows where they are."""
+
 CHARACTER = 7.8  # width of a character of the labels' font, in the drawing's units
 _LINE = 15.0  # least distance of two labels
 
@@ -100,22 +103,29 @@ def _lines(chart: Chart, frame: _Frame, room: int) -> Html:
             parts.append(h("path", d=_band(series, frame), class_=class_of(series, "band")))
     for series in [*chart.seeds, *chart.means]:
         name = series.label if series.seed is None else f"{series.label}, seed {series.seed}"
-        lonely = [(x, y) for x, y in zip(series.x, series.y, strict=True) if y is not None]
-        role = "mean" if series.seed is None else "seed"
-        if len(lonely) == 1:
-            (x, value), *_ = lonely
-            parts.append(
-                h("circle", h("title", name), cx=coordinate(frame.px(float(x))), cy=coordinate(frame.py(value)),
-                  r="3.5", class_=class_of(series, "dot"))
-            )  # fmt: skip
-        elif lonely:
+        role, size = ("mean", "3.5") if series.seed is None else ("seed", "2.5")
+        if any(a is not None and b is not None for a, b in itertools.pairwise(series.y)):
             parts.append(h("path", h("title", name), d=_path(series.x, series.y, frame), class_=class_of(series, role)))
+        parts += [
+            h("circle", h("title", name), cx=coordinate(frame.px(float(x))), cy=coordinate(frame.py(y)), r=size,
+              class_=class_of(series, "dot"))
+            for x, y, marked in zip(series.x, series.y, dots(series.y), strict=True) if marked and y is not None
+        ]  # fmt: skip
     ends = []
     for series in chart.means or chart.seeds:
         known = [y for y in series.y if y is not None]
         if known:
             ends.append((frame.py(known[-1]), short(series.label, room), series))
     return join([*parts, *_end_labels(ends, frame)])
+
+
+def dots(values: Sequence[Value]) -> list[bool]:
+    """Which points of a line are marked: all of few, and any that no line reaches."""
+    known = [value is not None for value in values]
+    if sum(known) <= FEW:
+        return known
+    around = zip([False, *known], known, [*known[1:], False], strict=False)
+    return [here and not before and not after for before, here, after in around]
 
 
 def _slopes(chart: Chart, frame: _Frame) -> Html:
@@ -307,8 +317,11 @@ def _legend(chart: Chart, width: float) -> Html:
 
 
 def short(label: str, room: int) -> str:
-    """A label cut to `room` characters."""
-    return label if len(label) <= room else label[: max(1, room - 1)] + "…"
+    """A label in so many characters: its beginning and its end, in which names of one family differ."""
+    if len(label) <= room:
+        return label
+    tail = max(0, room - 1) * 2 // 5
+    return f"{label[: max(1, room - 1 - tail)]}…{label[len(label) - tail :]}"
 
 
 def coordinate(value: float) -> str:

@@ -16,7 +16,6 @@ from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 
-
 CORE = Slot("core", "0", {})
 
 

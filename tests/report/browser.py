@@ -140,9 +140,8 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """The left button, down and up, in the middle of an element, wherever on the page that is."""
-        box = self.evaluate(
-            f"(b => ({{x: b.x + b.width / 2, y: b.y + b.height / 2}}))({selector}.getBoundingClientRect())"
-        )
+        middle = "(b => ({x: b.x + b.width / 2, y: b.y + b.height / 2}))"
+        box = self.evaluate(f"{middle}({selector}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
 

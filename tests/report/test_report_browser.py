@@ -78,19 +78,6 @@ def test_without_scripts_the_verdict_the_drawings_and_the_tables_read(browser: B
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
-def test_print_shows_the_drawings_and_opens_the_numbers(browser: Browser, page: Path) -> None:
-    browser.open(page)
-    scroll_through(browser)
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.evaluate("[...document.querySelectorAll('svg.chart')].every((s) => s.checkVisibility())")
-    assert not browser.evaluate("[...document.querySelectorAll('.plot')].some((s) => s.checkVisibility())")
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert browser.evaluate("document.querySelectorAll('details:not([open])').length") == 0
-    browser.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
-    assert browser.pdf().startswith(b"%PDF")
-
-
 def plotted(browser: Browser, figure: str) -> list[list[float]]:
     """The x values of every visible line of a chart."""
     found: list[list[float]] = browser.evaluate(
@@ -203,32 +190,6 @@ def test_the_numbers_can_be_taken_along(browser: Browser, page: Path, report: Re
     browser.evaluate("document.querySelector('[data-save=csv]').click()")
     assert saved(tmp_path, "moe-figures.csv").startswith("figure,series,seed,at,what,value\n")
     assert browser.complaints() == []
-
-
-PAPER = 718
-"""Pixels between the margins of a sheet of A4."""
-
-
-def test_printed_the_card_and_all_tables_are_whole(browser: Browser, page: Path) -> None:
-    browser.open(page, width=PAPER)
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert browser.evaluate("[...document.querySelectorAll('.card')].length") == 3
-    outside = (
-        "[...document.querySelectorAll('.card, .card *, table, .answer, .badge')].filter((one) => {"
-        f"  const box = one.getBoundingClientRect(); return box.right > {PAPER} + 1 || box.left < -1; "
-        "}).map((one) => one.outerHTML.slice(0, 120))"
-    )
-    assert browser.evaluate(outside) == []
-    clipped = (
-        "[...document.querySelectorAll('.scroll, .item pre')].filter((one) => one.checkVisibility() && "
-        "(one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)).length"
-    )
-    assert browser.evaluate(clipped) == 0
-    assert not browser.evaluate(
-        "[...document.querySelectorAll('.bar, .filters, .save')].some((s) => s.checkVisibility())"
-    )
-    browser.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
 def test_without_scripts_the_tables_and_transcripts_read_and_no_dead_control_shows(

@@ -118,9 +118,8 @@ def test_tables_of_bars_have_a_row_per_bar_and_its_seeds_beside_it() -> None:
 def test_plotly_gets_the_same_numbers_and_a_place_for_zero() -> None:
     x = (0.0, 1.0)
     positions = Positions()
-    data = for_plotly(
-        lines(Series("a", 0, x, (0.0, 0.1)), Series("b", NEUTRAL_LIGHT, x, (0.01, None)), log=True), positions
-    )
+    light = Series("b", NEUTRAL_LIGHT, x, (0.01, None))
+    data = for_plotly(lines(Series("a", 0, x, (0.0, 0.1)), light, log=True), positions)
     assert [one["x"] for one in data["series"]] == [0, 0]
     assert ">[[0,1]]<" in positions.script()
     assert [one["y"] for one in data["series"]] == [[0, 0.1], [0.01, None]]

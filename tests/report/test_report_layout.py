@@ -1,14 +1,32 @@
 """What only a laid-out page shows: where it stands, what is printed, what is as wide as a phone. In a real Chromium."""
 
+import re
 from pathlib import Path
 
+import pytest
 from browser import Browser, scroll_through
+from laboratory import rendered
+from synthetic_lab import TWO_ARMS, make_lab
+
+from gspo_lab.report import write
+
+
+@pytest.fixture(scope="module")
+def claimed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a study that declares claims."""
+    folder = tmp_path_factory.mktemp("claimed")
+    declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in ("C04-clip-gap", "C12-grpo-needs-replay"))
+    toml = TWO_ARMS + declared
+    return write(rendered(make_lab(folder, toml)), folder)[0]
+
 
 FOREIGN = """
 (() => {
   const inside = [...document.querySelectorAll(".plot .main-svg, .plot .main-svg *")];
-  const rules = [...document.querySelector("head > style").sheet.cssRules].flatMap((rule) => (rule.selectorText ? [rule] : [...rule.cssRules]));
-  return rules.map((rule) => rule.selectorText).filter((one) => one !== "*" && one !== ":root" && inside.some((e) => e.matches(one)));
+  const sheet = document.querySelector("head > style").sheet;
+  const rules = [...sheet.cssRules].flatMap((rule) => (rule.selectorText ? [rule] : [...rule.cssRules]));
+  const reaching = rules.map((rule) => rule.selectorText).filter((one) => inside.some((e) => e.matches(one)));
+  return reaching.filter((one) => one !== "*");
 })()
 """
 """The rules of the page's own style that reach into a Plotly chart."""
@@ -21,3 +39,152 @@ def test_the_style_of_the_drawings_stays_out_of_the_live_charts(browser: Browser
     percentages = "[...document.querySelectorAll('.of-stack .plot .bartext')]"
     assert browser.evaluate(f"{percentages}.length") > 0
     assert browser.evaluate(f"{percentages}.map((text) => getComputedStyle(text).stroke)[0]") == "none"
+
+
+Y = "Math.round(scrollY)"
+
+
+def test_the_axis_switch_leaves_the_page_where_it_is(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    scroll_through(browser)
+    browser.evaluate("document.getElementById('m-entropy').scrollIntoView({block: 'center', behavior: 'instant'})")
+    browser.evaluate("new Promise(requestAnimationFrame)")
+    place = browser.evaluate(Y)
+    assert place > 2000
+    for axis in ("prompts", "FLOPs", ""):
+        browser.click(f"document.querySelector('.axis input[value=\"{axis}\"]').parentElement")
+        browser.wait_for(f"document.querySelector('.axis :checked').value === '{axis}'")
+        browser.evaluate(SETTLED)
+        assert browser.evaluate(Y) == place
+
+
+SETTLED = """
+new Promise((done) => {
+  let last = -1, same = 0;
+  const look = () => {
+    same = scrollY === last ? same + 1 : 0;
+    last = scrollY;
+    same > 20 ? done(true) : requestAnimationFrame(look);
+  };
+  look();
+})
+"""
+"""Resolves once the page has not scrolled for twenty frames."""
+
+
+@pytest.mark.parametrize("target", ["m-reward", "m-grad-norm", "scores", "limits"])
+def test_a_link_lands_on_its_target_though_charts_above_grow(browser: Browser, page: Path, target: str) -> None:
+    browser.open(page, width=390)
+    browser.evaluate(f"location.hash = '{target}'")
+    near = ".filter((f) => Math.abs(f.getBoundingClientRect().top) < 500)"
+    alive = ".every((f) => f.querySelector('.main-svg'))"
+    browser.wait_for(f"[...document.querySelectorAll('figure:not(.empty)')]{near}{alive}")
+    browser.evaluate(SETTLED)
+    box = "document.{}.getBoundingClientRect()"
+    under, bar = box.format(f"getElementById('{target}')"), box.format("querySelector('header')")
+    below = browser.evaluate(f"{under}.top - {bar}.bottom")
+    assert 0 <= below < 40
+
+
+PAPER = 718
+"""Pixels between the margins of a sheet of A4."""
+
+
+def sheets(browser: Browser) -> int:
+    return len(re.findall(rb"/Type\s*/Page\b(?!s)", browser.pdf()))
+
+
+def test_two_sheets_are_printed_with_every_bar(browser: Browser, page: Path) -> None:
+    browser.open(page, width=PAPER)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    shown = "[...document.querySelectorAll('section')].filter((s) => s.checkVisibility()).map((s) => s.id)"
+    assert browser.evaluate(shown) == ["answer", "curves", "clipping", "limits"]
+    assert browser.evaluate("document.querySelectorAll('.printed rect.bar').length") > 10
+    drawn = "'.printed .figures:not(.of-small) svg :is(path, rect, text)'"
+    assert browser.evaluate(f"[...document.querySelectorAll({drawn})].every((s) => s.checkVisibility())")
+    assert not browser.evaluate(
+        "[...document.querySelectorAll('details, .plot, .top')].some((s) => s.checkVisibility())"
+    )
+    assert browser.evaluate("document.querySelector('.paper').checkVisibility()")
+    assert sheets(browser) == 2
+
+
+def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page: Path) -> None:
+    browser.open(page, width=PAPER)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    outside = (
+        "[...document.querySelectorAll('.card, .card *, table, .answer, .badge')].filter((one) => {"
+        f"  const box = one.getBoundingClientRect(); return box.right > {PAPER} + 1 || box.left < -1; "
+        "}).map((one) => one.outerHTML.slice(0, 120))"
+    )
+    clipped = (
+        "[...document.querySelectorAll('.scroll, .item pre')].filter((one) => one.checkVisibility() && "
+        "(one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)).length"
+    )
+    hidden = "[...document.querySelectorAll('section, svg.chart, table')].filter((s) => !s.checkVisibility()).length"
+    controls = "[...document.querySelectorAll('.top, .filters, .save')].some((s) => s.checkVisibility())"
+    seen = f"{{outside: {outside}, clipped: {clipped}, hidden: {hidden}, controls: {controls}}}"
+    browser.evaluate(f"window.print = () => {{ window.seen = {seen}; }}")
+    browser.evaluate("document.querySelector('button[data-print]').click()")
+    assert browser.evaluate("window.seen") == {"outside": [], "clipped": 0, "hidden": 0, "controls": False}
+    assert browser.evaluate("document.querySelectorAll('details[open]').length") == 0
+
+
+def test_a_phone_reads_the_claims_without_scrolling_sideways(browser: Browser, claimed: Path) -> None:
+    browser.open(claimed, "#claims", width=390)
+    boxes = "[...document.querySelectorAll('#claims .scroll')]"
+    assert browser.evaluate(f"{boxes}.length") == 2
+    assert browser.evaluate(f"{boxes}.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+    said = "getComputedStyle(document.querySelector('#claims td'), '::before').content"
+    assert browser.evaluate(said) == '"its source says: "'
+
+
+def test_a_caption_stays_while_its_table_scrolls(browser: Browser, page: Path) -> None:
+    browser.open(page, "#scores", width=390)
+    wide = "[...document.querySelectorAll('#scores .scroll')].find((one) => one.scrollWidth > one.clientWidth + 100)"
+    left = f"{wide}.closest('.table').querySelector('.caption').getBoundingClientRect().left"
+    before = browser.evaluate(left)
+    browser.evaluate(f"{wide}.scrollTo({{left: 100, behavior: 'instant'}})")
+    assert browser.evaluate(f"{wide}.scrollLeft") == 100
+    assert browser.evaluate(left) == before >= 0
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_answer(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.press("Tab")
+    assert browser.evaluate("document.activeElement.textContent") == "Skip to the answer"
+    assert browser.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
+    browser.press("Enter", "\r")
+    browser.wait_for("document.activeElement === document.querySelector('main')")
+
+
+def test_no_link_stands_in_what_a_click_opens(browser: Browser, page: Path) -> None:
+    browser.open(page, "#transcripts")
+    assert browser.evaluate("document.querySelectorAll('summary :is(a, button)').length") == 0
+    assert browser.evaluate("document.querySelectorAll('.item > p > a').length") > 0
+
+
+LONG = "a-variant-with-a-long-name-whose-learning-rate-is"
+
+
+def test_long_arm_names_leave_slope_charts_their_room(browser: Browser, tmp_path: Path) -> None:
+    toml = TWO_ARMS.replace("[arm.grpo]", f"[arm.{LONG}-0001]").replace("[arm.gspo]", f"[arm.{LONG}-0003]")
+    named = write(rendered(make_lab(tmp_path, toml)), tmp_path)[0]
+    figure = f"document.getElementById('m-pairs-{LONG}-0003')"
+    for width in (390, 1200):
+        browser.open(named, f"#m-pairs-{LONG}-0003", width=width)
+        browser.wait_for(f"{figure}.querySelector('.main-svg .nsewdrag')")
+        assert browser.evaluate(f"{figure}.querySelector('.nsewdrag').getBoundingClientRect().height") > 150
+        names = f"[...{figure}.querySelectorAll('.xtick text')].map((text) => text.textContent)"
+        shown = browser.evaluate(names)
+        assert len(set(shown)) == 2, "two arms look like one"
+        assert [name[-4:] for name in shown] == ["0001", "0003"]
+
+
+def test_a_line_of_few_points_shows_where_they_are(browser: Browser, page: Path) -> None:
+    browser.open(page, "#m-score-addition")
+    browser.wait_for("document.querySelector('#m-score-addition .main-svg')")
+    points = browser.evaluate(
+        "document.querySelector('#m-score-addition .plot').data.map((one) => [one.mode, one.y.length])"
+    )
+    assert {tuple(one) for one in points} == {("lines+markers", 4)}

@@ -1,5 +1,10 @@
+import html
+
+import pytest
+from markdown_it import MarkdownIt
+
 from gspo_lab.report.figures import rounded, script_json
-from gspo_lab.report.markup import Html, h, markdown_table, number, plain, signed, text
+from gspo_lab.report.markup import Html, fenced, h, markdown_table, number, plain, signed, text
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
@@ -45,3 +50,57 @@ def test_six_significant_digits() -> None:
 def test_markdown_cells_keep_the_table() -> None:
     assert markdown_table(["a|b"], [["x\ny<"]]) == "| a\\|b |\n| --- |\n| x y&lt; |"
     assert plain("<script>") == "&lt;script>"
+
+
+HOSTILE_LINES = (
+    "![x](https://evil.example/a.png)",
+    "[click](javascript:alert(1))",
+    "https://evil.example www.evil.example",
+    "*bold* _thin_ `code` ~~gone~~ <b>x</b> &lt;",
+    "# heading",
+    "- item",
+    "1. item",
+    "> quote",
+    "===",
+    "    indented",
+    "a\nb\n\n# c",
+    "</details><img src=x>",
+    "| a | b |",
+)
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES)
+def test_markdown_of_hostile_text_is_that_text_and_nothing_else(line: str) -> None:
+    """As a parser with tables, strikethrough and bare links reads it: one paragraph of nothing but text."""
+    reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    block = reader.parse(plain(line))
+    assert [token.type for token in block] == ["paragraph_open", "inline", "paragraph_close"]
+    children = block[1].children or []
+    assert {child.type for child in children} <= {"text", "text_special"}
+    shown = "".join(child.content for child in children).replace("\u200b", "")
+    assert shown == " ".join(line.split("\n")).strip()
+
+
+@pytest.mark.parametrize(
+    ("said", "linked"),
+    [
+        ("@name", "@name"),
+        ("owner/repo#12 and #7", "#12"),
+        ("group/project!3", "!3"),
+        ("GH-12", "GH-12"),
+        ("https://evil.example", "://"),
+        ("www.evil.example", "www."),
+        (":tada:", ":tada"),
+        ("a@b.example", "@b"),
+        ("0123456789abcdef0123456789abcdef01234567", "0123456"),
+    ],
+)
+def test_a_forge_finds_nothing_to_link(said: str, linked: str) -> None:
+    found = html.unescape(plain(said))
+    assert linked not in found
+    assert found.replace("\u200b", "") == said
+
+
+def test_code_cannot_close_its_fence() -> None:
+    assert fenced(["a", "```", "@name"]) == "````\na\n```\n@name\n````"
+    assert fenced(["a"]) == "```\na\n```"

@@ -17,6 +17,7 @@ from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.document import plotly
+from gspo_lab.report.markup import plain
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
 
@@ -393,3 +394,15 @@ def test_a_waived_check_is_told_with_its_reason(tmp_path: Path) -> None:
     assert "that is &lt;the&gt; question" in report.html
     assert "that is <the> question" in json.loads(report.json)["studies"]["toy"]["limits"]["limits"][0]
     assert "dual-clip-one-arm" in report.markdown
+
+
+def test_the_digest_fits_a_pull_request(report: Report) -> None:
+    shown, fold, rest = report.markdown.partition("<details><summary>Everything else</summary>\n\n")
+    assert fold
+    assert len(shown.splitlines()) <= 15
+    assert shown.startswith("# moe\n\nOn a mixture of experts")
+    assert "[The report](moe.html)" in shown
+    for line in report.lines:
+        assert f"- {plain(line)}\n" in shown
+    assert "## Answer" in rest
+    assert rest.endswith("</details>\n")

@@ -11,7 +11,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
 from gspo_lab.report.chart import Series
 from gspo_lab.report.frames import curve
-from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, table
+from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
 
@@ -68,7 +68,7 @@ def gradients(found: Findings) -> Section | None:
         chart = replace(chart, series=(*chart.series, *marks[:MARKS]), note=note)
     body = (
         chart,
-        table(HEAD, rows, caption=h("span", f"Over all seeds; the median is that of the points drawn. {RULE}")),
+        table(HEAD, rows, caption=f"Over all seeds; the median is that of the points drawn. {RULE}"),
     )
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gspo_lab.findings import Findings
 from gspo_lab.report.frames import records
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, setting, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
 from gspo_lab.report.section import Section
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ORIGIN
@@ -54,9 +54,8 @@ def provenance(found: Findings) -> Section | None:
         "damaged": damaged,
         "gaps": gaps,
     }
-    code = "\n".join(plain(command) for command in commands)
     gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
-    return Section("provenance", "Provenance", tuple(body), data, f"{gist}```\n{code}\n```")
+    return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
 
 
 def downloads(found: Findings) -> Section | None:
@@ -65,8 +64,10 @@ def downloads(found: Findings) -> Section | None:
         h("button", label, type="button", data_save=kind, hidden=True)
         for kind, label in (("json", "All figures and tables, JSON"), ("csv", "All figures, CSV"))
     ]
+    buttons.append(h("button", "Print the whole page", type="button", data_print="all", hidden=True))
     told = (
-        "Each figure and table has its own CSV button. The report's .json beside this file holds the same numbers with "
+        "Each figure and table has its own CSV button. Printing gives two sheets of the sections that decide; the "
+        "button here prints all. The report's .json beside this file holds the same numbers with "
         "six digits and stable keys, and gspo-lab export writes every record."
     )
     return Section("data", "Data", (h("p", told), h("p", *buttons, class_="downloads")))

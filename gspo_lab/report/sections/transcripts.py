@@ -160,8 +160,9 @@ def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[s
     references = dict.fromkeys(_cut(row["reference"], SHORT) for row in answers if row["reference"] is not None)
     reference = h("p", "Reference: ", *(h("code", marked(one)) for one in references)) if references else None
     columns = [_answer(row) for row in answers]
-    summary = h("summary", h("a", marked(item.problem), href=f"#{id_}"), " ", *chips, *tags)
-    inside = (*asked_, reference, h("div", *columns, class_="answers"))
+    summary = h("summary", h("b", marked(item.problem)), " ", *chips, *tags)
+    link = h("p", h("a", "Link to this problem", href=f"#{id_}"), class_="soft")
+    inside = (link, *asked_, reference, h("div", *columns, class_="answers"))
     return h("details", summary, *inside, id=id_, class_="item", data_tags=" ".join(item.tags))
 
 
