@@ -3,10 +3,10 @@ table of its numbers, so that all four always say the same."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.report.markup import NOT_MEASURED, number
+from gspo_lab.report.markup import NOT_MEASURED, number, percent
 
 Position = float | str
 Value = float | None
@@ -66,6 +66,8 @@ class Chart:
     """Values count things, or are shares: the axis starts at zero."""
     span: tuple[float, ...] = ()
     """Values that the axis holds too, so that charts side by side can be compared."""
+    reach: tuple[float, float] | None = None
+    """The study's first and last step: the axis of a line chart holds them, wherever its lines end."""
     margin: float | None = None
     """In a forest: differences within plus or minus this count as equivalent; the region is shaded."""
 
@@ -99,7 +101,19 @@ class Chart:
             own = [-reach, reach]
         elif self.kind == "forest":
             own.append(0.0)
-        return value_axis(own, log=self.log, whole=self.whole)
+        axis = value_axis(own, log=self.log, whole=self.whole)
+        return replace(axis, ticks=tuple((t, f"{100 * t:.6g} %") for t, _ in axis.ticks)) if self.share else axis
+
+    @property
+    def share(self) -> bool:
+        """The values are shares, which are told in per cent."""
+        return self.y_title.startswith("share of") and self.kind != "stack"
+
+    def shown(self, value: Value, digits: int = 3) -> str:
+        """A value as the chart tells it."""
+        if value is None or not self.share:
+            return number(value, digits)
+        return percent(value, digits)
 
 
 @dataclass(frozen=True)
@@ -174,13 +188,14 @@ def sentence(chart: Chart) -> str:
         elif chart.kind == "lines":
             (first, start), (last, end) = known[0], known[-1]
             said.append(
-                f"{series.label} from {number(start)} at {chart.x_title} {_at(first)} to {number(end)} at {_at(last)}"
+                f"{series.label} from {chart.shown(start)} at {chart.x_title} {_at(first)} "
+                f"to {chart.shown(end)} at {_at(last)}"
             )
         elif series.low and series.high:
             edges = zip(series.x, series.y, series.low, series.high, strict=True)
             said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {_within(y, a, b)}" for x, y, a, b in edges))
         else:
-            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {number(y)}" for x, y in known))
+            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.shown(y)}" for x, y in known))
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(said)}."
 
 

@@ -134,7 +134,7 @@ const charts = (() => {
       const where = switched(chart) ? axis : chart.xTitle;
       const trace = {
         x: s.x, y: place(s.y), customdata: s.y, name: s.name, legendgroup: s.name, showlegend, meta: titleOf(s),
-        hovertemplate: `%{meta}<br>${where} %{x}: %{customdata:.4~g}<extra></extra>`,
+        hovertemplate: `%{meta}<br>${where} %{x}: %{customdata:${chart.share ? ".3~%" : ".4~g"}}<extra></extra>`,
       };
       return { trace, place };
     };
@@ -150,7 +150,8 @@ const charts = (() => {
   }
 
   function layout(chart, width) {
-    const axisStyle = { gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
+    // No letters for powers of ten but where things are counted: "500µ" is no share.
+    const axisStyle = { exponentformat: "power", gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
     const title = (text) => ({ text, font: { size: 12.5 } });
     const upright = chart.kind !== "forest" && chart.kind !== "stack";
     const out = {
@@ -162,6 +163,12 @@ const charts = (() => {
       xaxis: { ...axisStyle, title: title(upright ? (switched(chart) ? axis : chart.xTitle) : chart.yTitle), showgrid: chart.kind === "lines" || !upright },
       yaxis: { ...axisStyle, title: title(upright ? chart.yTitle : "") },
     };
+    if (switched(chart)) out.xaxis.exponentformat = "SI";
+    else if (chart.reach) {
+      const room = 0.02 * (chart.reach[1] - chart.reach[0]);
+      out.xaxis.range = [chart.reach[0] - room, chart.reach[1] + room];
+    }
+    if (chart.share) out.yaxis.tickformat = ".3~%";
     if (upright && chart.kind !== "lines") {
       // Upright and as wide as their place: names that Plotly turns take the room of what they name.
       const room = Math.max(6, Math.floor((width - 60) / chart.categories.length / 7.5));

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.report.chart import Chart, numbers, sentence
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, table
 from gspo_lab.report.palette import colour_name, dash
 from gspo_lab.report.rows import draw_rows
 from gspo_lab.report.svg import class_of, dots, draw
@@ -34,7 +34,7 @@ def figure(chart: Chart, positions: Positions) -> Html:
         return h("figure", heading, h("p", NOT_MEASURED, class_="missing"), id=chart.id, class_="empty")
     head, rows, caption = numbers(chart)
     shown = [
-        [_position(row[0]), *(cell if isinstance(cell, str) else number(cell) for cell in row[1:])] for row in rows
+        [_position(row[0]), *(cell if isinstance(cell, str) else chart.shown(cell) for cell in row[1:])] for row in rows
     ]
     return h(
         "figure",
@@ -91,6 +91,10 @@ def for_plotly(chart: Chart, positions: Positions) -> dict[str, Any]:
         "yTitle": chart.y_title + (" (log)" if chart.log else ""),
         "series": series,
     }
+    if chart.share:
+        out["share"] = True
+    if chart.reach is not None:
+        out["reach"] = list(chart.reach)
     if chart.kind != "lines":
         out["categories"] = chart.categories
     if chart.log:

@@ -132,6 +132,44 @@ def over_seeds(frame: pd.DataFrame, order: Sequence[str], x: str, y: str) -> tup
     return tuple(out)
 
 
+SECONDS = "device seconds"
+UNEVEN = 1.2
+"""Runs of one arm do the same work: where one took more than so many times as long for it as another, seconds tell of
+what else the machine did, and are no axis."""
+
+
+def axes(found: Findings) -> tuple[dict[str, str], str]:
+    """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
+    apart = {}
+    for arm in found.arms:
+        paces = [
+            pace for track in found.course.tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
+        ]
+        if paces and max(paces) > UNEVEN * min(paces):
+            apart[arm] = max(paces) / min(paces)
+    if not apart:
+        return dict(AXES), ""
+    arm = max(apart, key=lambda name: apart[name])
+    why = f"for the same work one run of {arm} took {apart[arm]:.1f} times as long as another."
+    why = f"Device seconds are no axis here: {why}"
+    return {axis: total for axis, total in AXES.items() if axis != SECONDS}, why
+
+
+def _pace(columns: Mapping[str, Floats]) -> float | None:
+    """Device seconds per FLOP, or per token where FLOPs were not counted, up to the last step that knows both."""
+    seconds = columns[AXES[SECONDS]]
+    for work in (columns[AXES["FLOPs"]], columns[AXES["response tokens"]]):
+        known = np.flatnonzero(np.isfinite(seconds) & np.isfinite(work) & (work > 0) & (seconds > 0))
+        if len(known):
+            return float(seconds[known[-1]] / work[known[-1]])
+    return None
+
+
+def steps_of(found: Findings) -> int:
+    """The steps that the longest arm is planned to have."""
+    return max(arm.settings.steps for arm in found.declaration.arms.values())
+
+
 def points(
     found: Findings, metric: str, *, envelope: bool = False, compute: bool = False
 ) -> dict[str, dict[int, Points]]:
@@ -141,7 +179,7 @@ def points(
         if track.arm in out:
             own = track.columns
             low, high = (own[f"{metric}.low"], own[f"{metric}.high"]) if envelope else (None, None)
-            at = {axis: own[total] for axis, total in AXES.items()} if compute else {}
+            at = {axis: own[total] for axis, total in axes(found)[0].items()} if compute else {}
             out[track.arm][track.seed] = Points(track.x(metric), own[metric], low, high, at)
     return out
 
@@ -170,7 +208,10 @@ def curve(
     drawn = points(found, metric, envelope=envelope, compute=compute)
     series = [one for colour, arm in enumerate(drawn) for one in lines(arm, colour, drawn[arm], thin=thin)]
     said = [note, MEAN_AND_RANGE if thin and not envelope and not small else "", own.note]
+    if compute:
+        said.append(axes(found)[1])
     if envelope and any(one.low for one in series):
         said.append(f"{ENVELOPE}.")
     told = " ".join(one for one in said if one)
-    return Chart(id, title, "step", unit, tuple(series), log=log, note=told, small=small, whole=whole)
+    reach = (0.0, float(max(1, steps_of(found) - 1)))
+    return Chart(id, title, "step", unit, tuple(series), log=log, note=told, small=small, whole=whole, reach=reach)

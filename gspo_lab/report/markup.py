@@ -109,6 +109,12 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{decimals}f}".replace("-", "−")
 
 
+def percent(value: Any, digits: int = 3) -> str:
+    """A share in per cent, with `digits` significant digits."""
+    shown = number(None if value is None else 100 * value, digits)
+    return shown if shown == NOT_MEASURED else f"{shown} %"
+
+
 def signed(value: Any) -> str:
     """A difference of scores, always with its sign: three decimals, more where they would all be zero."""
     if number(value) == NOT_MEASURED:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gspo_lab.report.chart import Axis, Chart, Series, Value, sentence, value_axis
-from gspo_lab.report.markup import Html, h, join, number
+from gspo_lab.report.markup import Html, h, join
 from gspo_lab.report.palette import look
 
 FEW = 12
@@ -47,7 +47,7 @@ def draw(chart: Chart) -> Html:
     if chart.kind == "lines":
         longest = max((len(series.label) for series in chart.means or chart.seeds), default=0)
         margin = min(0.34 * width, 12 + CHARACTER * longest)
-        positions = [float(x) for series in chart.series for x in series.x]
+        positions = [*(chart.reach or ()), *(float(x) for series in chart.series for x in series.x)]
         x = Axis(min(positions, default=0.0), max(max(positions, default=1.0), 1.0), False, False, ())
         frame = _Frame(left, 14, width - margin, height - 42, x, y)
         content = _lines(chart, frame, int((margin - 8) / CHARACTER))
@@ -233,9 +233,9 @@ def _columns(chart: Chart, frame: _Frame) -> Html:
                 continue
             middle = frame.left + (categories.index(category) + 0.5) * slot + place
             at = frame.py(value)
-            name = h("title", f"{series.label}, {category}: {number(value)}")
+            name = h("title", f"{series.label}, {category}: {chart.shown(value)}")
             if series.seed is not None:
-                name = h("title", f"{series.label}, seed {series.seed}, {category}: {number(value)}")
+                name = h("title", f"{series.label}, seed {series.seed}, {category}: {chart.shown(value)}")
                 parts.append(
                     h(
                         "circle",
@@ -261,7 +261,13 @@ def _columns(chart: Chart, frame: _Frame) -> Html:
                 parts.append(h("rect", name, **box, class_=class_of(series, "bar")))
                 if values_fit:
                     parts.append(
-                        h("text", number(value, 2), x=coordinate(middle), y=coordinate(top - 5), class_="mid value")
+                        h(
+                            "text",
+                            chart.shown(value, 2),
+                            x=coordinate(middle),
+                            y=coordinate(top - 5),
+                            class_="mid value",
+                        )
                     )
     return join(parts)
 

@@ -10,7 +10,7 @@ from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted
 from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, mean
-from gspo_lab.report.markup import Html, h, markdown_table, number, table
+from gspo_lab.report.markup import Html, h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
 
@@ -94,7 +94,7 @@ def clipping(found: Findings) -> Section | None:
         "of active tokens",
         "note",
     ]
-    shown = [[row["arm"], *(number(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
+    shown = [[row["arm"], *(percent(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
     body: list[Html | Chart] = [h("p", INTRODUCTION), steps, by_minibatch[0], counterfactual, *by_minibatch[1:]]
     body += [h("p", _saturation(row), class_="warn") for row in rows if row["note"]]
     body.append(
@@ -129,9 +129,9 @@ def _row(arm: str, clipped: Clipped) -> dict[str, Any]:
 
 
 def _saturation(row: dict[str, Any]) -> str:
-    share = number(row["clip_fraction_active_tokens_later"])
+    share = percent(row["clip_fraction_active_tokens_later"])
     return (
         f"{row['arm']} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
-        f"{SATURATED}); with a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "
+        f"{SATURATED:.0%}); with a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "
         "not a measurement of the rule."
     )

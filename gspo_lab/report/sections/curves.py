@@ -13,11 +13,13 @@ from gspo_lab.report.frames import (
     MEAN,
     MEAN_AND_RANGE,
     Points,
+    axes,
     column,
     curve,
     groups,
     over_seeds,
     points,
+    steps_of,
 )
 from gspo_lab.report.section import Section
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
@@ -51,6 +53,7 @@ def curves(found: Findings) -> Section | None:
             "step",
             "score",
             over_seeds(own, found.arms, "step", "score"),
+            reach=(0.0, float(steps_of(found))),
             note=f"{_asked(own['problems'].max(), own['answers'].max())} {MEAN_AND_RANGE if many else MEAN}",
         )
         for bench, own in groups(scores, "bench")
@@ -77,7 +80,7 @@ def _with_compute(found: Findings) -> pd.DataFrame:
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
     both = scores.merge(spent, on=["run_id", "step"], how="left")
     both.loc[both["step"] == 0, list(AXES.values())] = 0.0
-    return both.rename(columns={total: axis for axis, total in AXES.items()})
+    return both.rename(columns={total: axis for axis, total in axes(found)[0].items()})
 
 
 def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:

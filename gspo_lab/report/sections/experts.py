@@ -12,7 +12,7 @@ from gspo_lab.findings.course import Track
 from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, json_column, mean, value
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
 from gspo_lab.study import Arm
@@ -74,7 +74,10 @@ def experts(found: Findings) -> Section | None:
         note="Of the router's softmax over experts, mean over tokens and layers; single layers are not recorded.",
     )
     rows = _cost(found)
-    shown = [[row["arm"], row["replay"], *(number(row[key]) for key in list(row)[2:])] for row in rows]
+    shown = [
+        [row["arm"], row["replay"], *(number(row[key]) for key in ("bytes", "seconds")), percent(row["share"])]
+        for row in rows
+    ]
     cost = table(COST, shown, caption="What replay costs, mean over steps and seeds")
     data = {"replay_cost": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
     body: tuple[Html | Chart, ...] = (
