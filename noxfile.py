@@ -1,5 +1,5 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm` those that need vLLM; `nox -s coverage`
+`nox -s slow` the tests that take minutes; `nox -s vllm` and `nox -s trl` those that need vLLM or TRL; `nox -s coverage`
 branch coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
@@ -37,6 +37,14 @@ def vllm(session: nox.Session) -> None:
     session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
     # One thread, as a worker has: several wait for each other wherever the cores have other work, too.
     session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def trl(session: nox.Session) -> None:
+    """What needs TRL: its engine in one and two processes against the native one, its losses. About four minutes."""
+    session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
+    env = {"OMP_NUM_THREADS": "1"}
+    session.run("pytest", "tests/engines/test_trl.py", "tests/parity", *session.posargs, env=env)
 
 
 @nox.session

@@ -250,6 +250,9 @@ class UpdateRecord:
         "clipped tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of a response",
     )
     seconds: float | None = metric("s", "this update: forward, backward and optimizer")
+    engine_metrics: dict[str, float] | None = metric(
+        "-", "the numbers of an engine that is another program, under its own names and as it defines them (JSON)"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,31 @@
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from gspo_lab.cli.options import AgainstItself, Arms, Json, Name, Overrides, Seeds, Steps, StudyFile, study_from
 from gspo_lab.states import Exit
 
+if TYPE_CHECKING:
+    from gspo_lab.study import Study
+
 EXAMPLES = (
     "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
 )
+
+
+def _translations(study: "Study") -> "dict[str, Mapping[str, Any]]":
+    """What the arms' engines give their programs; what is the same for several arms once."""
+    from gspo_lab.engines.check import translated
+
+    base = study.path.parent.resolve()
+    found = {name: (arm.settings.engine.name, translated(arm.settings, base)) for name, arm in study.arms.items()}
+    out = {}
+    for name, (engine, given) in found.items():
+        alike = [other for other, one in found.items() if one == (engine, given)]
+        if given and alike[0] == name:
+            out[f"{', '.join(alike)} by {engine}"] = given
+    return out
 
 
 def check(
@@ -40,6 +60,8 @@ def check(
     for arm, settings in resolved.items():
         differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)
         lines.append(f"  {arm}: {differs or 'the only arm'}")
+    for engine, given in _translations(study).items():
+        lines.append(f"  {engine}: {', '.join(f'{key} = {value!r}' for key, value in given.items())}")
     lines += [f"  claim {claim.name}" for claim in study.claims]
     print_lines([*lines, *map(str, found)])
     if failed:

@@ -1,3 +1,3 @@
 """The engines room: who trains a run. An engine is one file here and one line in this table."""
 
-ENGINES = {"native": "gspo_lab.engines.native:NativeEngine"}
+ENGINES = {"native": "gspo_lab.engines.native:NativeEngine", "trl": "gspo_lab.engines.trl:TrlEngine"}

@@ -43,7 +43,12 @@ class Capabilities:
 
 
 class Engine(Protocol):
-    """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all."""
+    """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all.
+
+    Two more methods are asked where an engine has them: `check(settings)`, a LabError where it is not installed or a
+    single value is beyond it, and `translated(settings)`, the settings of its program by their names there, shown by
+    `gspo-lab check`.
+    """
 
     capabilities: Capabilities
 

@@ -1,7 +1,7 @@
 """From an engine's name to the engine; and what can be said of one before any compute."""
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,14 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
         raise LabError(f"the engine '{name}': its capabilities are no gspo_lab.engines.base.Capabilities")
     for broken in _broken(settings, capabilities):
         raise LabError(f"arm.{arm}: the engine '{name}' {broken}")
+    if hasattr(found, "check"):
+        found(**options).check(settings)
+
+
+def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any]:
+    """What the engine gives its program for an arm's settings, by that program's names; nothing where it has none."""
+    engine = look_up("engine", settings.engine.name, ENGINES, base)(**settings.engine.options)
+    return engine.translated(settings) if hasattr(engine, "translated") else {}
 
 
 def _parameters(found: Any) -> Iterable[inspect.Parameter]:

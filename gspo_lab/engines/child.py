@@ -7,18 +7,20 @@
                 return False                      # leaving the context ends the child
     return True
 
-A line that begins with "{" is a record, as `records.to_dict` writes it; all others are the child's own words, passed on
-to the worker's log.
+A line that begins with "{" is a record, as `records.to_dict` writes it, one with "[{" a list of records that belong
+together (`Child.batches` gives them so); all others are the child's own words, passed on to the worker's log.
 """
 
 import json
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -28,6 +30,8 @@ from gspo_lab.registry import nearest
 
 LAST = 10
 """So many of the child's last lines are told with an error."""
+WORDS = 200
+"""How many characters are told of what is no record."""
 PATIENCE = 30.0
 """Seconds that a child has to end when it is asked to."""
 
@@ -38,11 +42,17 @@ class Child:
     """A command that prints records. Iterating gives them as they come; leaving the context ends what still runs.
 
     Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1) and
-    where the child ends with another exit code than 0.
+    where the child ends with another exit code than 0. With `listens` it reads from its standard input what `say` tells
+    it; that ends when this process does, however it ends.
     """
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        listens: bool = False,
     ) -> None:
         self._command = list(command)
         self._last: deque[str] = deque(maxlen=LAST)
@@ -50,7 +60,7 @@ class Child:
             self._command,
             cwd=cwd,
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -59,19 +69,30 @@ class Child:
         )
 
     def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self.batches())
+
+    def batches(self) -> Iterator[list[Record]]:
+        """The records of one line after the other."""
         assert self._process.stdout is not None
         for number, line in enumerate(self._process.stdout, start=1):
             self._last.append(line.rstrip())
-            if not line.startswith("{"):
+            if not line.startswith(("{", "[{")):
                 print(line, end="", flush=True)
                 continue
             try:
-                record = read_record(line)
+                records = read_records(line)
             except ValueError as error:
                 raise self._error(f"printed no record in line {number}: {error}") from error
-            yield record
+            yield records
         if code := self._process.wait():
             raise self._error(f"ended with exit code {code}")
+
+    def say(self, word: str) -> None:
+        """Tell the child a line, if it still listens."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -86,15 +107,24 @@ class Child:
                 self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def _error(self, what: str) -> LabError:
         return LabError(f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last))
 
 
-def read_record(line: str) -> Record:
-    """The record of one line; ValueError where it is none, has a field that records do not know, or one of
+def read_records(line: str) -> list[Record]:
+    """The records of one line; ValueError where there is none, one has a field that records do not know, or one of
     another type."""
     data = json.loads(line)
+    return [_record(one) for one in (data if isinstance(data, list) else [data])]
+
+
+def _record(data: Any) -> Record:
+    if not isinstance(data, dict):
+        raise ValueError(f"it is no object but {data!r}"[:WORDS])
     kind = data.get("kind")
     if kind not in RECORDS:
         raise ValueError(f"its kind is {kind!r}, not one of {', '.join(RECORDS)}")
@@ -102,7 +132,7 @@ def read_record(line: str) -> Record:
     for name in data.keys() - names - {"kind"}:
         raise ValueError(f"a record of the kind {kind} has no '{name}'{nearest(name, names)}")
     try:
-        return _TYPED[kind].validate_json(line, strict=True)
+        return _TYPED[kind].validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         told = [f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()]
         raise ValueError("; ".join(told)) from error

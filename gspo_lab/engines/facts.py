@@ -8,6 +8,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,17 +40,18 @@ def facts(
     task_keys: dict[str, str] | None = None,
     device: "torch.device | None" = None,
     capabilities: Capabilities | None = None,
+    packages: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Versions, device, numerics flags and digests, JSON-able; what is not given is left out, as not known.
 
     `model` is the torch model that training starts from, `task_keys` identify the tasks, their data included, `device`
     is where this process computes (without one: its CPU), `capabilities` are the engine's: where its columns mean
-    something else than the lab's, that is a fact too.
+    something else than the lab's, that is a fact too; `packages` are those that compute beside the lab's own.
     """
     out: dict[str, Any] = {
         "gspo_lab": gspo_lab.__version__,
         "code": _sources_digest(),
-        "packages": _versions(model),
+        "packages": _versions(model, packages),
         "python": platform.python_version(),
         "device": _device_name(device),
         "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
@@ -79,9 +81,9 @@ def facts(
     return out
 
 
-def _versions(model: Any) -> dict[str, str]:
-    """The versions of the packages that compute; peft's where the model has adapters."""
-    names = list(PACKAGES)
+def _versions(model: Any, more: Sequence[str]) -> dict[str, str]:
+    """The versions of the packages that compute, of `more`; peft's where the model has adapters."""
+    names = [*PACKAGES, *more]
     if model is not None:
         from gspo_lab.models.lora import is_adapted
 

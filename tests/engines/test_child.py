@@ -37,6 +37,8 @@ def test_lines_become_records_and_other_words_go_to_the_log(capfd: pytest.Captur
         ('{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_men": 1}', r"did you mean 'reward_mean'\?"),
         ('{"kind": "step", "prompts": 4}', "line 3: step: field required"),
         ('{"kind": "update", "step": 0, "minibatch": 0, "loss": "low"}', "loss: input should be a valid number"),
+        ('[{"kind": "step"}]', "line 3: step: field required"),
+        ('[{"kind": "step", "step": 0, "prompts": 4, "responses": 8}, 7]', "line 3: it is no object but 7"),
     ],
 )
 def test_a_bad_line_is_told_with_its_number_and_the_last_lines(line: str, why: str) -> None:
@@ -63,3 +65,25 @@ def test_leaving_early_ends_the_child() -> None:
         running: subprocess.Popen[str] = process._process
         assert running.poll() is None
     assert running.poll() is not None
+
+
+def test_records_of_one_line_come_together_and_the_child_hears_when_they_are_kept() -> None:
+    program = f"""
+import sys
+print('[{STEP}, {UPDATE}]', flush=True)
+assert sys.stdin.readline() == "kept\\n"
+print('[{STEP}]', flush=True)
+assert sys.stdin.read() == ""
+print('alone')
+"""
+    with Child([sys.executable, "-u", "-c", program], listens=True) as process:
+        batches = process.batches()
+        assert [record.kind for record in next(batches)] == ["step", "update"]
+        process.say("kept")
+        assert [record.kind for record in next(batches)] == ["step"]
+
+
+def test_saying_something_to_a_child_that_has_gone_is_no_error() -> None:
+    with Child([sys.executable, "-c", ""], listens=True) as process:
+        assert list(process) == []
+        process.say("stop")

@@ -116,14 +116,14 @@ def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: Mak
     parts, critic = with_a_critic(set_up(run, None))
     loop = Loop(run, parts, Memory(), tmp_path)
     loop.totals.prompts = 8
-    loop._checkpoint(1)
+    loop.checkpoint(1)
 
     again, other = with_a_critic(set_up(run, None))
     with torch.no_grad():
         other.model.weight.zero_()
     other.updates = 5
     taken_up = Loop(run, again, Memory(), tmp_path)
-    assert taken_up._resume() == 1
+    assert taken_up.resume() == 1
     assert taken_up.totals == Totals(prompts=8)
     assert torch.equal(other.model.weight, critic.model.weight)
     assert other.updates == critic.updates == 1
@@ -167,6 +167,6 @@ def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_pa
         {"step": 1, **policy.state(), "totals": dataclasses.asdict(Totals(prompts=4))}, tmp_path / CHECKPOINTS / RESUME
     )
     loop = Loop(run, set_up(run, None), Memory(), tmp_path)
-    assert (loop._resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
+    assert (loop.resume(), loop.totals.prompts, loop.parts.trained["policy"].updates) == (1, 4, 4)
     taken_up = loop.parts.policy.model.state_dict()
     assert all(torch.equal(value, taken_up[name]) for name, value in policy.model.state_dict().items())

@@ -58,6 +58,9 @@ class Step:
     experience: Experience
     clock: Clock
     seconds_replay: float
+    trainer_positions: float
+    """Positions that the trainer fed x forward passes' worth of each."""
+    devices: int = 1
 
 
 @dataclass(slots=True)
@@ -74,18 +77,18 @@ class Totals:
 
     def add(self, step: Step, settings: Settings, parts: Parts) -> None:
         """Count one more step."""
-        update, experience = settings.update, step.experience
-        tokens = int(experience.mask_NT.sum())
-        positions = [len(r.request.prompt_ids) + len(r.response_ids) for r in step.rollouts]
-        evaluated = sum(count for count, one in zip(positions, experience.evaluated_N.tolist(), strict=True) if one)
-        old_share = (update.minibatches - 1) / update.minibatches if parts.asks_old_policy else 0.0
-        passes = old_share + 3 * update.epochs + (parts.reference is not None)
+        tokens = int(step.experience.mask_NT.sum())
         self.prompts += len(step.problems)
         self.tokens_sampled += tokens
-        self.tokens_trained += tokens * update.epochs
-        self.flops += 2.0 * parts.active_parameters * (sum(positions) + passes * evaluated)
-        self.device_seconds += step.clock.total()
+        self.tokens_trained += tokens * settings.update.epochs
+        self.flops += 2.0 * parts.active_parameters * (sum(positions(step.rollouts)) + step.trainer_positions)
+        self.device_seconds += step.devices * step.clock.total()
         self.prompt_digest = rolled(self.prompt_digest, step.problems)
+
+
+def positions(rollouts: Sequence[Rollout]) -> list[int]:
+    """Each response's length, its prompt included."""
+    return [len(r.request.prompt_ids) + len(r.response_ids) for r in rollouts]
 
 
 def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:

@@ -59,7 +59,7 @@ class Trained:
 
     def move(self, loss: float) -> Moved:
         """Clip the gradient that has gathered, step along it, forget it; with a number that is not finite, no step."""
-        rate = self._rate * min(1.0, (self.updates + 1) / self._warmup)
+        rate = self._rate * self.warmth(self.updates)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self.max_grad_norm, foreach=True))
         finite = math.isfinite(grad_norm) and math.isfinite(loss)
         if finite:
@@ -68,10 +68,14 @@ class Trained:
             self.optimizer.step()
         self.forget_gradient()
         self.updates += 1
-        return Moved(grad_norm, rate, finite and self._alive())
+        return Moved(grad_norm, rate, finite and self.alive())
+
+    def warmth(self, updates: int) -> float:
+        """The share of the learning rate that the update after `updates` others has."""
+        return min(1.0, (updates + 1) / self._warmup)
 
     @torch.no_grad()
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         """Whether every trained weight is finite: their sums then are, a tenth of the cost of asking each weight."""
         return bool(torch.stack([parameter.sum() for parameter in self._parameters]).isfinite().all())
 

@@ -40,6 +40,7 @@ class Updated:
     router_grad_norm: float | None = None
     moved: Moved = Moved(0.0, 0.0, True)
     seconds: float = 0.0
+    engine_metrics: dict[str, float] | None = None
 
     def add(self, part: Microbatch, forward: Forward, out: Surrogate) -> None:
         """Put one microbatch's outcome at its rows' places."""
@@ -98,7 +99,7 @@ class Updater:
                 out.loss.backward()  # type: ignore[no-untyped-call]
             done.add(part, forward, out)
 
-        done.router_grad_norm = self._router_grad_norm()
+        done.router_grad_norm = self.router_grad_norm()
         done.moved = self.trained.move(done.loss)
         done.seconds = time.perf_counter() - started
         return done
@@ -130,7 +131,8 @@ class Updater:
             return of_microbatch(experience.natural_NSLK, part)
         return None
 
-    def _router_grad_norm(self) -> float | None:
+    def router_grad_norm(self) -> float | None:
+        """The norm of the gradient that has gathered in the routers; None for a dense model."""
         if self.policy.routers is None:
             return None
         grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]

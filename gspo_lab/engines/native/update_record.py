@@ -46,6 +46,7 @@ def update_record(
         learning_rate=done.moved.learning_rate,
         nonfinite=int(not (done.moved.finite and experience.sampler_logp_NT[rows].isfinite().all())),
         seconds=done.seconds,
+        engine_metrics=done.engine_metrics,
         **fields,
     )
 

@@ -1,0 +1,179 @@
+"""A run's course around its updates: prompts, samples, grades, benchmarks, checkpoints and records, whoever updates.
+
+    begin ─> per step: problems ─> sample ─> grade ─> experience ─> (the updates) ─> record ─> after ─> ... ─> end
+
+All randomness comes from (seed, where it is used): a run taken up from a checkpoint goes on bit for bit.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gspo_lab.engines.base import Sink, Stop
+from gspo_lab.engines.facts import facts
+from gspo_lab.engines.native import checkpoint
+from gspo_lab.engines.native.experience import Experience, pack, pack_routes
+from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.native.setup import Parts
+from gspo_lab.engines.native.step_record import Step, Totals, step_record, training_answers
+from gspo_lab.engines.native.update import Updated
+from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.errors import LabError
+from gspo_lab.evaluation import evaluate
+from gspo_lab.models.load import encode_prompt
+from gspo_lab.records import Record, RunStatus
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.samplers.base import Request, Rollout, noise_key
+from gspo_lab.states import STARTED
+from gspo_lab.study import Run
+from gspo_lab.tasks.base import Grade, Problem, grade_answer
+
+WORDS = 200
+"""How many characters are told of what a grader failed with."""
+
+
+class Course:
+    """One run on its way: the parts it needs, where its records go, and what it has counted."""
+
+    def __init__(self, run: Run, parts: Parts, sink: Sink, folder: Path) -> None:
+        self.settings = run.settings
+        self.seed = run.seed
+        self.owner = run.id
+        # Coupled arms share every random number of a seed; uncoupled ones mix the arm's name into their noise.
+        self.noise = (run.seed,) if run.settings.rollout.coupled else (run.seed, run.arm)
+        self.parts = parts
+        self.sink = sink
+        self.folder = RunFolder(folder)
+        self.totals = Totals()
+        self.prompts = PromptStream(parts.task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
+
+    def begin(self, first: int, **about: Any) -> None:
+        """Say that a worker takes the run up at step `first`, with what it knows of itself; `about` as of `facts`."""
+        parts = self.parts
+        known = facts(
+            model=parts.policy.model,
+            tokenizer=parts.tokenizer,
+            task=parts.task,
+            task_keys=parts.task_keys,
+            device=parts.device,
+            **about,
+        )
+        if of_sampler := parts.sampler.facts():
+            known["sampler"] = of_sampler
+        self.sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
+
+    def open(self, stop: Stop) -> bool:
+        """What comes before the first step of all; False when `stop` asks for an end there."""
+        if stop():
+            return False
+        self.evaluate(0)
+        self.checkpoint(0)
+        return True
+
+    def requests(self, step: int) -> list[Request]:
+        """The [P x G] responses that a step asks for, a problem's side by side."""
+        return [
+            Request(
+                problem=problem.id,
+                prompt_ids=tuple(encode_prompt(self.parts.tokenizer, problem.prompt)),
+                sample=sample,
+                noise_key=noise_key(*self.noise, "rollout", step, place, sample),
+            )
+            for place, problem in enumerate(self.prompts.step(step))
+            for sample in range(self.settings.rollout.group_size)
+        ]
+
+    def sample(self, requests: Sequence[Request]) -> list[Rollout]:
+        """The responses asked for, in their order."""
+        sampler = self.parts.sampler
+        routes = self.settings.routing_replay == "rollout" or (
+            self.parts.policy.routers is not None and sampler.separate and sampler.tells_routes
+        )
+        return sampler.sample(requests, self.parts.sampling, routes=routes)
+
+    def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
+        """The grades of responses to `problems`, one each."""
+        return [
+            grade_answer(self.parts.task, problem, r.text, truncated=r.truncated)
+            for problem, r in zip(problems, rollouts, strict=True)
+        ]
+
+    def rewards(self, grades: Sequence[Grade]) -> torch.Tensor:
+        """[P, G] of a step's rewards; where the grader failed that is 0."""
+        rewards = torch.tensor([0.0 if grade.reward is None else grade.reward for grade in grades])
+        return rewards.view(-1, self.settings.rollout.group_size)
+
+    def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
+        """LabError where the grader failed on more of a step's responses than the study allows."""
+        failed = [grade.error or "it gave no reward" for grade in grades if grade.reward is None]
+        most = self.settings.rollout.max_grader_errors
+        if len(failed) > most * len(grades):
+            last = failed[-1].strip().partition("\n")[0][:WORDS]
+            raise LabError(
+                f"the grader failed on {len(failed)} of {len(grades)} responses of step {step}, more than "
+                f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
+                "again: the run goes on from its last checkpoint"
+            )
+
+    def experience(self, rollouts: Sequence[Rollout], adv_PG: torch.Tensor) -> Experience:
+        """The batch as tensors; the old policy is not yet known in it."""
+        parts = self.parts
+        experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
+        experience.credit(adv_PG.view(-1, 1).to(parts.device))
+        if self.settings.update.skip_zero_advantage and parts.reference is None:
+            experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
+        if self.settings.routing_replay == "rollout":
+            routers = parts.policy.routers
+            assert routers is not None
+            experience.rollout_routes_NSLK = pack_routes(rollouts, experience, routers.layers, routers.top_k)
+        return experience
+
+    def record(self, step: Step, updates: Sequence[Updated]) -> None:
+        """Count a step that has been trained on, and write all that is recorded of it."""
+        settings, parts = self.settings, self.parts
+        detail, tokens = step.index % settings.record.detail_every == 0, settings.record.token_detail
+        records: list[Record] = [
+            update_record(parts.updater, step.experience, one, detail=detail, token_detail=tokens) for one in updates
+        ]
+        self.totals.add(step, settings, parts)
+        records.append(step_record(step, settings, parts, self.totals))
+        records += training_answers(step, settings, parts.task, self.seed)
+        self.sink.write(records)
+        self.totals.seconds_record = step.clock.since_lap()
+
+    def after(self, done: int) -> None:
+        """What is due when `done` steps are complete: benchmarks, a checkpoint."""
+        self.evaluate(done)
+        if done % self.settings.update.checkpoint_every == 0 and done < self.settings.steps:
+            self.checkpoint(done)
+
+    def end(self) -> None:
+        """Leave the trained model."""
+        checkpoint.save_model(self.folder.final, self.parts.policy.model, self.parts.tokenizer)
+
+    def evaluate(self, done: int) -> None:
+        """Ask the benchmarks that are due after `done` steps; all are at the start and at the end."""
+        for bench in self.settings.bench:
+            if done in (0, self.settings.steps) or done % bench.every == 0:
+                task = self.parts.bench_tasks[bench.name]
+                sampler, tokenizer = self.parts.sampler, self.parts.tokenizer
+                steps = self.settings.steps
+                self.sink.write(evaluate(bench, task, sampler, tokenizer, seed=self.seed, step=done, steps=steps))
+
+    def checkpoint(self, done: int) -> None:
+        """Keep what the run goes on from after `done` steps."""
+        checkpoint.save(self.folder.resume, self.owner, done, self.parts.trained, dataclasses.asdict(self.totals))
+
+    def resume(self) -> int:
+        """Put back what the last checkpoint kept; the step to go on with."""
+        found = checkpoint.load(self.folder.resume, self.owner, self.parts.trained, self.parts.device)
+        if found is None:
+            return 0
+        step, totals = found
+        self.parts.sampler.refresh()
+        self.totals = Totals(**totals)
+        return step

@@ -1,0 +1,126 @@
+"""TRL's GRPOTrainer as an engine: the same runs, trained by another program. This door imports none of it.
+
+the worker ── torchrun ──> N processes (process.py), each with the model and its share of a rollout batch
+    ^  │                       │  prompts, samples, grades, benchmarks, checkpoints: the lab's (native/course.py)
+    │  └─ "written", "stop" ─> │  log-probs, loss, gradient, optimizer's step: TRL's (trainer.py)
+    └──────── records ──────── rank 0
+"""
+
+import importlib.metadata
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.engines.base import Capabilities, Sink, Stop
+from gspo_lab.engines.child import Child
+from gspo_lab.engines.trl.config import broken, trainer_settings
+from gspo_lab.engines.trl.words import STOP, WRITTEN
+from gspo_lab.errors import LabError
+from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import State
+from gspo_lab.study import Run, Settings
+
+VERSIONS = {"trl": "1.16.0", "accelerate": "1.15.0"}
+"""What this room was written for and tested with: it takes hold of the trainer's inner methods."""
+
+ASK_EVERY = 0.2
+"""Seconds between two looks whether somebody asked for an end."""
+
+OWN = {
+    "evaluated_responses": "as the lab defines it, but for what went through the model: TRL evaluates all responses, "
+    "and what is measured of ratios covers those with A != 0 where update.skip_zero_advantage is true",
+    "nonfinite": "as the lab defines it, but for the update: TRL does not skip it",
+    "seconds_replay": "inside the routers' replay of rank 0",
+    "peak_memory_bytes": "as the lab defines it, of rank 0",
+}
+
+
+class TrlEngine:
+    """Trains with TRL's GRPOTrainer, in `processes` processes that hold the whole model each (data parallel).
+
+    `microbatches` are the passes into which a process splits its share of a mini-batch: less memory, the same gradient.
+    """
+
+    capabilities = Capabilities(
+        settings=(
+            *("model", "steps", "device", "routing_replay", "warm_start", "rollout", "record", "bench"),
+            *(f"update.{key}" for key in ("minibatches", "epochs", "learning_rate", "warmup_updates", "weight_decay")),
+            *(f"update.{key}" for key in ("adam_beta1", "adam_beta2", "max_grad_norm", "optimizer", "dtype")),
+            *(f"update.{key}" for key in ("lora_rank", "lora_alpha", "gradient_checkpointing", "checkpoint_every")),
+            "update.skip_zero_advantage",
+            *(f"objective.{key}" for key in ("importance_sampling_level", "advantage")),
+            *(f"objective.{key}" for key in ("clip", "clip_low", "clip_high", "clip_target")),
+        ),
+        records={field.name: OWN.get(field.name, "") for kind in (StepRecord, UpdateRecord) for field in fields(kind)},
+    )
+
+    def __init__(self, *, processes: int = 1, microbatches: int = 1) -> None:
+        self.processes = processes
+        self.microbatches = microbatches
+
+    def check(self, settings: Settings) -> None:
+        """LabError where TRL is not there, or cannot do what the single values say."""
+        for package, wanted in VERSIONS.items():
+            try:
+                found = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                found = None
+            if found != wanted:
+                has = "there is none" if found is None else f"here is {found}"
+                raise LabError(f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'")
+        if told := broken(settings, self.processes, self.microbatches):
+            raise LabError(f"the engine 'trl' {told}")
+
+    def translated(self, settings: Settings) -> Mapping[str, Any]:
+        """What TRL's GRPOConfig is given for these settings."""
+        return trainer_settings(settings, self.processes, self.microbatches)
+
+    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        over = threading.Event()
+        with (
+            tempfile.TemporaryDirectory() as logs,
+            Child(self._command(folder, logs), env=_env(), listens=True) as child,
+        ):
+
+            def watch() -> None:
+                while not over.wait(ASK_EVERY):
+                    if stop():
+                        child.say(STOP)
+                        return
+
+            watcher = threading.Thread(target=watch, daemon=True)
+            watcher.start()
+            try:
+                for records in child.batches():
+                    for record in records:
+                        if isinstance(record, RunStatus) and record.state == State.FAILED:
+                            raise LabError(record.message or "the engine 'trl' failed")
+                    sink.write(records)
+                    child.say(WRITTEN)
+            finally:
+                over.set()
+                watcher.join()
+        return RunFolder(folder).final.exists()
+
+    def _command(self, folder: Path, logs: str) -> list[str]:
+        """torchrun on this machine. What ranks other than 0 print goes to files, so that records stay whole lines."""
+        quiet = ",".join(f"{rank}:3" for rank in range(1, self.processes))
+        return [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
+            *("--nproc-per-node", str(self.processes), "--log-dir", logs, *(("--redirects", quiet) if quiet else ())),
+            *("-m", "gspo_lab.engines.trl.process", str(folder), str(self.processes), str(self.microbatches)),
+        ]
+
+
+def _env() -> dict[str, str]:
+    """This process's environment, in which processes meet on this machine alone."""
+    env = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+    if sys.platform == "linux":
+        env.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return env

@@ -1,0 +1,295 @@
+"""TRL's GRPOTrainer on a run's course: TRL computes and updates, the course says with what, and what is recorded.
+
+What the trainer is held by: `rollout_func` (the lab's sampler), a reward function (the task), and its inner methods,
+each of which does what it did and keeps what it saw. Advantages alone are replaced, by the lab's own: TRL adds 1e-4 to
+a standard deviation where the lab adds 1e-6, and knows fewer kinds. Which responses share a mini-batch is TRL's choice:
+it permutes each process's share; here by random numbers that depend on (seed, step, rank) alone.
+
+Shapes: n responses of this process's share of a rollout batch, b of one pass, S = P + T positions (TRL feeds the last
+token too), T response tokens, L MoE layers, K experts per token.
+"""
+
+import math
+import os
+import time
+from contextlib import ExitStack
+from logging import ERROR
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from datasets.utils.logging import set_verbosity as set_datasets_verbosity
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging
+from trl import GRPOConfig, GRPOTrainer
+
+from gspo_lab.engines.base import Sink, Stop
+from gspo_lab.engines.native.course import Course
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.step_record import Clock
+from gspo_lab.engines.native.trained import Moved, Trained
+from gspo_lab.engines.native.update import Updated
+from gspo_lab.engines.trl import VERSIONS, TrlEngine
+from gspo_lab.engines.trl.config import trainer_settings
+from gspo_lab.engines.trl.gathered import Pass, RolloutBatch, Share, updated
+from gspo_lab.errors import LabError
+from gspo_lab.objectives import advantages
+from gspo_lab.samplers.base import noise_key
+from gspo_lab.study import Run
+
+LONGEST_WAIT = 7 * 24 * 3600
+"""Seconds that a process waits for another: rank 0 asks benchmarks alone."""
+
+NOT_KEPT = {"epoch", "num_tokens", "step_time"}
+"""Numbers of TRL's that count from where its process began, or time it."""
+
+
+def train(run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microbatches: int) -> None:
+    """Train a run from where its folder stands to its last step, or until `stop`, asked on rank 0, wants an end."""
+    settings = run.settings
+    logging.set_verbosity_error()
+    set_datasets_verbosity(ERROR)
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    config = GRPOConfig(
+        **trainer_settings(settings, processes, microbatches),
+        output_dir=str(folder),
+        use_cpu=settings.device == "cpu" or not torch.cuda.is_available(),
+        seed=run.seed % 2**32,
+        ddp_timeout=LONGEST_WAIT,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    if (world := config.distributed_state.num_processes) != processes:
+        raise LabError(f"the engine 'trl' was to train in {processes} processes, and there are {world}")
+    course = Course(run, set_up(run, None if run.warm_start is None else Path(run.warm_start)), sink, folder)
+    first = course.resume()
+    if config.process_index == 0:
+        course.begin(first, capabilities=TrlEngine.capabilities, packages=tuple(VERSIONS))
+        if first == 0 and not course.open(stop):
+            first = settings.steps + 1  # what every process is told: nobody has to train
+    told = [first]
+    broadcast_object_list(told)
+    (first,) = told
+    if first < settings.steps:
+        config.max_steps = (settings.steps - first) * settings.update.per_rollout_batch
+        trainer = LabTrainer(course, first, stop, config)
+        trainer.train()
+        first = trainer.step
+    if config.process_index == 0 and first == settings.steps:
+        course.end()
+
+
+class LabTrainer(GRPOTrainer):  # type: ignore[misc]
+    """Trains a run from step `first` on; `step` is where it stands."""
+
+    def __init__(self, course: Course, first: int, stop: Stop, config: GRPOConfig) -> None:
+        parts = course.parts
+        trained = parts.trained["policy"]
+        before = trained.updates
+        self.course = course
+        self.step = first
+        self.stop = stop
+        self.routers = parts.policy.routers
+        self.replays_old = course.settings.routing_replay == "old-policy"
+        self.per_step = course.settings.update.per_rollout_batch
+        self.batch: RolloutBatch | None = None
+        self.updates: list[Updated] = []
+        self.passes: list[Pass] = []
+        self.moment = _Moment(trained)
+        super().__init__(
+            model=parts.policy.model,
+            args=config,
+            reward_funcs=[self.reward],
+            train_dataset=_prompts(course, first),
+            processing_class=parts.tokenizer,
+            optimizers=(trained.optimizer, LambdaLR(trained.optimizer, lambda n: trained.warmth(before + n))),
+            rollout_func=lambda prompts, _: self.rollout(prompts),
+            callbacks=[self.moment],
+        )
+        self.remove_callback(PrinterCallback)  # it prints dictionaries, which begin as records do
+
+    # A rollout batch, in this process's share of it.
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.clock, self.share = Clock(), Share()
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        settings, index, count = self.course.settings, self.accelerator.process_index, len(inputs)
+        reward_PG = self.rewards_N.view(-1, settings.rollout.group_size)
+        adv_PG = advantages(reward_PG, settings.objective.advantage)
+        out["advantages"] = adv_PG.flatten()[index * count : (index + 1) * count]
+        out["rows"] = torch.arange(index * count, (index + 1) * count, device=out["advantages"].device)
+        if self.routers is not None:
+            out["routes"] = self.share.routes_nSLK
+        self.share.old_logp_nT = out.get("old_per_token_logps")
+        self.batch = self.share.gathered(self.accelerator, self.course, self.step, adv_PG, self.clock)
+        torch.manual_seed(noise_key(self.course.seed, "trl permutation", self.step, index))
+        return out
+
+    def rollout(self, prompts: list[str]) -> dict[str, Any]:
+        """TRL's `rollout_func`: the lab's samples of this process's share."""
+        course, first = self.course, self.accelerator.process_index * len(prompts)
+        requests = course.requests(self.step)[first : first + len(prompts)]
+        problems = course.prompts.step(self.step)
+        group = course.settings.rollout.group_size
+        self.share.problems = [problems[row // group] for row in range(first, first + len(prompts))]
+        assert prompts == [problem.prompt for problem in self.share.problems], "TRL asks other prompts than the lab"
+        self.share.rollouts = course.sample(requests)
+        course.parts.sampler.rest()
+        self.clock.lap("rollout")
+        return {
+            "prompt_ids": [list(one.request.prompt_ids) for one in self.share.rollouts],
+            "completion_ids": [one.response_ids for one in self.share.rollouts],
+            "logprobs": [one.logprobs for one in self.share.rollouts],
+        }
+
+    def reward(self, prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+        """TRL's reward function: the task's grades."""
+        self.clock.lap("old_logprobs")
+        self.share.grades = self.course.grade(self.share.problems, self.share.rollouts)
+        self.clock.lap("grade")
+        return [0.0 if grade.reward is None else grade.reward for grade in self.share.grades]
+
+    def _calculate_rewards(self, *args: Any) -> Tensor:
+        rewards_N1: Tensor = super()._calculate_rewards(*args)
+        self.rewards_N = rewards_N1[:, 0]
+        return rewards_N1
+
+    # A pass of the policy.
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **how: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        if torch.is_grad_enabled():
+            return self._updating_pass(model, input_ids, attention_mask, logits_to_keep, **how)
+        parts = []
+        size = batch_size or len(input_ids)
+        for first in range(0, len(input_ids), size):
+            ids_bS, mask_bS = input_ids[first : first + size], attention_mask[first : first + size]
+            with ExitStack() as taps:
+                tap = None if self.routers is None else taps.enter_context(self.routers.tap(*ids_bS.shape))
+                logp_bT, entropy_bT, _ = super()._get_per_token_logps_and_entropies(
+                    model, ids_bS, mask_bS, logits_to_keep, **{**how, "compute_entropy": True}
+                )
+            parts.append((logp_bT, entropy_bT, None if tap is None else tap.natural_BSLK))
+        logps, entropies, routes = zip(*parts, strict=True)
+        self.share.entropy_nT = torch.cat(entropies)
+        if self.routers is not None:
+            self.share.routes_nSLK = torch.cat(routes)
+        return torch.cat(logps), None, None
+
+    def _updating_pass(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, **how: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The pass whose backward pass follows, in which the routes are replayed too."""
+        tap = None
+        if self.routers is not None:
+            mask_bS = attention_mask.bool() if self.replays_old else None
+            replay_bSLK = self.old_routes_bSLK if self.replays_old else None
+            tap = self.taps.enter_context(
+                self.routers.tap(*input_ids.shape, replay_BSLK=replay_bSLK, replay_mask_BS=mask_bS)
+            )
+        out = super()._get_per_token_logps_and_entropies(model, input_ids, attention_mask, logits_to_keep, **how)
+        self.passes.append(Pass(self.rows_b, out[0].detach(), out[1].detach(), tap))
+        return out  # type: ignore[no-any-return]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        self.rows_b, self.old_routes_bSLK = inputs["rows"], inputs.get("routes")
+        loss: Tensor = super()._compute_loss(model, inputs)
+        return loss
+
+    # An update.
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        out = super()._prepare_inputs(generation_batch)
+        if not self.passes:
+            self.moment.began = time.perf_counter()
+        return out
+
+    def training_step(self, *args: Any) -> Tensor:
+        with ExitStack() as self.taps:  # gradient checkpointing computes the pass again inside its backward pass
+            loss: Tensor = super().training_step(*args)
+        return loss
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        self.router_grad_norm = self.course.parts.updater.router_grad_norm()
+        return super()._clip_grad_norm(model)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log(logs, start_time)
+        if "grad_norm" in logs:  # the last words of training have none
+            self._updated(logs)
+
+    def _updated(self, logs: dict[str, float]) -> None:
+        """An update is over, and TRL has told its own numbers."""
+        assert self.batch is not None
+        index = len(self.updates)
+        one = updated(self.accelerator, self.course, self.batch, self.passes, index)
+        self.passes = []
+        grad_norm, loss = logs["grad_norm"], logs["loss"]
+        finite = math.isfinite(grad_norm) and math.isfinite(loss) and self.moment.alive
+        one.moved = Moved(grad_norm, logs["learning_rate"], finite)
+        one.router_grad_norm = self.router_grad_norm
+        one.seconds = self.moment.seconds
+        one.engine_metrics = {
+            name: float(value)
+            for name, value in logs.items()
+            if name not in NOT_KEPT and value is not None and math.isfinite(value)
+        }
+        self.updates.append(one)
+        if len(self.updates) == self.per_step:
+            self._stepped()
+
+    def _stepped(self) -> None:
+        """All updates on a rollout batch are over."""
+        course = self.course
+        assert self.batch is not None
+        course.parts.sampler.refresh()
+        self.clock.lap("update")
+        self.step += 1
+        end = [False]
+        if self.accelerator.is_main_process:
+            course.record(self.batch.step(self.clock, self.updates), self.updates)
+            course.after(self.step)
+            end = [self.step < course.settings.steps and self.stop()]
+            if end[0]:
+                course.checkpoint(self.step)
+        self.updates = []
+        broadcast_object_list(end)
+        self.control.should_training_stop |= end[0]
+
+
+class _Moment(TrainerCallback):  # type: ignore[misc]
+    """What is known only as the optimizer has made its step."""
+
+    def __init__(self, trained: Trained) -> None:
+        self.trained = trained
+        self.began = 0.0
+        self.seconds = 0.0
+        self.alive = True
+
+    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self.seconds = time.perf_counter() - self.began
+        self.trained.updates += 1
+        self.alive = self.trained.alive()
+
+
+def _prompts(course: Course, first: int) -> Dataset:
+    """The prompts of all steps from `first` on, in the lab's order, made as they are asked for."""
+    per_step = course.settings.rollout.prompts_per_step
+    places = Dataset.from_dict({"place": range(first * per_step, course.settings.steps * per_step)})
+
+    def prompts(rows: dict[str, list[int]]) -> dict[str, list[str]]:
+        return {"prompt": [course.prompts.step(place // per_step)[place % per_step].prompt for place in rows["place"]]}
+
+    return places.with_transform(prompts)

@@ -1,0 +1,98 @@
+"""The engine trl against native: the same samples in the same mini-batches, and what becomes of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lottery import MakeRun, Memory
+
+from gspo_lab.engines.native.experience import Experience
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.update import Minibatch, Updated
+from gspo_lab.records import UpdateRecord
+from gspo_lab.samplers.base import Request, Rollout
+from gspo_lab.study import Run
+
+pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
+pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]
+
+CLOSE = 1e-5
+SAME = ("responses", "evaluated_responses", "response_tokens", "active_tokens", "nonfinite", "learning_rate")
+COMPARED = (
+    *("loss", "grad_norm", "router_grad_norm", "effective_fraction_tokens", "log_ratio_std_tokens", "stale_k3"),
+    *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_responses"),
+    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "flip_fraction_tokens_gspo"),
+    *("log_ratio_std_responses", "log_ratio_max_abs", "ess_tokens", "ess_responses", "router_entropy"),
+)
+
+
+class Given(Loop):
+    """The native loop on another's samples, in another's mini-batches."""
+
+    def __init__(self, given: Sequence[tuple[Sequence[Rollout], Sequence[torch.Tensor]]], *how: Any) -> None:
+        super().__init__(*how)
+        self.given = given
+
+    def sample(self, requests: Sequence[Request]) -> list[Rollout]:
+        (rollouts,) = [rollouts for rollouts, _ in self.given if [r.request for r in rollouts] == list(requests)]
+        return list(rollouts)
+
+    def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:
+        return [Minibatch(step, i, rows, fresh=i == 0) for i, rows in enumerate(self.given[step][1])]
+
+
+def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Memory, list[tuple[Any, Any]]]:
+    """A run trained by TRL in this process; what was recorded, and of each step the samples and mini-batches."""
+    from gspo_lab.engines.trl import trainer
+
+    made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
+    plain = trainer.updated
+
+    def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> Updated:
+        done = plain(accelerator, course, batch, *how)
+        made.setdefault(batch.index, (batch.rollouts, []))[1].append(done.minibatch.rows)
+        return done
+
+    monkeypatch.setattr(trainer, "updated", seen)
+    memory = Memory()
+    trainer.train(run, memory, folder, lambda: False, 1, 1)
+    return memory, [made[step] for step in sorted(made)]
+
+
+def close(name: str, one: UpdateRecord, other: UpdateRecord) -> None:
+    a, b = getattr(one, name), getattr(other, name)
+    told = f"{name} of update {one.step}.{one.minibatch}: {a} and {b}"
+    assert (a is None) == (b is None), told
+    assert a is None or a == pytest.approx(b, rel=CLOSE, abs=CLOSE), told
+
+
+@pytest.mark.parametrize("arm", ["grpo", "gspo"])
+@pytest.mark.parametrize(
+    "overrides", [(), ("model=tiny-qwen3-moe",), ("model=tiny-qwen3-moe", "routing_replay=old-policy")]
+)
+def test_on_the_same_samples_every_update_is_natives(
+    arm: str, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(arm, "update.checkpoint_every=9", *overrides)
+    theirs, given = by_trl(run, tmp_path / "trl", monkeypatch)
+    ours = Memory()
+    Given(given, run, set_up(run, None), ours, tmp_path / "native").run(lambda: False)
+    assert [(u.step, u.minibatch) for u in theirs.updates] == [(s, m) for s in range(2) for m in range(4)]
+    for one, other in zip(theirs.updates, ours.updates, strict=True):
+        for name in SAME:
+            assert getattr(one, name) == getattr(other, name), (name, one.step, one.minibatch)
+        for name in COMPARED:
+            close(name, one, other)
+        own = one.engine_metrics
+        assert own is not None
+        assert own["loss"] == pytest.approx(one.loss, abs=1e-6)
+        level = one.clip_fraction_tokens if arm == "grpo" else one.clip_any_responses
+        assert own["clip_ratio/region_mean"] == pytest.approx(level, abs=1e-6)
+    assert any(update.clip_fraction_tokens for update in ours.updates)
+    if overrides:
+        assert any(update.expert_change for update in ours.updates)
+        for one, other in zip(theirs.updates, ours.updates, strict=True):
+            close("expert_change", one, other)
