@@ -122,6 +122,8 @@ def studies_markdown() -> str:
     top += [
         "| `question` | text | needed | the question that the study asks |",
         "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm runs with each |",
+        "| `compares_engines` | yes or no | no | whether the study asks if engines agree: only then may arms differ in "
+        "`engine` |",
     ]
     tables: list[str] = []
     for name, entry in Settings.model_fields.items():

@@ -29,7 +29,7 @@ def all_checks(
         origin.settings(pair),
         origin.declaration(pair, arms, bands),
         origin.code(pair),
-        origin.facts(pair, "packages", ["gspo_lab", "python", "packages"]),
+        origin.facts(pair, "packages", ["gspo_lab", "python", "packages"], "engine"),
         origin.facts(pair, "device", ["device"]),
         origin.facts(pair, "numerics", ["threads", "flags"]),
         origin.restarts(pair),

@@ -73,7 +73,8 @@ def load_study(
     if not fits_as_name(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
     if not problems:
-        problems += broken_rules(study_arms, verdict, tables) + broken_looks(verdict.looks, len(declared_seeds))
+        problems += broken_rules(study_arms, verdict, tables, raw.get("compares_engines", False))
+        problems += broken_looks(verdict.looks, len(declared_seeds))
         if sweep is not None and verdict.looks:
             problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")
         problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])
@@ -300,7 +301,8 @@ def _arm(
     declared = [f"objective.{key}" for key in own]
     for key, value in table.items():
         if key in ARM_KEYS:
-            declared += [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else [key]
+            whole = key == "engine" or not isinstance(value, dict)  # an engine's options come and go with it
+            declared += [key] if whole else [f"{key}.{inner}" for inner in value]
     if own.keys() & {"preset", "mismatch_correction"}:
         # These bring values along, and declare each that differs from the shared objective's.
         plain = _objective(shared, {}, where, [])

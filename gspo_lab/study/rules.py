@@ -26,12 +26,15 @@ ROLLOUT = "rollout"
 """The benchmark name under which training answers are recorded."""
 
 
-def broken_rules(arms: Mapping[str, Arm], verdict: VerdictTable, declared: Collection[str]) -> list[str]:
+def broken_rules(
+    arms: Mapping[str, Arm], verdict: VerdictTable, declared: Collection[str], compares_engines: object = False
+) -> list[str]:
     """One line per broken rule of a study whose single values are all valid.
 
     `arms` are those to be run, `declared` the names of all that the file has: the baseline may be among the latter.
+    `compares_engines` is what the file says under this key.
     """
-    out = _inside(arms) + _between(arms)
+    out = _inside(arms) + _between(arms) + _engines(arms, compares_engines)
     names = [bench.name for bench in next(iter(arms.values())).settings.bench] if arms else []
     for name in sorted({name for name in names if names.count(name) > 1}):
         out.append(f"bench: two benchmarks are named '{name}'")
@@ -135,6 +138,20 @@ def _between(arms: Mapping[str, Arm]) -> list[str]:
             reasons = "; ".join(dict.fromkeys(reason for reason in why.values() if reason))
             out.append(f"arm.{a} and arm.{b} differ only in {', '.join(different)}, and would be identical: {reasons}")
     return out
+
+
+def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
+    """Another engine is another program: an arm that has it differs in more than its settings say."""
+    if not isinstance(compares, bool):
+        return [f"compares_engines = {compares!r}: true or false"]
+    names = {arm.settings.engine.name for arm in arms.values()}
+    tables = {repr(arm.settings.engine) for arm in arms.values()}
+    if len(tables) > 1 and not compares:
+        return [
+            f"arms differ in their engine ({', '.join(sorted(names))}), which they may only where that is the study's "
+            "question: say so with compares_engines = true, or give all the same"
+        ]
+    return []
 
 
 def _idle(key: str, a: Settings, b: Settings) -> str | None:

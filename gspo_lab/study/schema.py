@@ -322,8 +322,8 @@ class Settings(Table):
         return self.model.startswith("tiny-")
 
 
-ARM_KEYS = ("model", "routing_replay", "rollout", "update")
-"""What an arm may vary beside the objective's own keys."""
+ARM_KEYS = ("model", "routing_replay", "rollout", "update", "engine")
+"""What an arm may vary beside the objective's own keys; the engine only where that is the study's question."""
 
-STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "waive", "arm")
+STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "waive", "arm", "compares_engines")
 """Top-level keys that belong to the study and to no single run."""

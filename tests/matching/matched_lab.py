@@ -18,6 +18,7 @@ from gspo_lab.study import Run, load_study
 
 TOML = """
 question = "Are the two arms matched?"
+{top}
 model = "tiny-qwen3"
 task = {{ name = "addition", train = 200, held_out = 30 }}
 steps = 4
@@ -72,12 +73,13 @@ class Lab:
         gspo: str = "",
         coupled: str = "true",
         study: str = "",
+        top: str = "",
         records: Callable[[Run], list[Record]] | None = None,
     ) -> None:
         self.folder, self.runs = folder, folder / "runs"
         self.home = self.runs / "toy"
         toml = folder / "toy.toml"
-        toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study))
+        toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study, top=top))
         self.study = load_study(toml)
         locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
         for run in self.study.runs():

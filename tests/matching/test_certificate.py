@@ -495,3 +495,15 @@ def test_the_room_is_light() -> None:
     heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'plotly', 'sqlite_utils'}"
     code = f"import sys, gspo_lab.matching, gspo_lab.cli; print(sorted({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_engines_that_a_study_compares_may_have_packages_and_definitions_of_their_own(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
+    assert of(lab.certificate(), "settings").state == "differs as declared"
+    lab.set_facts("gspo/s0", packages={"torch": "2.13.0", "numpy": "2.4.6", "trl": "1.16.0"}, definitions={"a": "b"})
+    found = lab.certificate()
+    assert of(found, "packages").state == of(found, "other facts").state == "differs as declared"
+    assert "trl: unset in grpo, 1.16.0 in gspo (declared: engine)" in of(found, "packages").detail
+    assert found.ok
+    lab.set_facts("gspo/s0", weights="cc" * 32)
+    assert of(lab.certificate(), "weights").state == "differs undeclared"

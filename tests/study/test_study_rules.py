@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from study_files import ARMS, SHARED, load, mistakes
 
+from gspo_lab.matching.settings import undeclared
+
 ONE = (SHARED + ARMS).replace("minibatches = 2", "minibatches = 1")
 
 
@@ -67,6 +69,20 @@ def test_what_acts_through_the_ratio_does_nothing_on_policy(tmp_path: Path, tabl
 def test_what_acts_without_the_ratio_makes_another_arm(tmp_path: Path, table: str) -> None:
     shared = ONE.partition("[arm")[0]
     assert list(load(tmp_path, shared + arms('objective = "grpo"', table)).arms) == ["a", "b"]
+
+
+ENGINES = arms('engine = "native"', 'engine = {name = "trl", options = {processes = 2}}')
+
+
+def test_arms_differ_in_their_engine_only_where_the_study_asks_whether_engines_agree(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, SHARED + ENGINES)
+    assert only.startswith("arms differ in their engine (native, trl), which they may only where that is the study's")
+    study = load(tmp_path, "compares_engines = true\n" + SHARED + ENGINES)
+    assert {name: arm.declared for name, arm in study.arms.items()} == {"a": ("engine",), "b": ("engine",)}
+    assert study.arms["b"].settings.engine.options == {"processes": 2}
+    assert not undeclared(study.arms["a"], study.arms["b"])
+    (only,) = mistakes(tmp_path, 'compares_engines = "yes"\n' + SHARED + ENGINES)
+    assert only == "compares_engines = 'yes': true or false"
 
 
 def test_the_sampler_s_old_log_probs_make_ratios_at_once(tmp_path: Path) -> None:

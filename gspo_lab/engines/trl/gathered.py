@@ -35,8 +35,8 @@ class Pass:
 
 @dataclass(slots=True)
 class Share:
-    """One process's part of a rollout batch. The old policy's numbers are None where TRL does not ask it, because its
-    ratios are 1 by construction."""
+    """One process's part of a rollout batch. The old policy's numbers are None where TRL does not ask it, because there
+    is but one update."""
 
     problems: list[Problem] = field(default_factory=list)
     rollouts: list[Rollout] = field(default_factory=list)
@@ -52,7 +52,8 @@ class Share:
         if accelerator.is_main_process:
             course.need_grades(step, grades)
         experience = course.experience(rollouts, adv_PG)
-        batch = RolloutBatch(course, step, rollouts, grades, experience, clock, accelerator.num_processes)
+        processes, asked = accelerator.num_processes, self.old_logp_nT is not None
+        batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, asked)
         if self.old_logp_nT is not None:
             assert self.entropy_nT is not None
             routes_NSLK = None
@@ -78,7 +79,8 @@ class RolloutBatch:
     experience: Experience
     clock: Clock
     processes: int
-    asked_old: bool = False
+    asked_old: bool
+    """Whether TRL asked the old policy before the first update; of the first mini-batch, its own pass tells it."""
 
     def know_old(self, rows_M: Tensor, logp_MT: Tensor, entropy_MT: Tensor, routes_MSLK: Tensor | None) -> None:
         """The old policy's numbers on some rows: kept for those whose ratios are measured."""
@@ -92,7 +94,6 @@ class RolloutBatch:
                 shape = (*experience.input_mask_NS.shape, *routes_MSLK.shape[2:])
                 experience.natural_NSLK = routes_MSLK.new_zeros(shape)
             experience.natural_NSLK[rows_M] = routes_MSLK
-        self.asked_old = True
 
     def step(self, clock: Clock, updates: Sequence[Updated]) -> Step:
         """The step that has been trained on."""
@@ -126,7 +127,7 @@ def updated(accelerator: Any, course: Course, batch: RolloutBatch, passes: Seque
         entropy = [_gathered_positions(accelerator, tap.entropy_BSL, length) for tap, length in taps]
         forward.natural_BSLK, forward.router_entropy_BSL = torch.cat(natural)[order_M], torch.cat(entropy)[order_M]
         forward.seconds_replay = sum(tap.seconds_replay for tap, _ in taps)
-    if not batch.asked_old:
+    if index == 0:
         entropy_MT = torch.cat([_gathered(accelerator, one.entropy_bT) for one in passes])[order_M]
         batch.know_old(rows_M, logp_MT, entropy_MT, forward.natural_BSLK)
     mask_MT = experience.mask_NT[rows_M]

@@ -194,8 +194,8 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         """The pass whose backward pass follows, in which the routes are replayed too."""
         tap = None
         if self.routers is not None:
-            mask_bS = attention_mask.bool() if self.replays_old else None
             replay_bSLK = self.old_routes_bSLK if self.replays_old else None
+            mask_bS = None if replay_bSLK is None else attention_mask.bool()
             tap = self.taps.enter_context(
                 self.routers.tap(*input_ids.shape, replay_BSLK=replay_bSLK, replay_mask_BS=mask_bS)
             )
@@ -204,8 +204,17 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return out  # type: ignore[no-any-return]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        self.rows_b, self.old_routes_bSLK = inputs["rows"], inputs.get("routes")
+        # On the first mini-batch the policy is still the old one: this very pass is the old policy's, as in native, and
+        # its ratios are 1, where TRL's earlier pass over it, among other rows, differs in the last bits.
+        fresh = not self.updates
+        if fresh:
+            inputs.pop("old_per_token_logps", None)
+        self.rows_b, self.old_routes_bSLK = inputs["rows"], None if fresh else inputs.get("routes")
         loss: Tensor = super()._compute_loss(model, inputs)
+        if fresh:  # for the epochs that follow; the inputs are those that TRL keeps for them
+            inputs["old_per_token_logps"] = self.passes[-1].logp_bT
+            if (tap := self.passes[-1].tap) is not None:
+                inputs["routes"] = tap.natural_BSLK
         return loss
 
     # An update.
