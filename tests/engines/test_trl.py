@@ -46,10 +46,10 @@ class Given(Loop):
 
 def by_trl(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Memory, list[tuple[Any, Any]]]:
     """A run trained by TRL in this process; what was recorded, and of each step the samples and mini-batches."""
-    from gspo_lab.engines.trl import trainer
+    from gspo_lab.engines.trl import gathered, trainer
 
     made: dict[int, tuple[Sequence[Rollout], list[torch.Tensor]]] = {}
-    plain = trainer.updated
+    plain = gathered.updated
 
     def seen(accelerator: Any, course: Any, batch: Any, *how: Any) -> Updated:
         done = plain(accelerator, course, batch, *how)

@@ -40,7 +40,8 @@ def gradable(run: Run) -> list[Record]:
     out: list[Record] = []
     for record in history(run):
         if isinstance(record, UpdateRecord):
-            record = replace(record, **{f"would_clip_fraction_tokens_{OTHER[run.arm]}": 0.0})
+            others: dict[str, Any] = {f"would_clip_fraction_tokens_{OTHER[run.arm]}": 0.0}
+            record = replace(record, **others)
         if not isinstance(record, AnswerRecord) or record.bench != "sums":
             out.append(record)
         elif record.problem == "held-0":

@@ -379,7 +379,7 @@ def test_an_undeclared_model_excuses_nothing(lab: Lab) -> None:
         ({"gspo": "rollout = { temperature = 0.5 }"}, "rollout.temperature"),
     ],
 )
-def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: dict[str, str], excuse: str) -> None:
+def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: dict[str, Any], excuse: str) -> None:
     lab = Lab(tmp_path, **how)
     lab.set_of("gspo/s0", "step", {"rollout_digest": "o", "logprob_digest": "o"}, step=0)
     found = lab.certificate()

@@ -176,7 +176,7 @@ def graded_by_hand(grader: str) -> Tampering:
         for run in RUNS:
             (lab.home / run / "grades").mkdir()
             with Journal(lab.home / run / "grades") as journal:
-                grade = {"correct": 1, "reward": 1.0, "grader": grader}
+                grade: dict[str, Any] = {"correct": 1, "reward": 1.0, "grader": grader}
                 journal.write([GradeRecord(bench="sums", step=4, problem=ID, sample=0, **grade)])
 
     return tamper

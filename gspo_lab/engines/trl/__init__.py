@@ -82,6 +82,7 @@ class TrlEngine:
         return trainer_settings(settings, self.processes, self.microbatches)
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        """Train the run in torchrun's processes, or go on with it; True when it is done, False when `stop` asked."""
         over = threading.Event()
         with (
             tempfile.TemporaryDirectory() as logs,

@@ -30,6 +30,7 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def write(self, records: Sequence[Record]) -> None:
+        """Print the records as one line, all or none of them."""
         if records:
             self._print(records)
             self._written.get()
@@ -55,6 +56,7 @@ class Nobody:
     """The sink of the other ranks, which have nothing to say."""
 
     def write(self, records: Sequence[Record]) -> None:
+        """Nothing comes here."""
         assert not records
 
 
