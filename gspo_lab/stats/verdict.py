@@ -123,12 +123,12 @@ class Verdict:
 
     @property
     def margin(self) -> float:
-        """Differences within +-margin count as none, in units of the score."""
+        """Differences within plus or minus this are equivalent."""
         return self.rule.margin
 
     @property
     def alpha(self) -> float:
-        """The chance of an untrue word that the study allows."""
+        """The chance of a statement that is untrue, over all arms and looks."""
         return self.rule.alpha
 
     @property
