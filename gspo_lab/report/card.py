@@ -225,7 +225,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "margin": verdict.margin,
         "alpha": verdict.alpha,
         "arms_judged_together": verdict.family,
-        "looks": list(verdict.rule.looks),
+        "looks": list(verdict.rule.looks) if len(verdict.rule.looks) > 1 else [],
         "smallest_detectable": verdict.smallest_detectable,
         "smallest_detectable_range": verdict.detectable_range,
         "collapsed": None if verdict.collapsed is None else [list(one) for one in verdict.collapsed],

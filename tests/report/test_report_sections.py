@@ -20,6 +20,7 @@ from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, calibration_lines, record
+from gspo_lab.report.card import numbers, summary
 from gspo_lab.report.markup import marked
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
@@ -245,6 +246,18 @@ def test_the_badge_tells_what_was_measured() -> None:
     assert calibration_line(2, 0.05) is None
     assert calibration_line(5, 0.01) is None
     assert "of 8 pairs" in (calibration_line(12, 0.05) or "")
+
+
+def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> None:
+    # sd 1 and n = 5: t = mean * sqrt 5; of p = .0161 (t = 4) and .0039 (t = 6) the smaller is held against .05 / 2.
+    pattern = np.array([-2, -1, 0, 1, 2]) / 2.5**0.5
+    arms = [Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name)) for name, t in (("b", 6.0), ("c", 4.0))]
+    first, second = decide_all(arms, Rule(1.0))
+    # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
+    assert "95 % interval +1.442 to +3.925, the word rests on 97.5 %, +1.120 to +4.246" in numbers(first)
+    assert "rests on" not in numbers(second)
+    assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
+    assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
 
 
 def test_each_word_quotes_its_own_row() -> None:
