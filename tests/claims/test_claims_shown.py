@@ -113,7 +113,9 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
     assert all(line.endswith("ok") for line in rows)
     data = json.loads(said("calibrate", "--studies", "100", "--json"))
     assert data["ok"] is True
-    assert len(data["rows"]) == len(rows)
+    told = [row for row in data["rows"] if row["expectation"] == "told"]  # the rule's power, held to nothing
+    assert all(row["method"].startswith("equivalent") for row in told)
+    assert len(data["rows"]) == len(rows) + len(told)
     first = data["rows"][0]
     assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
 
