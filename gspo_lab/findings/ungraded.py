@@ -71,7 +71,7 @@ class Ungraded:
         return tuple(out)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as the report's .json has it."""
+        """Both readings, for the report's .json."""
         paired = self.verdict.paired
         return {
             "answers": dict(zip(self.labels, self.answers, strict=True)),

@@ -98,7 +98,7 @@ def _card(
         (f"difference, {second} − {first}", signed(paired.estimate)),
         (f"{_level(verdict.alpha)} interval, these problems", interval),
         *([(f"the word rests on {_level(verdict.level)}", rests)] if (rests := _shared(verdict)) else []),
-        ("the same, new problems too", _wider(wider)),
+        ("the same, new problems too", _new_problems(wider)),
         ("margin of equivalence", f"±{verdict.margin:g}"),
         ("pairs of runs", f"{paired.n} of {planned}"),
         ("sd of a pair, by answers alone", f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}"),
@@ -131,7 +131,7 @@ def _detectable(verdict: Verdict) -> str:
     return f"{number(verdict.smallest_detectable, 2)} ({number(low, 2)} to {number(high, 2)})"
 
 
-def _wider(found: TwoWay | None) -> str:
+def _new_problems(found: TwoWay | None) -> str:
     """The interval over seeds and problems, which decides nothing."""
     if found is None or found.low is None:
         return f"{NOT_MEASURED}: {'too few pairs' if found is None else found.reason}"
@@ -195,7 +195,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     if rests := _shared(verdict):
         parts.append(f"the word rests on {_level(verdict.level)}, {rests}")
     if wider is not None and wider.low is not None:
-        parts.append(f"new problems too {_wider(wider)}")
+        parts.append(f"new problems too {_new_problems(wider)}")
     parts += [f"margin ±{verdict.margin:g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
     if verdict.smallest_detectable is not None:
         parts.append(f"smallest detectable effect {_detectable(verdict)}")

@@ -53,7 +53,7 @@ def load_study(
     problems: list[str] = []
     base, tables = _split(raw, problems)
     verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
-    base["bench"] = _with_decisive(base.get("bench", []), verdict.last)
+    base["bench"] = BenchTable.with_decisive(base.get("bench", []), verdict.last)
     sweep = read_sweep(raw.get("sweep"), problems)
     if sweep is None:
         study_arms = _arms(base, tables, problems)
@@ -234,17 +234,6 @@ def _task(value: Any) -> Any:
 
 def _bench(value: Any) -> Any:
     return {**value, "task": _task(value["task"])} if isinstance(value, dict) and "task" in value else value
-
-
-def _with_decisive(benches: Any, last: int) -> Any:
-    """Benchmarks that are asked more often at their decisive evaluations say how many those are: a run, which knows no
-    verdict, must know when."""
-    if not isinstance(benches, list):
-        return benches
-    return [
-        {"decisive_evaluations": last, **one} if isinstance(one, dict) and "decisive_samples" in one else one
-        for one in benches
-    ]
 
 
 def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:

@@ -249,6 +249,17 @@ class BenchTable(Table):
         later = sum(moment > step for moment in self.moments(steps))
         return self.decisive_samples if later < (self.decisive_evaluations or 1) else self.samples
 
+    @staticmethod
+    def with_decisive(benches: Any, last: int) -> Any:
+        """A study's tables; those that are asked more often at their decisive evaluations say how many these are, for a
+        run, which knows no verdict, must know when."""
+        if not isinstance(benches, list):
+            return benches
+        return [
+            {"decisive_evaluations": last, **one} if isinstance(one, dict) and "decisive_samples" in one else one
+            for one in benches
+        ]
+
 
 class VerdictTable(Table):
     """The rule, fixed before the first step, by which the study is decided."""
