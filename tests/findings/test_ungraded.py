@@ -62,7 +62,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one on one seed
     assert (doubt.answers, doubt.errors, doubt.more) == ((180, 180), (0, 127), (0, 15))
     assert doubt.p == pytest.approx(2 / 2**15)
-    assert doubt.verdict.paired == honest.paired
+    assert doubt.verdict.paired.differences == honest.paired.differences
     assert doubt.sentence == (
         f"Answers not graded: grpo 0 of 180, gspo 127 of 180. Counted as wrong, gspo - grpo is -0.039: '{honest.word}'."
     )
