@@ -152,7 +152,8 @@ def test_an_arm_against_itself_may_sample_apart_and_nothing_else(tmp_path: Path)
     (pair,) = found.pairs
     states = {check.name: check.state for check in pair.checks if check.name != "code"}
     apart = {name for name, state in states.items() if state == "differs as declared"}
-    assert {"first rollout", "first log-probs"} <= apart <= {"first rollout", "first log-probs", "first rewards"}
+    assert {"first rollout", "first log-probs"} <= apart
+    assert apart <= {"first rollout", "first log-probs", "first rewards", "first counts"}
     assert {state for name, state in states.items() if name not in apart} == {"equal"}
     assert found.ok
 

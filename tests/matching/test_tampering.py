@@ -176,8 +176,8 @@ def graded_by_hand(grader: str) -> Tampering:
         for run in RUNS:
             (lab.home / run / "grades").mkdir()
             with Journal(lab.home / run / "grades") as journal:
-                grade: dict[str, Any] = {"correct": 1, "reward": 1.0, "grader": grader}
-                journal.write([GradeRecord(bench="sums", step=4, problem=ID, sample=0, **grade)])
+                grade = GradeRecord(bench="sums", step=4, problem=ID, sample=0, correct=1, reward=1.0, grader=grader)
+                journal.write([grade])
 
     return tamper
 
