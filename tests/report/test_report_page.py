@@ -148,7 +148,7 @@ def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
         *(["0", arm, 0] for arm in ("grpo", "gspo")),
         *([str(index), *row] for index in (1, 2, 3) for row in (["grpo", 0.001], ["gspo", 0.4])),
     ]
-    assert "gspo is saturated: on mini-batches ≥ 1 it clips 0.500 of the tokens" in found.html
+    assert "gspo is saturated: on mini-batches ≥ 1 it clips 50.0 % of the tokens" in found.html
     assert "grpo is saturated" not in found.html
     assert "Mini-batch 0 is exactly 0 by construction" in found.html
 
