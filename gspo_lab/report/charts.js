@@ -150,8 +150,9 @@ const charts = (() => {
   }
 
   function layout(chart, width) {
-    // No letters for powers of ten but where things are counted: "500µ" is no share.
-    const axisStyle = { exponentformat: "power", gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
+    // No letters for powers of ten but where things are counted ("500µ" is no share), and no superscripts: Plotly styles them
+    // inline, which the policy forbids.
+    const axisStyle = { exponentformat: "e", gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
     const title = (text) => ({ text, font: { size: 12.5 } });
     const upright = chart.kind !== "forest" && chart.kind !== "stack";
     const out = {
