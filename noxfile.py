@@ -1,6 +1,6 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm` and `nox -s trl` those that need vLLM or TRL; `nox -s coverage`
-branch coverage against its floors; `nox -s study` a study."""
+`nox -s slow` the tests that take minutes; `nox -s vllm` and `nox -s trl` those that need vLLM or TRL, `nox -s clusters`
+those that need Ray and Slurm; `nox -s coverage` branch coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
 
@@ -45,6 +45,14 @@ def trl(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
     session.run("pytest", "tests/engines/test_trl.py", "tests/parity", *session.posargs, env=env)
+
+
+@nox.session
+def clusters(session: nox.Session) -> None:
+    """Studies on Ray and Slurm, which the tests start on this machine; Slurm's (Debian: slurm-wlm, munge) as root."""
+    session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
+    session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
+    session.run("pytest", "tests/launch")
 
 
 @nox.session

@@ -17,9 +17,11 @@ from gspo_lab.claims.roles import ROLES
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
-from gspo_lab.study.schema import ARM_KEYS, BenchTable, ClaimTable, ObjectiveTable, Settings, VerdictTable
+from gspo_lab.study.schema import ARM_KEYS, BenchTable, ClaimTable, LaunchTable, ObjectiveTable, Settings, VerdictTable
 
 HERE = Path(__file__).parent
+LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTable.model_fields}
+"""Every launcher's own table, by its name."""
 
 METRICS_INTRODUCTION = """\
 # What is recorded
@@ -137,7 +139,8 @@ def studies_markdown() -> str:
         else:
             top.append(_row(name, entry))
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
-    last = (_model_section("[verdict]", VerdictTable), _model_section("[[claim]]", ClaimTable))
+    launchers = [_model_section(f"[launch.{key}]", table) for key, table in LAUNCH_TABLES.items()]
+    last = (_model_section("[verdict]", VerdictTable), _model_section("[[claim]]", ClaimTable), *launchers)
     parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, *last]
     return "\n".join(parts)
 

@@ -26,6 +26,7 @@ from gspo_lab.layout import (
     FINAL,
     GRADES,
     JOURNAL,
+    LAUNCHES,
     LOCK,
     LOG,
     MADE,
@@ -52,6 +53,11 @@ class WorkFolder:
     def log(self) -> Path:
         """The worker's output."""
         return self.path / LOG
+
+    @property
+    def launches(self) -> Path:
+        """What launchers have asked for on other hosts, and what became of it (`launch.afar`)."""
+        return self.path / LAUNCHES
 
     def at_work(self) -> str | None:
         """The process that holds the folder, for people; None where nobody does."""
@@ -240,6 +246,11 @@ class RunFolder(SubjectFolder):
 def work_folders(home: Path) -> Iterator[WorkFolder]:
     """All folders of a study in which somebody has ever been at work: runs, pilots, evaluations, grades."""
     return (WorkFolder(lock.parent) for lock in home.glob(f"**/{LOCK}"))
+
+
+def launched_folders(home: Path) -> Iterator[WorkFolder]:
+    """All folders of a study on which a worker of another host was asked for and whose end nobody took note of."""
+    return (WorkFolder(path.parent) for path in home.glob(f"**/{LAUNCHES}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

@@ -9,7 +9,7 @@ STARTED = "started"
 class State(StrEnum):
     """Where a run stands by one name in journals, the database, plans and what people see.
 
-    QUEUED and LOST are known to a launcher alone: neither a folder nor the database ever says them.
+    QUEUED and LOST are a launcher's words: neither a journal nor the database ever says them.
     """
 
     PLANNED = "planned"

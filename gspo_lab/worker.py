@@ -17,7 +17,7 @@ from types import FrameType
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal, seal
-from gspo_lab.launch.local import CONDUCTOR
+from gspo_lab.launch.base import CONDUCTOR
 from gspo_lab.layout import RUN
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder

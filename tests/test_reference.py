@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, is_time
 from gspo_lab.study import BenchTable, Settings, VerdictTable
+from gspo_lab.study.schema import LaunchTable
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -54,6 +55,8 @@ def test_every_key_of_a_study_has_its_line() -> None:
         elif name != "bench":
             assert f"| `{name}` |" in section("Top level")
     assert "`[update]`" in tables
+    launch = LaunchTable()
+    tables |= {f"`[launch.{name}]`": type(getattr(launch, name)) for name in LaunchTable.model_fields}
     for title, table in tables.items():
         for key in table.model_fields:
             assert f"| `{key}` |" in section(title), (title, key)

@@ -1,5 +1,7 @@
 """Waiting for a state, never for a time: how long it takes is the machine's affair."""
 
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,3 +14,17 @@ def until(true: Callable[[], Any], seconds: float = 240.0) -> Any:
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
     return found
+
+
+def until_said(process: "subprocess.Popen[str]", *words: str) -> str:
+    """Read what a process prints until every one of these has stood there; all that it has printed so far."""
+    assert process.stdout is not None
+    shown = ""
+    too_long = threading.Timer(240.0, process.kill)
+    too_long.start()
+    while not all(word in shown for word in words):
+        line = process.stdout.readline()
+        assert line, f"ended without all of {words}: {shown}"
+        shown += line
+    too_long.cancel()
+    return shown

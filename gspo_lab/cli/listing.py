@@ -40,6 +40,7 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
             "study": row["study"],
             "arms x seeds": f"{row['arms']} x {row['seeds']}",
             "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
+            **({"on other hosts": told} if (told := _elsewhere(runs / row["study"])) else {}),
             "question": row["question"],
         }
         | ({"recorded by": row["recorded_by"]} if imported else {})
@@ -56,6 +57,17 @@ def _before_its_runs(home: Path) -> str:
     from gspo_lab.layout import CONDUCTOR_LOCK
 
     return "none yet: in its warm start or pilots" if holder(home / CONDUCTOR_LOCK) else "none begun"
+
+
+def _elsewhere(home: Path) -> str:
+    """How many of a study's runs are queued, running and lost where launchers have put them."""
+    from collections import Counter
+
+    from gspo_lab.launch.afar import whereabouts
+    from gspo_lab.runfolder import run_folders
+
+    told = [found["state"] for folder in run_folders(home) if (found := whereabouts(folder))]
+    return ", ".join(f"{count} {state}" for state, count in Counter(told).items())
 
 
 def _rows(runs: Path, query: str) -> list[dict[str, Any]]:

@@ -31,7 +31,9 @@ Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default o
 On = Annotated[
     str,
     typer.Option(
-        "--on", metavar="LAUNCHER", help="Who starts workers: local, or 'module:attribute', 'file.py:attribute'."
+        "--on",
+        metavar="LAUNCHER",
+        help="Who starts workers: local, ray, ray:HOST:PORT, slurm, or 'module:attribute', 'file.py:attribute'.",
     ),
 ]
 AgainstItself = Annotated[

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,7 +33,7 @@ def show(
             print_json(rows) if json else print_table(rows, empty="not asked anything yet")
             return
         study = study_named(evidence, named or None, runs)
-        rows = _runs(evidence, study)
+        rows = _runs(evidence, study, runs)
     if rest:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
@@ -77,7 +78,10 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
-    line = {"run": row["run_id"], "state": row["state"], "step": step, "reward": row["reward"], **row["scores"]}
+    asked_for = row["launched"] or {}
+    state = asked_for.get("state", row["state"])
+    line = {"run": row["run_id"], "state": state, "step": step, "reward": row["reward"], **row["scores"]}
+    line |= {"where": asked_for["place"]} if asked_for else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
     origin = (row["facts"] or {}).get("origin")
     imported = {"recorded by": origin["program"]} if origin else {}
@@ -110,12 +114,14 @@ def _known(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
-    """One row per run: where it stands, its last step's reward, the share of responses that the grader failed on, and
-    the scores of its last evaluation."""
+def _runs(evidence: Any, study: str, runs: Path) -> list[dict[str, Any]]:
+    """One row per run: where it stands, by its launcher too where that is on other hosts, its last step's reward, the
+    share of responses that the grader failed on, and the scores of its last evaluation."""
     import json
 
     from gspo_lab.findings import Findings
+    from gspo_lab.launch.afar import whereabouts
+    from gspo_lab.runfolder import RunFolder
 
     failed = Findings(evidence, study).grader_errors
     frame = evidence.runs(study).astype(object)
@@ -136,6 +142,7 @@ def _runs(evidence: Any, study: str) -> list[dict[str, Any]]:
                 "grader_errors": failed.get(run_id),
                 "scores": {bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
                 "message": row["message"],
+                "launched": whereabouts(RunFolder(runs / run_id)),
                 "settings": json.loads(row["settings"] or "null"),
                 "facts": json.loads(row["facts"] or "null"),
             }

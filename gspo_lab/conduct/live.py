@@ -34,7 +34,7 @@ def open_view(
     """A live table where `console` is a terminal and `live` is wished, else lines; closed with `stack`. `title` names
     the phase, `began` is when the first one began, by the monotonic clock."""
     if live and console.is_terminal:
-        return stack.enter_context(LiveView(console, title, errands, len(slots), began))
+        return stack.enter_context(LiveView(console, title, errands, slots, began))
     console.print(f"{title}: {len(errands)} to do, {len(slots)} at once", markup=False, highlight=False, soft_wrap=True)
     return LineView(console, errands, len(slots), began)
 
@@ -50,14 +50,20 @@ class LineView:
         self._collapsed: set[str] = set()
         self._told = {errand.name: _tenth(errand) for errand in errands}
         self._when: dict[str, float] = {}
+        self._lost: set[str] = set()
 
-    def place(self, errand: Errand, slot: Slot) -> None:
-        """Say that an errand has been started, and where."""
+    def place(self, errand: Errand) -> None:
+        """Say what its launcher says of an errand, and where it is."""
         self._when[errand.name] = time.monotonic()
         progress = errand.watch.progress
-        word = "started" if progress.state is State.RUNNING else progress.state
+        word: str = progress.state
+        if progress.state is State.RUNNING:
+            word = "at work again" if errand.name in self._lost else "started"
+            self._lost.discard(errand.name)
+        elif progress.state is State.LOST:
+            self._lost.add(errand.name)
         at = f" at step {progress.step}" if progress.step else ""
-        self.say(f"{errand.name}: {word}{at} on {slot.name}")
+        self.say(f"{errand.name}: {word}{at} on {progress.place}")
 
     def tick(self, now: float) -> None:
         """Say which runs have collapsed since, and how far errands are that have come a tenth further."""
@@ -84,16 +90,22 @@ class LineView:
 
 
 class LiveView(AbstractContextManager["LiveView"]):
-    """One row per run: step, reward, clip fraction, steps a minute, time left; the total below."""
+    """One row per run: step, reward, clip fraction, steps a minute, time left, and where if elsewhere; total below."""
 
     def __init__(
-        self, console: Console, title: str, errands: Sequence[Errand], slots: int, began: float | None = None
+        self,
+        console: Console,
+        title: str,
+        errands: Sequence[Errand],
+        slots: Sequence[Slot],
+        began: float | None = None,
     ) -> None:
         self._began = time.monotonic() if began is None else began
         self._collapsed: set[str] = set()
         self._title = title
         self._errands = errands
-        self._slots = slots
+        self._slots = len(slots)
+        self._elsewhere = any(slot.host for slot in slots)
         self._live = Live(console=console, auto_refresh=False)
         self._drawn = 0.0
         self._shown: object = None
@@ -106,7 +118,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._draw()
         self._live.stop()
 
-    def place(self, errand: Errand, slot: Slot) -> None:
+    def place(self, errand: Errand) -> None:
         """Draw at the next tick."""
         self._drawn = 0.0
 
@@ -116,8 +128,8 @@ class LiveView(AbstractContextManager["LiveView"]):
             self._drawn = now
             for line in _fallen(self._errands, self._collapsed):
                 self.say(line)
-            stands = [(errand.watch.progress.state, errand.watch.progress.step) for errand in self._errands]
-            shown = (stands, (now - self._began) // CLOCK_SECONDS)
+            told = [errand.watch.progress for errand in self._errands]
+            shown = ([(one.state, one.place, one.step) for one in told], (now - self._began) // CLOCK_SECONDS)
             if shown != self._shown:  # drawing is the dearest thing that the conductor does
                 self._shown = shown
                 self._draw()
@@ -139,8 +151,11 @@ class LiveView(AbstractContextManager["LiveView"]):
         failing = any(_not_graded(errand) for errand in rows)
         for name in ("step", "reward", "clip", "pace", "left", *(["not graded"] if failing else [])):
             table.add_column(name, justify="right", no_wrap=True)
+        if self._elsewhere:
+            table.add_column("where")
         for errand in rows:
-            table.add_row(errand.name, *_columns(errand), *([_not_graded(errand)] if failing else []))
+            where = [errand.watch.progress.place] if self._elsewhere else []
+            table.add_row(errand.name, *_columns(errand), *([_not_graded(errand)] if failing else []), *where)
         left = time_left(self._errands, self._slots)
         done = sum(errand.watch.progress.state is State.FINISHED for errand in self._errands)
         more = f", {len(self._errands) - len(rows)} not shown" if len(rows) < len(self._errands) else ""

@@ -26,12 +26,13 @@ from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
 from gspo_lab.files import held
+from gspo_lab.launch.base import Launcher
 from gspo_lab.launch.make import LOCAL, make_launcher
 from gspo_lab.layout import CONDUCTOR_LOCK
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
-from gspo_lab.runfolder import RunFolder, begun_arms, work_folders
+from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
 from gspo_lab.store import ingest
 from gspo_lab.study import Declaration, Run, Study
 
@@ -61,7 +62,7 @@ def conduct(
     runs/_archive; `yes` goes on where memory is estimated not to do. Raises LabError for what keeps the first step from
     being made.
     """
-    launcher = make_launcher(on, jobs)
+    launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
@@ -74,7 +75,7 @@ def conduct(
     runs.mkdir(parents=True, exist_ok=True)
     ingest(runs)  # a database that cannot take the records in is told now, and not after the training
     with ExitStack() as stack:
-        home = _take(study, runs, fresh, stack)
+        home = _take(study, runs, fresh, launcher, stack)
         interrupts = stack.enter_context(Interrupts())
         crew = Crew(runs, console, live, launcher, slots, interrupts)
         _through_the_stages(study, runs, home, crew)
@@ -163,8 +164,8 @@ def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
     return [replace(run, declaration=declaration.digest) for run in runs]
 
 
-def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:
-    """The study's folder, locked for this conductor; an empty one with `fresh`."""
+def _take(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
+    """The study's folder, locked for this conductor; an empty one with `fresh`, for which nobody waits in a queue."""
     home = runs / study.name
     refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
     if fresh and home.exists():
@@ -174,6 +175,9 @@ def _take(study: Study, runs: Path, fresh: bool, stack: ExitStack) -> Path:
                     raise LabError(
                         f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )
+            for folder in launched_folders(home):
+                if (waiting := launcher.find(folder.path)) is not None:
+                    waiting.kill()
             archive(home, runs, study.name)
     stack.enter_context(held(home / CONDUCTOR_LOCK, refusal))
     return home

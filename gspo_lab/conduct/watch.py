@@ -11,8 +11,8 @@ from gspo_lab.states import STARTED, State
 @dataclass
 class Progress:
     """What is known of one errand. `reward` and `clip` are those of its last step, `grader_errors` is the share of the
-    responses of all steps seen on which the grader failed, `collapse` the step at which the run collapsed and by what;
-    times are of a monotonic clock."""
+    responses of all steps seen on which the grader failed, `collapse` the step at which the run collapsed and by what,
+    `place` where its launcher says that its worker is; times are of a monotonic clock."""
 
     steps: int
     step: int = 0
@@ -21,6 +21,7 @@ class Progress:
     grader_errors: float | None = None
     collapse: tuple[int, str] | None = None
     state: State = State.QUEUED
+    place: str = ""
     first: tuple[float, int] | None = field(default=None, repr=False)
     last: tuple[float, int] | None = field(default=None, repr=False)
 

@@ -19,11 +19,16 @@ TICK_SECONDS = 0.2
 
 @dataclass
 class Errand:
-    """A folder that a worker is to be started on."""
+    """A folder that a worker is to be started on. It is this study's `own`, or one that others may have work in too."""
 
     name: str
     folder: WorkFolder
     watch: Watch
+
+    @property
+    def own(self) -> bool:
+        """Whether nobody but this study has work in the folder."""
+        return isinstance(self.folder, RunFolder)
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class ErrandEnd:
 class View(Protocol):
     """What people see of the errands."""
 
-    def place(self, errand: Errand, slot: Slot) -> None:
-        """Its launcher says something new of it: it is queued, running or lost."""
+    def place(self, errand: Errand) -> None:
+        """Its launcher says something new of it: it is queued, running or lost, and where."""
         ...
 
     def tick(self, now: float) -> None:
@@ -100,14 +105,19 @@ def work_off(
 ) -> list[ErrandEnd]:
     """Run the errands in order, one worker a slot; how each one that was started ended.
 
-    `follow` is told at every tick whether any errand left something new. The first interrupt asks the workers to
-    finish their step and starts no more; the second kills them.
+    Those that an earlier conductor has left with the launcher are followed from the first, as many as there are.
+    `follow` is told at every tick whether any errand left something new. The first interrupt asks the workers to finish
+    their step and starts no more; the second kills them.
     """
-    waiting = list(errands)
-    active: dict[int, tuple[Errand, Process]] = {}
+    active: list[_Active] = []
     endings: list[ErrandEnd] = []
     told: set[str] = set()
     heard = 0
+    for errand in errands:
+        if errand.own and (process := launcher.find(errand.folder.path)) is not None:
+            active.append(_Active(errand, process, None))
+            _place(active[-1], view)
+    waiting = [errand for errand in errands if all(errand is not one.errand for one in active)]
     try:
         while waiting or active:
             count = interrupts.count  # read once: the next one may come while this one is obeyed
@@ -116,44 +126,57 @@ def work_off(
                 _interrupt(active, view, again=count > 1)
                 heard = count
             news = False
-            for index, (errand, process) in list(active.items()):
-                code = process.poll()
-                news |= errand.watch.look(time.monotonic())
+            for one in list(active):
+                code = one.process.poll()
+                progress = one.errand.watch.progress
+                news |= one.errand.watch.look(time.monotonic())
                 if code is not None:
-                    del active[index]
-                    endings.append(ErrandEnd(errand, code, _message(errand, code)))
-                    errand.watch.progress.state = endings[-1].state
+                    active.remove(one)
+                    endings.append(ErrandEnd(one.errand, code, _message(one.errand, code)))
+                    progress.state = endings[-1].state
                     view.end(endings[-1])
-                elif (state := process.state) is not errand.watch.progress.state:
-                    errand.watch.progress.state = state
-                    view.place(errand, slots[index])
+                elif (one.process.state, one.process.place) != (progress.state, progress.place):
+                    _place(one, view)
             for index, slot in enumerate(slots):
-                if index not in active and (next_errand := _free(waiting, view, told)) is not None:
+                taken = len(active) >= len(slots) or any(one.slot == index for one in active)
+                if not taken and (next_errand := _free(waiting, view, told)) is not None:
                     waiting.remove(next_errand)
-                    process = launcher.start(next_errand.folder.path, slot)
-                    active[index] = (next_errand, process)
-                    next_errand.watch.progress.state = process.state
-                    view.place(next_errand, slot)
+                    active.append(_Active(next_errand, launcher.start(next_errand.folder.path, slot), index))
+                    _place(active[-1], view)
             view.tick(time.monotonic())
             follow(news)
             if active or waiting:
                 time.sleep(TICK_SECONDS)
     finally:
-        for _, process in active.values():  # only where something above went wrong
-            process.stop()
+        for one in active:  # only where something above went wrong
+            one.process.stop()
     return endings
 
 
-def _interrupt(active: dict[int, tuple[Errand, Process]], view: View, *, again: bool) -> None:
+@dataclass(frozen=True)
+class _Active:
+    errand: Errand
+    process: Process
+    slot: int | None
+    """Which of the slots it has; None of one that was found where an earlier conductor has put it."""
+
+
+def _place(one: _Active, view: View) -> None:
+    progress = one.errand.watch.progress
+    progress.state, progress.place = one.process.state, one.process.place
+    view.place(one.errand)
+
+
+def _interrupt(active: Sequence[_Active], view: View, *, again: bool) -> None:
     if again:
         view.say("killing the workers; each goes on from its last checkpoint when started again")
     elif active:
         view.say(f"stopping: {len(active)} running finish their step and save (Ctrl-C again kills them)")
-    for _, process in active.values():
+    for one in active:
         if again:
-            process.kill()
+            one.process.kill()
         else:
-            process.stop()
+            one.process.stop()
 
 
 def _free(waiting: Sequence[Errand], view: View, told: set[str]) -> Errand | None:
@@ -177,7 +200,7 @@ def _message(errand: Errand, code: int) -> str:
         hint = "; out of memory?" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint} (log: {log})"
     if code == Exit.LOST:
-        return f"its launcher has given it up (log: {log})"
+        return f"its launcher has given it up on {errand.watch.progress.place} (log: {log})"
     stands = errand.folder.standing() if isinstance(errand.folder, RunFolder) else None
     said = stands.message if stands is not None and stands.state is State.FAILED else _last_line(log)
     return f"{said or f'exit code {code}'} (log: {log})"

@@ -11,6 +11,20 @@ from typing import Protocol
 
 from gspo_lab.states import State
 
+CONDUCTOR = "GSPO_LAB_CONDUCTOR"
+"""Environment variable with the process id whose end means that nobody waits for the worker any more."""
+
+SAME_EVERYWHERE = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # cuBLAS is deterministic only with a fixed workspace
+    "PYTHONHASHSEED": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+"""What every worker has in its environment, whoever starts it: records must not depend on that."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -42,6 +56,11 @@ class Process(Protocol):
         it, and the launcher still hopes or will start it again."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where it is, or waits, or was last seen, for people; it may change as often as the state."""
+        ...
+
     def poll(self) -> int | None:
         """The exit code; -N where signal N ended it, `Exit.LOST` where it is given up; None until then."""
         ...
@@ -64,4 +83,9 @@ class Launcher(Protocol):
 
     def start(self, folder: Path, slot: Slot) -> Process:
         """Start a worker on `folder`, its output appended to `folder/log.txt`."""
+        ...
+
+    def find(self, folder: Path) -> Process | None:
+        """The worker on `folder` that an earlier conductor asked for and that has outlived it; None where there is
+        none."""
         ...

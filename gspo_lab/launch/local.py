@@ -17,23 +17,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import Slot
+from gspo_lab.launch.base import CONDUCTOR, SAME_EVERYWHERE, Slot
 from gspo_lab.machine import cores
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
-
-CONDUCTOR = "GSPO_LAB_CONDUCTOR"
-"""Environment variable with the process id whose end means that nobody waits for the worker any more."""
-
-SAME_EVERYWHERE = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # cuBLAS is deterministic only with a fixed workspace
-    "PYTHONHASHSEED": "0",
-    "PYTHONUNBUFFERED": "1",
-}
 
 
 @dataclass(frozen=True)
@@ -49,6 +36,9 @@ class LocalPool:
     def start(self, folder: Path, slot: Slot) -> "LocalProcess":
         """Start the worker of `folder` as a process of this machine."""
         return start(folder, slot)
+
+    def find(self, folder: Path) -> None:
+        """Workers here end with their conductor."""
 
 
 def slots(device: str, jobs: int | None = None) -> list[Slot]:
@@ -81,7 +71,7 @@ def start(folder: Path, slot: Slot) -> "LocalProcess":
             env={**os.environ, **slot.environment, CONDUCTOR: str(os.getpid())},
             process_group=0,
         )
-    return LocalProcess(process)
+    return LocalProcess(process, slot.name)
 
 
 @dataclass(frozen=True)
@@ -89,6 +79,7 @@ class LocalProcess:
     """A worker on this machine, the first of a process group of its own."""
 
     process: "subprocess.Popen[bytes]"
+    place: str
     state: ClassVar[State] = State.RUNNING
 
     @property

@@ -111,7 +111,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     """
     preflight(study, here=False)
     settings = next(iter(study.arms.values())).settings
-    places, missing = _places(settings.device, on, jobs)
+    places, missing = _places(study, settings.device, on, jobs)
     tasks = _Tasks(study.path.parent.resolve())
     home = runs / study.name
     bands, begun = found_bands(study, home), begun_arms(home)
@@ -159,10 +159,10 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     )
 
 
-def _places(device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
+def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
     """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a word about it."""
     try:
-        return make_launcher(on, jobs).slots(device), []
+        return make_launcher(on, jobs, study.launch.options).slots(device), []
     except LabError:
         if on != LOCAL or device != "cuda" or visible_gpus():
             raise

@@ -13,10 +13,21 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
+from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.rules import broken_looks, broken_rules
-from gspo_lab.study.schema import ARM_KEYS, NAME, STUDY_KEYS, BenchTable, ClaimTable, Settings, Table, VerdictTable
+from gspo_lab.study.schema import (
+    ARM_KEYS,
+    NAME,
+    STUDY_KEYS,
+    BenchTable,
+    ClaimTable,
+    LaunchTable,
+    Settings,
+    Table,
+    VerdictTable,
+)
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
 
@@ -62,13 +73,14 @@ def load_study(
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
     claims = _claims(raw.get("claim", []), problems)
     waived = _waived(raw.get("waive", {}), problems)
+    launch = _validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
     if arms is not None:
         problems += _unknown_arms(arms, tables)
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
-    command = _command(path, overrides, seeds, steps, arms, name)
+    command = command_of(path, overrides, seeds, steps, arms, name)
     name = path.stem if name is None else name
     if not fits_as_name(name):
         problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --name")
@@ -83,6 +95,7 @@ def load_study(
     return Study(
         name=name,
         path=path,
+        launch=launch,
         question=question.strip(),
         arms=study_arms,
         seeds=declared_seeds,
@@ -94,30 +107,6 @@ def load_study(
         comment=_opening_comment(path),
         command=command,
     )
-
-
-def _command(
-    path: Path,
-    overrides: Sequence[str],
-    seeds: Sequence[int] | None,
-    steps: int | None,
-    arms: Sequence[str] | None,
-    name: str | None,
-) -> tuple[str, ...]:
-    """The words behind `gspo-lab run` that say the same; a file named by its whole path is said to lie in studies/."""
-    words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
-    for override in overrides:
-        words += ["--set", override]
-    if seeds is not None:
-        counted = list(seeds) == list(range(len(seeds)))
-        if len(seeds) == 1 and not counted:  # --seeds 7 would be a count
-            words += ["--set", f"seeds={list(seeds)}"]
-        else:
-            words += ["--seeds", str(len(seeds)) if counted else ",".join(map(str, seeds))]
-    words += [] if steps is None else ["--steps", str(steps)]
-    words += [] if arms is None else ["--arms", ",".join(arms)]
-    words += [] if name is None else ["--name", name]
-    return tuple(words)
 
 
 def _parse(path: Path) -> dict[str, Any]:

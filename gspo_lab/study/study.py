@@ -6,7 +6,7 @@ from typing import Any
 
 from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
 from gspo_lab.study.origin import ORIGIN, Origin
-from gspo_lab.study.schema import Settings
+from gspo_lab.study.schema import LaunchTable, Settings
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Study(Declaration):
     """A declaration read from a TOML file, `path`; `command` is what to type behind `gspo-lab run` to get it."""
 
     path: Path
+    launch: LaunchTable = field(default=LaunchTable(), compare=False)
+    """For launchers, and no part of what is declared."""
     command: tuple[str, ...] = field(default=(), compare=False)
 
     def runs(self) -> list[Run]:

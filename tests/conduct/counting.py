@@ -55,9 +55,9 @@ from pathlib import Path
 from rich.console import Console
 from gspo_lab.conduct import conduct, outcome
 from gspo_lab.study import load_study
-toml, runs, jobs = sys.argv[1:]
+toml, runs, jobs, on = sys.argv[1:]
 study, runs = load_study(Path(toml)), Path(runs)
-done = conduct(study, runs, jobs=int(jobs), console=Console())
+done = conduct(study, runs, on=on, jobs=int(jobs), console=Console(width=200))
 sys.exit(outcome(study, runs, done.endings, interrupted=done.interrupted).exit_code)
 """
 
@@ -71,6 +71,7 @@ class Bench:
     seeds: list[int] = field(default_factory=lambda: [0, 1])
     a: str = ""
     b: str = ""
+    launch: str = ""
     hold: dict[str, int] = field(default_factory=dict)
     deaf: bool = False
     fail: dict[str, str] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Bench:
     def study(self, **how: Any) -> Study:
         self.folder.mkdir(exist_ok=True)
         toml = TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b)
-        self.toml.write_text(toml + self.verdict)
+        self.toml.write_text(toml + self.verdict + self.launch)
         (self.folder / "behaviour.json").write_text(
             json.dumps({"hold": self.hold, "deaf": self.deaf, "fail": self.fail, "right": self.right})
         )
@@ -101,16 +102,12 @@ class Bench:
 
     def conduct(self, jobs: int = 2, **how: Any) -> tuple[StudyOutcome, str]:
         """The outcome and what the console showed."""
-        console = Console(file=io.StringIO(), width=200)
-        study = self.study()
-        done = conduct(study, self.runs, jobs=jobs, console=console, **how)
-        found = outcome(study, self.runs, done.endings, interrupted=done.interrupted)
-        return found, console.file.getvalue()  # type: ignore[attr-defined]
+        return conducted(self.study(), self.runs, jobs=jobs, **how)
 
-    def start(self, jobs: int = 2) -> "subprocess.Popen[str]":
+    def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
         """A conductor of its own, to be interrupted or killed."""
         self.study()
-        command = [sys.executable, "-c", CONDUCT, str(self.toml), str(self.runs), str(jobs)]
+        command = [sys.executable, "-c", CONDUCT, str(self.toml), str(self.runs), str(jobs), on]
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)
         return conductor
@@ -118,6 +115,13 @@ class Bench:
     def until_held(self) -> None:
         """Wait until every run that is to be held is amid its step."""
         until(lambda: all(held_mark(self.folder, run).exists() for run in self.hold))
+
+    def hold_anew(self, hold: dict[str, int]) -> None:
+        """Hold these, of the workers that start from now on, and no others."""
+        self.hold = hold
+        for run in hold:
+            held_mark(self.folder, run).unlink(missing_ok=True)
+        self.study()
 
     def end(self) -> None:
         """End what a failed test left running; workers follow their conductor."""
@@ -139,9 +143,21 @@ class Bench:
         return int((self.home / run / "lock").read_text().split()[0])
 
 
+def conducted(study: Study, runs: Path, **how: Any) -> tuple[StudyOutcome, str]:
+    """The outcome and what the console showed."""
+    console = Console(file=io.StringIO(), width=200)
+    done = conduct(study, runs, console=console, **how)
+    found = outcome(study, runs, done.endings, interrupted=done.interrupted)
+    return found, console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def alive(process: int) -> bool:
     """Whether the process works on; one that nobody has waited for is as dead as one that is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])

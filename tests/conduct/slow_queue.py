@@ -27,6 +27,10 @@ class Job:
     def state(self) -> State:
         return State.RUNNING if self.worker else next(self.says)
 
+    @property
+    def place(self) -> str:
+        return self.slot.name
+
     def poll(self) -> int | None:
         if self.worker:
             return self.worker.poll()
@@ -64,6 +68,9 @@ class SlowQueue:
     def start(self, folder: Path, slot: Slot) -> Job:
         gives_up = bool(self.gives_up) and folder.match(self.gives_up)
         return Job(folder, slot, chain(QUEUED, LOST, repeat(State.RUNNING)), gives_up)
+
+    def find(self, folder: Path) -> None:
+        pass
 
 
 class Unlucky(SlowQueue):

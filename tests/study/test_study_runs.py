@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from study_files import ARMS, SHARED, load
+from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.study import Run, digest, flat
 from gspo_lab.study.declaration import reference_bands
@@ -96,3 +96,17 @@ def test_flat_loses_nothing(data: dict[str, object]) -> None:
 def test_the_first_step_with_the_full_learning_rate(warmup: int, minibatches: int, epochs: int, first: int) -> None:
     update = UpdateTable(warmup_updates=warmup, minibatches=minibatches, epochs=epochs)
     assert update.first_settled == first
+
+
+def test_who_starts_the_workers_is_no_part_of_a_study(tmp_path: Path) -> None:
+    plain = load(tmp_path)
+    asked = load(tmp_path, SHARED + ARMS + "[launch.slurm]\ntime = '1:00'\n", overrides=["launch.ray.cpus=4"])
+    assert asked.launch.options["slurm"] == {"time": "1:00", "grace": 120, "cpus": 1, "options": []}
+    assert asked.launch.options["ray"] == {"cpus": 4, "resources": {}, "retries": 3}
+    assert digest(asked.locked()) == digest(plain.locked())
+    assert asked == plain
+    assert asked.command == plain.command
+    assert [run.to_json() for run in asked.runs()] == [run.to_json() for run in plain.runs()]
+    assert mistakes(tmp_path, SHARED + ARMS + "[launch.slurm]\npartitoin = 'x'\n") == [
+        "launch.slurm.partitoin: unknown key (did you mean 'partition'?)"
+    ]

@@ -1,0 +1,295 @@
+"""Workers on a Ray cluster: a detached, named actor per run, on whose node a keeper stands beside the worker.
+
+    conductor ── RayCluster ──pipe── driver ── Ray ── actor: Keeper ── worker
+        └─────────────── the run's folder, which all nodes share ─────────┘
+
+The driver (`ray_driver`) is a process of its own, for Ray ends one whose cluster has been away for a minute; nothing is
+lost with it: actors outlive it, and a new one finds them by their names. A node's death is Ray's to notice; it then
+starts the actor on another node, whose worker goes on from the checkpoint.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.launch import ray_driver
+from gspo_lab.launch.afar import FarProcess, Launch, Seen
+from gspo_lab.launch.base import SAME_EVERYWHERE, Slot
+from gspo_lab.runfolder import WorkFolder
+from gspo_lab.states import State
+
+NAME = "ray"
+AUTO = "auto"
+PROBE_SECONDS = 3.0
+GREETING_SECONDS = 90.0
+"""Ray answers within seconds; a closed port, on which it is silent for minutes, has been found out before."""
+SILENT_SECONDS, DEAF_SECONDS = 15.0, 120.0
+"""After which silence of the driver the cluster is said not to answer, and another driver is started."""
+RECONNECT_SECONDS = 5.0
+FORWARDED = ("GSPO_LAB_", "HF_", "PYTHONPATH", "TRANSFORMERS_")
+"""How variables begin that a worker on any node has from the conductor, as a local one has them all."""
+
+
+class RayCluster:
+    """The launcher `ray`. `jobs`: how many actors at once; None: as many as the nodes hold. Raises LabError where there
+    is no cluster at `address`, which is probed first."""
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        *,
+        address: str = AUTO,
+        cpus: float = 1,
+        gpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        retries: int = 3,
+    ) -> None:
+        self._jobs = jobs
+        self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
+        self._cpus, self._gpus, self._resources, self._retries = cpus, gpus, dict(resources or {}), retries
+        self._environment: dict[str, str] = {}
+        self._starts: dict[str, dict[str, Any]] = {}
+        self._driver: _Driver | None = None
+        self._connected = 0.0
+
+    def slots(self, device: str) -> list[Slot]:
+        """As many as the nodes hold by what a run asks for. LabError where none will ever hold one."""
+        nodes = self._nodes()
+        gpus = self._gpus
+        if gpus is None:
+            gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
+        if device == "cuda" and not gpus:
+            raise LabError(
+                f"device = 'cuda', but no node of {self._named} has a GPU for Ray; use device = 'cpu' or 'auto'"
+            )
+        self._gpus = gpus = 0.0 if device == "cpu" else gpus
+        wanted = {"CPU": self._cpus, "GPU": gpus, **self._resources}
+        asked = {name: amount for name, amount in wanted.items() if amount}
+        places = sum(
+            min((int(node.get(name, 0) / amount) for name, amount in asked.items()), default=1) for node in nodes
+        )
+        if not places:
+            has = "; ".join(sorted({_amounts(node, asked) for node in nodes})) or "no nodes"
+            raise LabError(
+                f"no node of {self._named} will ever hold a run, which asks for {_amounts(asked, asked)}: it has {has}"
+            )
+        kind = "gpu" if gpus else "core"
+        self._environment = {**SAME_EVERYWHERE, **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
+        count = places if self._jobs is None else self._jobs
+        if count < 1:
+            raise LabError(f"jobs = {count}: at least one worker is needed")
+        return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
+
+    def start(self, folder: Path, slot: Slot) -> FarProcess:
+        """Ask for an actor; Ray finds its node."""
+        launch = Launch(WorkFolder(folder), f"{NAME}-{uuid.uuid4().hex[:12]}")
+        return self._follow(launch)
+
+    def find(self, folder: Path) -> FarProcess | None:
+        """The actor that the folder tells of, if Ray knows it."""
+        launch = Launch.of(WorkFolder(folder), NAME)
+        if launch is None:
+            return None
+        known = launch.name in self._connection().greeting["actors"]
+        if not known or launch.to_stop or (launch.attempt() or {}).get("code") is not None:
+            launch.forget()  # it has ended or is about to: what came of it stands in the folder
+            return None
+        return self._follow(launch)
+
+    def _follow(self, launch: Launch) -> FarProcess:
+        forwarded = {key: value for key, value in os.environ.items() if key.startswith(FORWARDED)}
+        order = {
+            "do": "start",
+            "name": launch.name,
+            "folder": str(launch.folder.path.resolve()),
+            "environment": forwarded | self._environment,
+            "cwd": str(Path.cwd()),
+            "options": {
+                "num_cpus": self._cpus,
+                "num_gpus": self._gpus or 0,
+                "resources": self._resources,
+                "max_restarts": self._retries,
+            },
+        }
+        process = FarProcess(launch, self, self._named)
+        self._starts[launch.name] = order
+        self._connection().order(order)
+        return process
+
+    def seen(self, name: str) -> Seen:
+        """What the driver told last."""
+        driver = self._connection()
+        if driver.silent_seconds > SILENT_SECONDS or driver.ended:
+            return Seen(State.LOST, f"{self._named}, which does not answer")
+        found = driver.seen.get(name)
+        return Seen(State.QUEUED, self._named) if found is None else found
+
+    def stop(self, name: str) -> None:
+        """Stop the worker, or take the actor out of Ray's queue."""
+        self._connection().order({"do": "stop", "name": name})
+
+    def kill(self, name: str) -> None:
+        """End the actor with its worker."""
+        self._connection().order({"do": "kill", "name": name})
+
+    @property
+    def _named(self) -> str:
+        return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
+
+    def _nodes(self) -> list[dict[str, float]]:
+        nodes: list[dict[str, float]] = self._connection().greeting["nodes"]
+        return nodes
+
+    def _connection(self) -> "_Driver":
+        """The driver; another one where it has gone or does not hear any more, told again what was asked for."""
+        if self._driver is None:
+            if find_spec(NAME) is None:
+                raise MissingExtra(NAME, NAME, "--on ray")
+            probe(self._address)
+            self._driver, self._connected = _Driver(self._address), time.monotonic()
+            self._address = self._driver.greet(self._named)["address"]
+        elif self._due(self._driver) and _open(self._address):
+            self._driver.close()
+            self._driver, self._connected = _Driver(self._address), time.monotonic()
+            for order in self._starts.values():
+                self._driver.order(order)
+        return self._driver
+
+    def _due(self, driver: "_Driver") -> bool:
+        """Whether another driver is to be tried."""
+        gone = driver.ended or driver.silent_seconds > DEAF_SECONDS
+        return gone and time.monotonic() - self._connected > RECONNECT_SECONDS
+
+
+def probe(address: str) -> None:
+    """LabError where nobody listens at `address`, for Ray itself would be silent for minutes."""
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise LabError(
+            f"--on ray:{address}: the address of a Ray cluster is HOST:PORT, that of its head, such as 10.0.0.1:6379"
+        )
+    if not _open(address):
+        raise LabError(
+            f"nobody listens at {address}: start Ray there (ray start --head), or correct --on ray:HOST:PORT"
+        )
+
+
+def _open(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _amounts(has: Mapping[str, float], of: Mapping[str, float]) -> str:
+    return ", ".join(f"{has.get(name, 0):g} {name}" for name in of)
+
+
+class _Driver:
+    """The driver's process: orders go in, and what it sees comes out, a line of JSON each."""
+
+    def __init__(self, address: str) -> None:
+        self.seen: dict[str, Seen] = {}
+        self.greeting: dict[str, Any] = {}
+        self._heard = time.monotonic()
+        self._greeted = threading.Event()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", ray_driver.__name__, address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            process_group=0,  # Ctrl-C is for the conductor alone
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders = self._process.stdin
+        self.close = weakref.finalize(self, _close, self._process, self._errors)
+        threading.Thread(target=_listen, args=(weakref.ref(self), self._process.stdout), daemon=True).start()
+
+    @property
+    def silent_seconds(self) -> float:
+        return time.monotonic() - self._heard
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Have something done; nobody waits for it."""
+        with suppress(OSError):  # it has ended: another one is told again
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
+
+    def greet(self, named: str) -> dict[str, Any]:
+        """What it has found; LabError where Ray refuses, or says nothing."""
+        self._greeted.wait(GREETING_SECONDS)
+        if "error" in self.greeting or not self.greeting:
+            ended = self.ended
+            why = self.greeting.get("error") or (
+                self._last_words() if ended else f"no answer in {GREETING_SECONDS:.0f} s"
+            )
+            self.close()
+            raise LabError(f"{named} cannot be used: {why}")
+        return self.greeting
+
+    def hear(self, line: str) -> None:
+        told = json.loads(line)
+        self._heard = time.monotonic()
+        if "seen" in told:
+            self.seen = {
+                name: Seen(None if state is None else State(state), place)
+                for name, (state, place) in told["seen"].items()
+            }
+        else:
+            self.greeting = told
+            self._greeted.set()
+
+    def deaf(self) -> None:
+        self._greeted.set()
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else f"its driver ended with {self._process.returncode}"
+
+
+def _listen(driver: "weakref.ref[_Driver]", lines: IO[str]) -> None:
+    with lines:
+        for line in lines:
+            if (one := driver()) is None:
+                return
+            one.hear(line)
+            del one
+    if (one := driver()) is not None:
+        one.deaf()
+
+
+def _close(process: "subprocess.Popen[str]", errors: IO[bytes]) -> None:
+    """Actors outlive it; what was ordered last is still done."""
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(PROBE_SECONDS)
+    process.kill()
+    process.wait()
+    errors.close()

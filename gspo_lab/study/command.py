@@ -1,0 +1,30 @@
+"""What to type to get a study again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def command_of(
+    path: Path,
+    overrides: Sequence[str],
+    seeds: Sequence[int] | None,
+    steps: int | None,
+    arms: Sequence[str] | None,
+    name: str | None,
+) -> tuple[str, ...]:
+    """The words behind `gspo-lab run` that say the same; a file named by its whole path is said to lie in studies/."""
+    words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
+    for override in overrides:
+        if override.startswith("launch."):  # who starts the workers is no part of a study
+            continue
+        words += ["--set", override]
+    if seeds is not None:
+        counted = list(seeds) == list(range(len(seeds)))
+        if len(seeds) == 1 and not counted:  # --seeds 7 would be a count
+            words += ["--set", f"seeds={list(seeds)}"]
+        else:
+            words += ["--seeds", str(len(seeds)) if counted else ",".join(map(str, seeds))]
+    words += [] if steps is None else ["--steps", str(steps)]
+    words += [] if arms is None else ["--arms", ",".join(arms)]
+    words += [] if name is None else ["--name", name]
+    return tuple(words)

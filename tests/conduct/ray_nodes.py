@@ -1,0 +1,44 @@
+"""A Ray cluster on this machine: a head without places, and nodes with one place each."""
+
+import os
+import signal
+import warnings
+from typing import Any
+
+MEMORY = 80 << 20
+
+
+class RayNodes:
+    def __init__(self, nodes: int = 2) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own
+            from ray.cluster_utils import Cluster
+
+            head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY}
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.address: str = self._cluster.address
+        self._nodes: dict[str, Any] = {}
+        for _ in range(nodes):
+            self.add()
+
+    @property
+    def on(self) -> str:
+        return f"ray:{self.address}"
+
+    def add(self) -> None:
+        node = self._cluster.add_node(wait=False, num_cpus=1, object_store_memory=MEMORY)
+        self._nodes[node.node_id] = node
+
+    def lose(self, node: str, *processes: int) -> None:
+        """A machine dies: its raylet, and whatever ran there."""
+        (lost,) = [one for name, one in self._nodes.items() if name.startswith(node)]
+        for infos in lost.all_processes.values():
+            for info in infos:
+                info.process.kill()
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+        del self._nodes[lost.node_id]
+        self._cluster.worker_nodes.remove(lost)
+
+    def close(self) -> None:
+        self._cluster.shutdown()

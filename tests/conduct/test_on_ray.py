@@ -1,0 +1,124 @@
+"""Studies on a real Ray cluster of two nodes on this machine: placed, lost, retried, taken up, stopped."""
+
+import re
+import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+from counting import Bench, alive, parent_of
+from ray_nodes import RayNodes
+from trained import recorded
+from waiting import until, until_said
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.afar import whereabouts
+from gspo_lab.launch.make import make_launcher
+from gspo_lab.runfolder import RunFolder
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"),
+]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    nodes = RayNodes()
+    yield nodes
+    nodes.close()
+
+
+def place_of(bench: Bench, run: str) -> str:
+    """Where a run is at work, as its folder says."""
+
+    def told() -> str | None:
+        found = whereabouts(RunFolder(bench.home / run))
+        return found["place"] if found is not None and found["state"] == "running" else None
+
+    return str(until(told))
+
+
+def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes: RayNodes) -> None:
+    bench.steps, bench.seeds, bench.hold = 8, [0], {"a/s0": 3, "b/s0": 3}
+    conductor = bench.start(on=nodes.on)
+    bench.until_held()
+    first = place_of(bench, "a/s0")
+    worker = bench.worker_of("a/s0")
+    bench.hold_anew({"a/s0": 5})
+    nodes.lose(first.partition("Ray node ")[2].rstrip(")"), parent_of(worker), worker)
+    nodes.add()
+    bench.until_held()
+    shown = until_said(conductor, "a/s0: at work again at step ")
+    conductor.send_signal(signal.SIGINT)  # both are held
+    shown += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, shown
+    assert f"a/s0: lost at step 3 on {first}" in shown
+    (retried,) = re.findall(r"a/s0: at work again at step \d on (.*), retry 1", shown)
+    assert retried != first
+    assert "b/s0: stopped at step 4/8" in shown
+    assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
+    bench.hold_anew({})
+    assert bench.conduct(on=nodes.on)[0].exit_code == 0
+    assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5, 6, 7], "the lost step is made again"
+
+
+def test_a_second_conductor_takes_up_what_still_runs_and_a_stop_reaches_it(bench: Bench, nodes: RayNodes) -> None:
+    bench.seeds, bench.hold = [0], {"a/s0": 1, "b/s0": 2}
+    first = bench.start(on=nodes.on)
+    bench.until_held()
+    first.kill()
+    first.communicate()
+    second = bench.start(on=nodes.on)
+    taken_up = until_said(second, "a/s0: started at step 1", "b/s0: started at step 2")
+    second.send_signal(signal.SIGINT)
+    shown, _ = second.communicate(timeout=120)
+    assert second.returncode == 130, taken_up + shown
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], "one worker, whoever conducts"
+    assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
+    bench.hold_anew({})
+    assert bench.conduct(on=nodes.on)[0].exit_code == 0
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3]
+
+
+def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
+    bench.seeds, bench.hold, bench.deaf = [0], {"a/s0": 1}, True
+    conductor = bench.start(on=nodes.on)
+    bench.until_held()
+    worker = bench.worker_of("a/s0")
+    conductor.send_signal(signal.SIGINT)
+    until_said(conductor, "stopping: ")
+    conductor.send_signal(signal.SIGINT)
+    shown, _ = conductor.communicate(timeout=120)
+    assert conductor.returncode == 130, shown
+    assert "a/s0: failed at step 1/4: killed by SIGKILL" in shown
+    assert not alive(worker)
+
+
+def test_more_runs_than_places_wait_in_ray_s_queue(bench: Bench, nodes: RayNodes) -> None:
+    found, shown = bench.conduct(jobs=4, on=nodes.on)
+    assert found.exit_code == 0
+    assert list(bench.home.glob("*/*/launches/*")) == []
+    for run in ("a/s0", "b/s0", "a/s1", "b/s1"):
+        assert f"{run}: queued on the Ray cluster at {nodes.address}" in shown
+        assert bench.states_of(run) == [("started", 0), ("finished", 4)]
+
+
+def test_the_records_are_those_of_local_workers_bit_for_bit(bench: Bench, nodes: RayNodes) -> None:
+    here = recorded(bench.folder, "local")
+    assert [record["kind"] for record in here["gspo"]].count("update") == 4
+    assert recorded(bench.folder, nodes.on) == here
+
+
+def test_what_can_never_be_placed_is_refused(nodes: RayNodes) -> None:
+    def refusal(device: str = "cpu", **options: object) -> str:
+        with pytest.raises(LabError) as refused:
+            make_launcher(nodes.on, None, {"ray": options}).slots(device)
+        return str(refused.value).replace(nodes.address, "HERE")
+
+    never = "no node of the Ray cluster at HERE will ever hold a run, which asks for "
+    assert refusal(cpus=2) == never + "2 CPU: it has 0 CPU; 1 CPU"
+    assert refusal(resources={"TPU": 1}).startswith(never + "1 CPU, 1 TPU: it has 0 CPU, 0 TPU; ")
+    assert refusal("cuda", gpus=1).startswith(never + "1 CPU, 1 GPU: ")
+    assert refusal("cuda").startswith("device = 'cuda', but no node of the Ray cluster at HERE has a GPU")
+    assert len(make_launcher(nodes.on).slots("auto")) == 2

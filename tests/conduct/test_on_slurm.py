@@ -1,0 +1,140 @@
+"""Studies on a real Slurm of one node on this machine: queued, requeued, lost, taken up, stopped."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from counting import Bench, alive
+from slurm_daemons import SlurmDaemons, missing
+from trained import recorded
+from waiting import until, until_said
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.make import make_launcher
+
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmDaemons]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    daemons = SlurmDaemons(tmp_path_factory.mktemp("slurm"), port)
+    yield daemons
+    daemons.close()
+
+
+@pytest.fixture
+def slurm(daemons: SlurmDaemons, monkeypatch: pytest.MonkeyPatch) -> SlurmDaemons:
+    for name, value in daemons.environment.items():
+        monkeypatch.setenv(name, value)
+    daemons.whole()
+    return daemons
+
+
+def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.seeds, bench.hold = [0], {"a/s0": 1}
+    bench.launch = '[launch.slurm]\ntime = "1"\ngrace = 58\npartition = "short"'
+    found, shown = bench.conduct(on="slurm")
+    assert found.exit_code == 0, shown
+    assert re.search(r"a/s0: queued at step 2 on .* \(job \d+, \w+\), requeued at its time limit", shown)
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 4)]
+    assert bench.states_of("b/s0") == [("started", 0), ("finished", 4)]
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3]
+    assert not list(bench.home.glob("*/*/launches/*"))
+
+
+def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.steps, bench.seeds, bench.hold = 8, [0], {"a/s0": 3}
+    conductor = bench.start(on="slurm", jobs=1)
+    bench.until_held()
+    until_said(conductor, "a/s0: started")
+    worker = bench.worker_of("a/s0")
+    bench.hold_anew({"a/s0": 5})
+    slurm.lose_node(worker)
+    shown = until_said(conductor, "a/s0: lost at step 3 on ")
+    slurm.node()
+    bench.until_held()
+    shown += until_said(conductor, "a/s0: at work again at step ")
+    conductor.send_signal(signal.SIGINT)
+    shown += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, shown
+    assert re.search(r"a/s0: at work again at step \d on \S+ \(job \d+\), retry 1", shown)
+    assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
+
+
+def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 2}
+    first = bench.start(on="slurm", jobs=3)
+    bench.until_held()
+    until_said(first, "b/s1: queued on Slurm (job ")  # two places for three
+    first.kill()
+    first.communicate()
+    for command, told in (("show", ("queued", "running", "Slurm (job ")), ("list", ("2 running, 1 queued",))):
+        shown = subprocess.run(
+            [sys.executable, "-m", "gspo_lab", command, "--runs", str(bench.runs)], capture_output=True, text=True
+        ).stdout
+        assert all(word in shown for word in told), shown
+    second = bench.start(on="slurm", jobs=3)
+    taken_up = until_said(second, "a/s0: started at step 1", "b/s0: started at step 2", "b/s1: queued")
+    second.send_signal(signal.SIGINT)
+    shown, _ = second.communicate(timeout=120)
+    assert second.returncode == 130, taken_up + shown
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 2)], "one worker, whoever conducts"
+    assert bench.states_of("b/s0") == [("started", 0), ("stopped", 3)]
+    assert "b/s1: stopped at step 0/4" in shown
+    assert not (bench.home / "b/s1/journal.jsonl").exists(), "out of the queue"
+    bench.hold_anew({})
+    assert bench.conduct(on="slurm")[0].exit_code == 0
+
+
+def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.seeds, bench.hold, bench.deaf = [0], {"a/s0": 1}, True
+    conductor = bench.start(on="slurm")
+    bench.until_held()
+    shown = until_said(conductor, "a/s0: started")
+    worker = bench.worker_of("a/s0")
+    slurm.end("slurmctld")
+    shown += until_said(conductor, "; squeue: Unable to contact slurm controller")
+    slurm.control()
+    shown += until_said(conductor, "a/s0: at work again at step 1 on ")
+    assert alive(worker)
+    conductor.send_signal(signal.SIGINT)
+    shown += until_said(conductor, "stopping: ")
+    conductor.send_signal(signal.SIGINT)
+    shown += conductor.communicate(timeout=120)[0]
+    assert conductor.returncode == 130, shown
+    assert re.search(r"a/s0: failed at step \d/4: killed by SIGKILL", shown)
+    until(lambda: not alive(worker))
+
+
+def test_the_records_are_those_of_local_workers_bit_for_bit(bench: Bench, slurm: SlurmDaemons) -> None:
+    here = recorded(bench.folder, "local")
+    assert [record["kind"] for record in here["gspo"]].count("update") == 4
+    assert recorded(bench.folder, "slurm") == here
+
+
+def test_what_sbatch_refuses_is_refused_before_anything_is_done(bench: Bench, slurm: SlurmDaemons) -> None:
+    def refusal(device: str = "cpu", **options: object) -> str:
+        with pytest.raises(LabError) as refused:
+            make_launcher("slurm", None, {"slurm": options}).slots(device)
+        return str(refused.value)
+
+    assert "--partition=nosuch" in refusal(partition="nosuch")
+    assert refusal(partition="nosuch").endswith("Invalid partition name specified")
+    assert refusal(cpus=64).endswith("Requested node configuration is not available")
+    assert refusal(gres="gpu:1").startswith("--on slurm: sbatch refuses --gres=gpu:1")
+    assert refusal("cuda").endswith("ask for one, [launch.slurm] gres = 'gpu:1'")
+    assert refusal(options=["--nonsense"]).startswith("--on slurm: sbatch refuses")
+    assert len(make_launcher("slurm").slots("auto")) == 2, "two cores"
+    assert [slot.name for slot in make_launcher("slurm", 1).slots("cpu")] == ["core 0 of Slurm"]
+    bench.launch = '[launch.slurm]\npartition = "nosuch"'
+    with pytest.raises(LabError, match="Invalid partition"):
+        bench.conduct(on="slurm")
+    assert not bench.runs.exists()

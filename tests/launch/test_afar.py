@@ -1,0 +1,116 @@
+"""A keeper beside a real worker, and what conductor and keeper leave for each other in the run's folder."""
+
+import threading
+from pathlib import Path
+
+from waiting import until
+
+from gspo_lab.launch.afar import FarProcess, Keeper, Launch, Seen, whereabouts
+from gspo_lab.runfolder import WorkFolder
+from gspo_lab.states import Exit, State
+
+
+class Silent:
+    """A cluster that says what it is told to say."""
+
+    def __init__(self, *said: Seen) -> None:
+        self.said = list(said)
+        self.heard: list[str] = []
+
+    def seen(self, name: str) -> Seen:
+        return self.said[0] if len(self.said) == 1 else self.said.pop(0)
+
+    def stop(self, name: str) -> None:
+        self.heard.append(f"stop {name}")
+
+    def kill(self, name: str) -> None:
+        self.heard.append(f"kill {name}")
+
+
+def asked(folder: Path) -> Launch:
+    launch = Launch(WorkFolder(folder), "far-7")
+    launch.say(State.QUEUED, "the queue")
+    return launch
+
+
+def test_a_keeper_leaves_the_worker_s_exit_code_and_output(tmp_path: Path) -> None:
+    launch = asked(tmp_path)
+    assert Keeper(launch).keep() == Exit.REFUSED
+    assert "no run.json in " in launch.folder.log.read_text()
+    assert launch.attempt() is not None
+    assert Keeper(launch).keep() == Exit.REFUSED
+    attempt = launch.attempt()
+    assert attempt is not None
+    assert attempt["number"] == 2
+
+
+def test_a_keeper_waits_for_the_worker_that_is_still_there(tmp_path: Path) -> None:
+    launch = asked(tmp_path)
+    keeper = Keeper(launch)
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(keeper.keep()))
+    with launch.folder.held("the test is quicker"):
+        thread.start()
+        until(lambda: (launch.attempt() or {}).get("waits_for"))
+        assert not launch.folder.log.exists()
+    thread.join(timeout=240)
+    assert codes == [Exit.REFUSED], "no run.json: the worker was started, and refuses"
+
+
+def test_who_is_asked_to_stop_is_not_started_again(tmp_path: Path) -> None:
+    launch = asked(tmp_path)
+    assert launch.wanted
+    launch.ask_to_stop()
+    assert not launch.wanted
+    assert Keeper(launch).keep() == Exit.STOPPED
+    assert not launch.folder.log.exists()
+    launch.forget()
+    assert not launch.wanted, "nobody waits for it"
+    assert not launch.folder.launches.exists()
+
+
+def follow(launch: Launch, cluster: Silent) -> FarProcess:
+    return FarProcess(launch, cluster, "the queue")
+
+
+def polled(process: FarProcess) -> int:
+    return int(until(lambda: (code := process.poll()) is not None and [code])[0])
+
+
+def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(tmp_path: Path) -> None:
+    launch = asked(tmp_path)
+    there, waits = Seen(State.RUNNING, "node 7"), Seen(State.QUEUED, "the queue")
+    process = follow(launch, Silent(waits, there, waits, there))
+    launch.begin()
+    seen = [f"{process.state} {process.place}"]
+    while len(seen) < 4:
+        assert process.poll() is None
+        told = f"{process.state} {process.place}"
+        record = whereabouts(launch.folder)
+        assert record is not None
+        assert f"{record['state']} {record['place']}" == told, "for who asks later"
+        if told != seen[-1]:
+            seen.append(told)
+            if told.startswith("lost"):
+                launch.begin()
+    assert seen == ["queued the queue", "running node 7", "lost the queue", "running node 7, retry 1"]
+    launch.note(code=3)
+    assert polled(process) == Exit.STOPPED
+    assert whereabouts(launch.folder) is None
+
+
+def test_a_job_that_has_gone_without_a_word(tmp_path: Path) -> None:
+    gone = Silent(Seen(None, "the queue, which has forgotten it"))
+    stopped = follow(asked(tmp_path / "a"), gone)
+    stopped.stop()
+    assert polled(stopped) == Exit.STOPPED, "it was still queued"
+    killed = follow(asked(tmp_path / "b"), gone)
+    killed.kill()
+    assert polled(killed) == -9
+    assert gone.heard == ["stop far-7", "kill far-7"]
+
+
+def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
+    launch = asked(tmp_path)
+    assert Launch.of(launch.folder, "far") == launch
+    assert Launch.of(launch.folder, "near") is None

@@ -1,0 +1,48 @@
+"""Ray, where there is none: refused in one line and at once."""
+
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.launch.make import make_launcher
+
+installed = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'")
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_without_the_package_the_extra_is_named() -> None:
+    with pytest.raises(LabError, match=r"--on ray needs the package ray: pip install 'gspo-lab\[ray\]'"):
+        make_launcher("ray").slots("cpu")
+
+
+@installed
+def test_a_closed_port_is_refused_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        address = "{}:{}".format(*taken.getsockname())
+        with pytest.raises(LabError, match=f"nobody listens at {address}: start Ray there"):
+            make_launcher(f"ray:{address}").slots("cpu")
+
+
+@installed
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "127.0.0.1", "here:there"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(LabError, match="is HOST:PORT, that of its head"):
+        make_launcher(f"ray:{address}").slots("cpu")
+
+
+@installed
+def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if any("gcs_server" in process.read_text(errors="replace") for process in Path("/proc").glob("[0-9]*/comm")):
+        pytest.skip("a Ray cluster runs on this machine")
+    with pytest.raises(LabError, match="the Ray cluster cannot be used: ConnectionError: Could not find any running"):
+        make_launcher("ray").slots("cpu")
+
+
+def test_an_address_is_for_those_that_take_one() -> None:
+    with pytest.raises(LabError, match="--on local:there: the launcher 'local' takes no address; use --on local"):
+        make_launcher("local:there")
