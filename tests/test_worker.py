@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from gspo_lab.journal import scan
-from gspo_lab.launch.local import CONDUCTOR
+from gspo_lab.launch.base import CONDUCTOR
 from gspo_lab.study import load_study
 
 ENGINE = """

@@ -229,6 +229,8 @@ class FarProcess:
             self._looked = now
             seen, attempt = self._cluster.seen(self._launch.name), self._launch.attempt() or {}
             self._code = attempt.get("code")
+            if self._killed and self._code not in (None, Exit.FINISHED, Exit.STOPPED):
+                self._code = -signal.SIGKILL  # whatever a cluster sends before it kills
             if self._code is None:
                 self._take(seen, attempt, now)
             if self._code is not None:

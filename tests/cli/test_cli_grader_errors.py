@@ -16,6 +16,7 @@ from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Errand
 from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal
+from gspo_lab.launch.base import Slot
 from gspo_lab.records import StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -83,7 +84,7 @@ def test_the_live_view_says_it_as_it_goes(here: Path) -> None:
     lines.tick(time.monotonic())
     assert "step 2/4, reward 0.100, not graded 12.5%" in told.getvalue()
     screen = io.StringIO()
-    with LiveView(Console(file=screen, width=200, force_terminal=True), "seen", [errand], 1):
+    with LiveView(Console(file=screen, width=200, force_terminal=True), "seen", [errand], [Slot("core", "0", {})]):
         pass
     assert "not graded" in screen.getvalue()
     assert "12.5%" in screen.getvalue()
