@@ -80,6 +80,8 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
     asked_for = row["launched"] or {}
     state = asked_for.get("state", row["state"])
+    if (row["state"], state) == ("running", "queued"):  # it has begun, and no conductor was there to see it
+        state = row["state"]
     line = {"run": row["run_id"], "state": state, "step": step, "reward": row["reward"], **row["scores"]}
     line |= {"where": asked_for["place"]} if asked_for else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}

@@ -73,10 +73,10 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench,
     bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 2}
     first = bench.start(on="slurm", jobs=3)
     bench.until_held()
-    until_said(first, "b/s1: queued on Slurm (job ")  # two places for three
+    until_said(first, "a/s0: started", "b/s0: started", "b/s1: queued on Slurm (job ")  # two places for three
     first.kill()
     first.communicate()
-    for command, told in (("show", ("queued", "running", "Slurm (job ")), ("list", ("2 running, 1 queued",))):
+    for command, told in (("show", ("queued", "running", "(job ")), ("list", ("2 running, 1 queued",))):
         shown = subprocess.run(
             [sys.executable, "-m", "gspo_lab", command, "--runs", str(bench.runs)], capture_output=True, text=True
         ).stdout
