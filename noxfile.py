@@ -41,10 +41,11 @@ def vllm(session: nox.Session) -> None:
 
 @nox.session
 def trl(session: nox.Session) -> None:
-    """What needs TRL: its engine in one and two processes against the native one, its losses. About four minutes."""
+    """What needs TRL: its engine against the native one, whole runs in one and two processes, its losses."""
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
-    session.run("pytest", "tests/engines/test_trl.py", "tests/parity", *session.posargs, env=env)
+    session.run("pytest", "-m", "trl", "tests/engines", *session.posargs, env=env)
+    session.run("pytest", "tests/parity", env=env)
 
 
 @nox.session
