@@ -82,7 +82,7 @@ class TrlEngine:
         return trainer_settings(settings, self.processes, self.microbatches)
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train the run in torchrun's processes, or go on with it; True when it is done, False when `stop` asked."""
+        """Train the run in processes of its own; whether it came to its end. LabError with a crash's last words."""
         over = threading.Event()
         with (
             tempfile.TemporaryDirectory() as logs,

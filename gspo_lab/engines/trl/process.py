@@ -30,7 +30,7 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def write(self, records: Sequence[Record]) -> None:
-        """Print the records as one line, all or none of them."""
+        """Print records, and wait until the worker has them on the disk."""
         if records:
             self._print(records)
             self._written.get()
@@ -56,7 +56,7 @@ class Nobody:
     """The sink of the other ranks, which have nothing to say."""
 
     def write(self, records: Sequence[Record]) -> None:
-        """Nothing comes here."""
+        """Nothing to write."""
         assert not records
 
 

@@ -226,7 +226,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return out
 
     def training_step(self, *args: Any) -> Tensor:
-        """TRL's pass and backward pass over a microbatch, with the routers tapped."""
+        """A pass forward and back, inside the taps of its routers."""
         with ExitStack() as self.taps:  # gradient checkpointing computes the pass again inside its backward pass
             loss: Tensor = super().training_step(*args)
         return loss
@@ -236,7 +236,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return super()._clip_grad_norm(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's words on an update, from which the update's record is completed."""
+        """TRL tells its numbers of an update, which is then over."""
         super().log(logs, start_time)
         if "grad_norm" in logs:  # the last words of training have none
             self._updated(logs)

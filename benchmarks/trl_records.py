@@ -1,0 +1,160 @@
+"""What the lab's records cost a run of TRL: every other step of one run is recorded, the steps between are TRL's alone.
+
+    pip install -c constraints.txt -e '.[trl]'
+    python benchmarks/trl_records.py                                    # dense, one process, 12 steps of each kind
+    python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
+
+32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, no group without advantage, one thread. A recorded step
+has all that the lab records of a step, written to a journal; in a step between, TRL's trainer has its own methods back,
+and only samples and rewards are the lab's. What is timed is the process's CPU time, which other work on the machine
+disturbs less than wall time; the journal's waiting for the disk is not in it. Two answers, per update: what the
+functions that record took (`records_share`, of a step of TRL's own, sampling included), and how much longer recorded
+steps took (`difference_share`, which also has what routers' taps cost, and all the noise of two medians; the quartiles
+stand beside it). Prints both, and writes them beside this file.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from trl import GRPOTrainer
+
+from gspo_lab.engines.native.course import Course
+from gspo_lab.engines.native.step_record import Clock
+from gspo_lab.engines.native.update import Updater
+from gspo_lab.engines.trl import trainer
+from gspo_lab.engines.trl.gathered import Share
+from gspo_lab.engines.trl.trainer import LabTrainer
+from gspo_lab.journal import Journal
+from gspo_lab.study import load_study
+
+STUDY = """
+question = "What do records cost?"
+model = "{model}"
+steps = {steps}
+seeds = [0]
+device = "cpu"
+[task]
+name = "coin.py:grade"
+problems = "problems.jsonl"
+held_out = 0.1
+max_tokens = 29
+[rollout]
+prompts_per_step = 32
+group_size = 8
+[update]
+minibatches = 4
+learning_rate = 1e-4
+checkpoint_every = 100000
+[arm.gspo]
+objective = "gspo"
+"""
+COIN = """
+import itertools
+calls = itertools.count()
+
+def grade(problem, answer):
+    return float(next(calls) % 2)
+"""
+FIRST = 2
+"""Steps of each kind left out: caches warm up."""
+
+
+class Alternating(LabTrainer):  # type: ignore[misc]
+    """Records even steps and none of the others."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.recorded, self.done = self.step % 2 == 0, 0
+        self.began = time.process_time()
+        if self.recorded:
+            return super()._generate_and_score_completions(inputs)
+        self.clock, self.share = Clock(), Share()
+        return GRPOTrainer._generate_and_score_completions(self, inputs)
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **how: Any) -> Any:
+        chosen = LabTrainer if self.recorded else GRPOTrainer
+        return chosen._get_per_token_logps_and_entropies(self, *args, **how)
+
+    def _compute_loss(self, *args: Any) -> Any:
+        return (LabTrainer if self.recorded else GRPOTrainer)._compute_loss(self, *args)
+
+    def _clip_grad_norm(self, *args: Any) -> Any:
+        return (LabTrainer if self.recorded else GRPOTrainer)._clip_grad_norm(self, *args)
+
+    def _updated(self, logs: dict[str, float]) -> None:
+        self.done += 1
+        if self.recorded:
+            super()._updated(logs)
+        elif self.done == self.per_step:
+            self.course.parts.sampler.refresh()
+            self.step += 1
+        if self.done == self.per_step:
+            SECONDS[self.recorded].append(time.process_time() - self.began)
+            if self.recorded:
+                PARTS.append(sum(IN_PARTS))
+                IN_PARTS.clear()
+
+
+SECONDS: dict[bool, list[float]] = {True: [], False: []}
+"""CPU seconds of the steps that were recorded and of those that were not."""
+PARTS: list[float] = []
+"""CPU seconds within what records, per recorded step."""
+IN_PARTS: list[float] = []
+
+
+def timed(home: Any, name: str) -> None:
+    """Have a function add what it takes to IN_PARTS."""
+    plain = getattr(home, name)
+
+    def one(*args: Any, **how: Any) -> Any:
+        began = time.process_time()
+        out = plain(*args, **how)
+        IN_PARTS.append(time.process_time() - began)
+        return out
+
+    setattr(home, name, one)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="tiny-qwen3", choices=["tiny-qwen3", "tiny-qwen3-moe"])
+    parser.add_argument("--steps", type=int, default=12, help="steps of each kind")
+    options = parser.parse_args()
+    trainer.LabTrainer = Alternating
+    for home, name in ((trainer, "updated"), (Share, "gathered"), (Course, "record"), (Updater, "router_grad_norm")):
+        timed(home, name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "coin.py").write_text(COIN)
+        problems = [{"prompt": f"{i} + {7 * i} =", "reference": str(8 * i)} for i in range(400)]
+        (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, problems)))
+        (folder / "cost.toml").write_text(STUDY.format(model=options.model, steps=2 * options.steps))
+        (run,) = load_study(folder / "cost.toml").runs()
+        with Journal(folder) as journal:
+            trainer.train(run, journal, folder, lambda: False, 1, 1)
+    alone, recorded = (statistics.quantiles(SECONDS[kind][FIRST:], n=4) for kind in (False, True))
+    records = statistics.median(PARTS[FIRST:])
+    updates = run.settings.update.minibatches
+    found = {
+        "model": options.model,
+        "steps_of_each_kind": options.steps - FIRST,
+        "trl_ms_per_update": [round(1000 * x / updates, 2) for x in alone],
+        "recorded_ms_per_update": [round(1000 * x / updates, 2) for x in recorded],
+        "records_ms_per_update": round(1000 * records / updates, 2),
+        "records_share": round(records / alone[1], 4),
+        "difference_share": round(recorded[1] / alone[1] - 1, 4),
+    }
+    print(json.dumps(found, indent=1))
+    place = Path(__file__).with_name(f"trl_records_{options.model}.json")
+    place.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
