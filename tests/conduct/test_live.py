@@ -43,9 +43,9 @@ def test_a_collapse_is_told_once_as_it_happens(tmp_path: Path) -> None:
         slots = [CORE]
         began = time.monotonic() - 200
         lines = open_view(stack, Console(file=told, width=200), "toy: training", [errand], slots, True, began)
-        table = stack.enter_context(LiveView(Console(file=screen, width=200, force_terminal=True), "toy: training",
-                                             [errand], 1, began))  # fmt: skip
-        lines.place(errand, slots[0])
+        terminal = Console(file=screen, width=200, force_terminal=True)
+        table = stack.enter_context(LiveView(terminal, "toy: training", [errand], slots, began))
+        lines.place(errand)
         for step in range(40):
             written(folder, rewarded(step, 0.5 if step < 20 else 0.0))
             errand.watch.look(float(step))
@@ -68,7 +68,7 @@ def test_a_line_says_how_much_time_is_gone(tmp_path: Path) -> None:
     now = time.monotonic()
     with ExitStack() as stack:
         lines = open_view(stack, Console(file=told, width=200), "toy", [errand], [CORE], False, now - 85)
-        lines.place(errand, CORE)
+        lines.place(errand)
         written(folder, rewarded(0, 0.5), rewarded(1, 0.5))
         errand.watch.look(now)
         lines.tick(now + 10)
