@@ -115,7 +115,8 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
         for minibatch in range(run.settings.update.minibatches):
             records.append(update(run, step, minibatch, sequence, moe, rng))
         replay = run.settings.routing_replay != "none"
-        luck = rng.normal(0, 0.015) if step else shared  # before the first update all arms of a seed answer alike
+        # Before the first update all arms of a seed answer alike.
+        luck, longer = (rng.normal(0, 0.015), rng.normal(0, 0.2)) if step else (shared, shared)
         records.append(
             StepRecord(
                 step=step,
@@ -126,7 +127,7 @@ def history(run: Run, steps: int, gain: float) -> list[Record]:
                 reward_mean=float(level + luck),
                 reward_std=0.45,
                 zero_variance_groups=float(0.2 + 0.3 * step / run.settings.steps),
-                response_tokens_mean=float(9 + rng.normal(0, 0.2)),
+                response_tokens_mean=float(9 + longer),
                 truncated_responses=0.01 if step < 3 else 0.0,
                 entropy=float(0.9 * math.exp(-step / run.settings.steps) + rng.normal(0, 0.01)),
                 mismatch_k1=float(rng.normal(0, 1e-7)),

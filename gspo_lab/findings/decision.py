@@ -159,13 +159,15 @@ def _judged(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]
     """These seeds by the declared rule, read with and without the answers that could not be graded."""
     missing = {arm: _pairs(ended, seeds, found.declaration.baseline, arm)[1] for arm in found.declaration.treatments}
     looked_at = [one for one in ended if one.seed in seeds]
-    verdicts, ungraded = doubted(found, looked_at, lambda scored: _verdicts(found, scored, seeds))
+    verdicts, ungraded = doubted(found, looked_at, lambda scored, wrong: _verdicts(found, scored, seeds, wrong))
     return _Judged(verdicts, missing, ungraded)
 
 
-def _verdicts(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]) -> dict[str, Verdict]:
+def _verdicts(
+    found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
+) -> dict[str, Verdict]:
     """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
-    matched."""
+    matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
     declared = found.declaration
     rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
     matched = replace(found.certificate, pairs=tuple(pair for pair in found.certificate.pairs if pair.seed in seeds))
@@ -182,7 +184,9 @@ def _verdicts(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[in
                 first=[first for first, _ in pairs.values()],
                 second=[second for _, second in pairs.values()],
                 labels=(declared.baseline, arm),
-                items_variance=found.answers_variance(declared.baseline, arm, list(pairs)),
+                items_variance=found.answers_variance(
+                    declared.baseline, arm, list(pairs), counted_wrong=counted_wrong
+                ),
                 collapsed=(_collapsed(ended, pairs, declared.baseline), _collapsed(ended, pairs, arm)),
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,

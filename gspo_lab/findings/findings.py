@@ -141,24 +141,30 @@ class Findings:
         own = tallies[tallies["run_id"] == run]
         return (own["correct"] / own["answers"]).groupby(own["step"]).mean()
 
-    def answered(self, one: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, Graded]:
+    def answered(
+        self, one: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None, *, counted_wrong: bool = False
+    ) -> dict[str, Graded]:
         """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
-        all) answered."""
+        all) answered; those that could not be graded are left out, or `counted_wrong`."""
         if one not in self._answers:
             self._answers[one] = grades(self.evidence, self.study, one.bench, one.steps, one.evaluation)
         frame = self._answers[one]
-        return graded(frame if seeds is None else frame[frame["seed"].isin(seeds)], arms, len(one.steps))
+        chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
+        chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
+        return graded(chosen, arms, len(one.steps))
 
     @cached_property
     def _primary(self) -> Asked | None:
         bench = self.declaration.primary
         return next((one for one in self.asked if one.bench == bench and not one.evaluation), None)
 
-    def answers_variance(self, first: str, second: str, seeds: Sequence[int]) -> float | None:
+    def answers_variance(
+        self, first: str, second: str, seeds: Sequence[int], *, counted_wrong: bool = False
+    ) -> float | None:
         """What finitely many answers alone would vary in the primary score's difference of one pair of these arms'
-        runs; None where their answers are not stored."""
+        runs, answers without a grade left out or `counted_wrong`; None where their answers are not stored."""
         primary = self._primary
-        found = {} if primary is None else self.answered(primary, (first, second), seeds)
+        found = {} if primary is None else self.answered(primary, (first, second), seeds, counted_wrong=counted_wrong)
         return answers_variance(found[first], found[second]) if {first, second} <= found.keys() else None
 
     @cached_property
@@ -166,7 +172,7 @@ class Findings:
         """Per treatment its difference to the baseline on the primary benchmark with the interval that also holds for
         other problems of the kind; treatments without a finished pair are left out."""
         baseline, alpha = self.declaration.baseline, self.declaration.verdict.alpha
-        blocks = {} if self._primary is None else self.answered(self._primary, self.arms)
+        blocks = {} if self._primary is None else self.answered(self._primary, self.arms, self.decision.seeds)
         others = {arm: block for arm, block in blocks.items() if arm != baseline and baseline in blocks}
         found = {arm: noise(blocks[baseline], block, arm, alpha) for arm, block in others.items()}
         return {arm: one.crossed for arm, one in found.items() if one is not None}

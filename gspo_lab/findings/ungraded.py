@@ -14,8 +14,8 @@ from gspo_lab.stats.verdict import Verdict
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
 
-Judge = Callable[[Sequence[RunOutcome]], Mapping[str, Verdict]]
-"""From the runs' final scores to the verdict on each arm."""
+Judge = Callable[[Sequence[RunOutcome], bool], Mapping[str, Verdict]]
+"""From the runs' final scores, and whether answers without a grade are wrong in them, to the verdict on each arm."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ def doubted(
 ) -> tuple[dict[str, Verdict], dict[str, Ungraded]]:
     """The verdicts of `judge` on the final scores, withheld where answers that were not graded could turn them, and per
     arm with any what was not graded of it and of the baseline."""
-    verdicts = dict(judge(ended))
+    verdicts = dict(judge(ended, False))
     if not any(one.errors for one in ended):
         return verdicts, {}
-    second = judge([one if one.final is None else replace(one, final=one.counted_wrong) for one in ended])
+    second = judge([one if one.final is None else replace(one, final=one.counted_wrong) for one in ended], True)
     lacking = {}
     for arm, verdict in verdicts.items():
         told = _of(found, verdict.labels, ended, second[arm])
