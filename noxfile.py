@@ -1,5 +1,5 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm` and `nox -s trl` those that need vLLM or TRL, `nox -s clusters`
+`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s clusters`
 those that need Ray and Slurm; `nox -s coverage` branch coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
@@ -54,6 +54,15 @@ def clusters(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
     session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
     session.run("pytest", "tests/launch")
+
+
+@nox.session
+def verl(session: nox.Session) -> None:
+    """What needs verl, in the environment that the lab makes for it: its configuration read, whole studies."""
+    session.install("-c", "constraints.txt", "-e", ".[test]")
+    session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
+    session.run("gspo-lab", "engines", "install", "verl", "--check")
+    session.run("pytest", "-m", "verl", "tests/engines", *session.posargs)
 
 
 @nox.session

@@ -11,6 +11,7 @@ from gspo_lab.cli import (
     certify,
     check,
     claims,
+    engines,
     evaluate,
     export,
     grade,
@@ -58,6 +59,7 @@ app.command("claims", epilog=claims.EXAMPLES)(claims.claims)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("grade", epilog=grade.EXAMPLES)(grade.grade)
+app.add_typer(engines.app, name="engines", epilog=engines.EXAMPLES)
 app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)
 

@@ -1,9 +1,12 @@
+import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gspo_lab.cli.options import AgainstItself, Arms, Json, Name, Overrides, Seeds, Steps, StudyFile, study_from
+from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
+    "   |   gspo-lab check my.toml --engine verl --write files"
 )
 
 
@@ -36,6 +40,13 @@ def check(
     arms: Arms = None,
     name: Name = None,
     aa: AgainstItself = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="ENGINE", help="Check it for another engine than its own.")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write what the engine's program would be given, and its command."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
@@ -44,6 +55,7 @@ def check(
     from gspo_lab.plan.check import findings
     from gspo_lab.study import flat
 
+    overrides = [*(overrides or ()), *([] if engine is None else [f"engine={engine}"])]
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     check_models_and_tasks(study)
     found = findings(study)
@@ -66,3 +78,22 @@ def check(
     print_lines([*lines, *map(str, found)])
     if failed:
         raise typer.Exit(Exit.REFUSED)
+    if write is not None:
+        _write(study, write)
+
+
+def _write(study: "Study", to: Path) -> None:
+    """What an engine with a program of its own gives it for the first seed of every arm; LabError for one without."""
+    from gspo_lab.engines.check import make_engine
+
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise LabError(f"--write {to}: that exists; name a new folder")
+    for run in study.runs():
+        if run.seed != study.seeds[0]:
+            continue
+        engine = make_engine(run)
+        if not hasattr(engine, "write"):
+            raise LabError(f"--write: the engine '{run.settings.engine.name}' trains in the worker, without files")
+        command = engine.write(run, to / run.arm)
+        typer.echo(f"{run.arm}: {to / run.arm}")
+        typer.echo(f"  {shlex.join(command)}")

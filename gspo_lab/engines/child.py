@@ -9,21 +9,27 @@
 
 A line that begins with "{" is a record, as `records.to_dict` writes it, one with "[{" a list of records that belong
 together (`Child.batches` gives them so); all others are the child's own words, passed on to the worker's log.
+A program that writes a log of its own is followed instead, line by line:
+
+        for line in child.follow(folder / "log.jsonl", stop):   # ends with the child, or when asked to stop
 """
 
 import json
 import subprocess
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from gspo_lab.engines.base import Stop
 from gspo_lab.errors import LabError
 from gspo_lab.records import RECORDS, Record
 from gspo_lab.registry import nearest
@@ -34,6 +40,8 @@ WORDS = 200
 """How many characters are told of what is no record."""
 PATIENCE = 30.0
 """Seconds that a child has to end when it is asked to."""
+POLL = 0.2
+"""Seconds between looks at a followed file."""
 
 _TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls in RECORDS.items()}
 
@@ -93,6 +101,37 @@ class Child:
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{word}\n")
             self._process.stdin.flush()
+
+    def follow(self, path: Path, stop: Stop) -> Iterator[str]:
+        """The whole lines that the child writes into a file, as they come, until it has ended or `stop` asks.
+
+        All that the child prints goes to the log. LabError, with its last lines, where it ends with another exit code
+        than 0.
+        """
+        words = Thread(target=self._pass_on, daemon=True)
+        words.start()
+        read, rest = 0, b""
+        while True:
+            ended = self._process.poll() is not None  # asked first: what it wrote before its end is still read
+            if path.exists():
+                with path.open("rb") as file:
+                    file.seek(read)
+                    new = file.read()
+                read += len(new)
+                *lines, rest = (rest + new).split(b"\n")
+                yield from (line.decode() for line in lines)
+            if ended or stop():
+                break
+            time.sleep(POLL)
+        if ended and (code := self._process.wait()):
+            words.join(PATIENCE)  # its own children may hold the pipe open
+            raise self._error(f"ended with exit code {code}")
+
+    def _pass_on(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._last.append(line.rstrip())
+            print(line, end="", flush=True)
 
     def __enter__(self) -> Self:
         return self

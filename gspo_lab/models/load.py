@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from huggingface_hub.utils import logging as hub_logging
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
@@ -54,6 +54,22 @@ def load_model(
             model = _load_weights(source, settings, getattr(torch, dtype))
     _settle_special_tokens(name, model, tokenizer)
     return model.to(device).eval(), tokenizer
+
+
+def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
+    """`(tokenizer, end-of-sequence tokens)` of a folder or a Hub id, without weights. LabError as `load_model`."""
+    check_model(source)
+    folder = Path(source).expanduser()
+    with quiet():
+        source = str(folder) if folder.is_dir() else source
+        settings, tokenizer = _load_config(source), _load_tokenizer(source)
+        try:
+            ends = GenerationConfig.from_pretrained(source).eos_token_id
+        except OSError:  # it has none
+            ends = settings.get_text_config().eos_token_id
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer, tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (int(ends),)
 
 
 def context_of(model: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +88,33 @@ def test_saying_something_to_a_child_that_has_gone_is_no_error() -> None:
     with Child([sys.executable, "-c", ""], listens=True) as process:
         assert list(process) == []
         process.say("stop")
+
+
+def test_a_log_is_followed_to_the_child_s_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    program = f"print('{{words}}'); f = open({str(log)!r}, 'w'); f.write('one\\ntw'); f.flush(); f.write('o\\nhalf')"
+    with child(program) as process:
+        assert list(process.follow(log, lambda: False)) == ["one", "two"]
+    assert "{words}" in capfd.readouterr().out
+
+
+def test_a_followed_child_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program = f"open({str(log)!r}, 'w').write('one\\n'); print('no memory'); raise SystemExit(3)"
+    with child(program) as process:
+        lines = process.follow(log, lambda: False)
+        assert next(lines) == "one"
+        with pytest.raises(LabError, match="exit code 3") as told:
+            next(lines)
+    assert told.value.details == ("its last lines:", "no memory")
+
+
+def test_following_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with child(f"import time; open({str(log)!r}, 'w').write('one\\n'); time.sleep(600)") as process:
+        heard: list[str] = []
+        for line in process.follow(log, lambda: bool(heard)):
+            heard.append(line)
+        running: subprocess.Popen[str] = process._process
+        assert (heard, running.poll()) == (["one"], None)
+    assert running.poll() is not None

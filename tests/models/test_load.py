@@ -19,6 +19,7 @@ from gspo_lab.models.load import (
     chat_template_digest,
     encode_prompt,
     load_model,
+    load_tokenizer,
     quiet,
     tokenizer_digest,
     weights_digest,
@@ -400,3 +401,16 @@ def test_quiet_leaves_the_logging_as_it_was() -> None:
     with quiet():
         assert not logging.is_progress_bar_enabled()
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_a_tokenizer_is_had_without_the_weights(tmp_path: Path) -> None:
+    model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    found, ends = load_tokenizer(str(tmp_path))
+    assert ends == (257,)
+    assert found.encode("1+2=") == tokenizer.encode("1+2=")
+    (tmp_path / "generation_config.json").unlink()
+    assert load_tokenizer(str(tmp_path))[1] == (257,)
+    with pytest.raises(LabError):
+        load_tokenizer(str(tmp_path / "nowhere"))

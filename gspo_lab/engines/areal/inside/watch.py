@@ -1,0 +1,88 @@
+"""AReaL's actor, watched: every update leaves an UpdateRecord in the lab's definitions.
+
+AReaL reads its loss by name from its own module at each update, and packs a mini-batch's rows one behind the other:
+`cu_seqlens` says where each begins. A token's log-prob and loss mask stand one position before it.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import areal.trainer.ppo.actor as ppo
+import torch
+from areal.engine.fsdp_engine import FSDPPPOActor
+
+from gspo_lab.engines.measured import measured
+from gspo_lab.records import to_dict
+from gspo_lab.study import Run
+
+Rows = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+"""Per response l_t, mask and advantages [S]; the prompt's positions are off the mask."""
+
+_rows: Rows = []
+"""Those of the update under way in this process."""
+
+
+def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(
+        logprobs: torch.Tensor, entropy: torch.Tensor, input_data: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        mask = input_data["loss_mask"].bool()
+        # As AReaL resolves it: with recompute_logprob the trainer's own stand in `logprobs`.
+        old = input_data["logprobs"] if input_data.get("prox_logp") is None else input_data["prox_logp"]
+        moved = (logprobs.detach() - old).float().masked_fill(~mask, 0.0)
+        adv = input_data["advantages"].float().masked_fill(~mask, 0.0)
+        ends = input_data.get("cu_seqlens")
+        sizes = [mask.shape[1]] * len(mask) if ends is None else ends.diff().tolist()
+        parts = zip(*(torch.split(x.reshape(-1).cpu(), sizes) for x in (moved, mask, adv)), strict=True)
+        _rows.extend(part for part in parts if part[1].any())  # rows that only pad have no token
+        return loss_of(logprobs, entropy, input_data, *args, **kwargs)
+
+    return loss
+
+
+ppo.grpo_loss_fn = _watched(ppo.grpo_loss_fn)
+
+
+def record(run: Run, number: int, rows: Rows, stats: dict[str, float], seconds: float) -> dict[str, Any]:
+    """The line of the run's update `number`, from 0. The loss is not among what AReaL tells of one update."""
+    log_ratio_BT, mask_BT, adv_BT = (
+        torch.nn.utils.rnn.pad_sequence(list(column), batch_first=True) for column in zip(*rows, strict=True)
+    )
+    grad_norm = float(stats["grad_norm"])
+    made = measured(
+        run,
+        number,
+        log_ratio_BT,
+        mask_BT,
+        adv_BT,
+        grad_norm=grad_norm,
+        learning_rate=stats.get("lr"),
+        nonfinite=int(not math.isfinite(grad_norm)),
+        seconds=seconds,
+    )
+    return to_dict(made)
+
+
+def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
+    """From now on write a line into `path` for every update of this actor, the first one of which is `first`."""
+    train_batch, number = actor.train_batch, first
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        nonlocal number
+        _rows.clear()
+        began = time.perf_counter()
+        stats = train_batch(*args, **kwargs)
+        everyones: list[Rows] = [[] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))]
+        torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
+        if torch.distributed.get_rank() == 0:
+            rows = [row for one in everyones for row in one]
+            with path.open("a") as file:
+                file.write(json.dumps(record(run, number, rows, stats, time.perf_counter() - began)) + "\n")
+        number += 1
+        return stats
+
+    actor.train_batch = recorded

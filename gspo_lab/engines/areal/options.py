@@ -1,0 +1,63 @@
+"""What `[engine.options]` says of AReaL, and what of a study it would not do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gspo_lab.errors import LabError
+from gspo_lab.registry import nearest
+from gspo_lab.study import Settings
+
+SCHEDULERS = ("local", "ray", "slurm")
+
+SETTINGS = (
+    *("model", "steps", "device", "warm_start", "rollout.prompts_per_step", "rollout.group_size"),
+    *("rollout.temperature", "rollout.top_p", "rollout.max_tokens", "rollout.stop", "rollout.dtype"),
+    *("update.minibatches", "update.learning_rate", "update.adam_beta1", "update.adam_beta2", "update.weight_decay"),
+    *("update.max_grad_norm", "update.microbatch_tokens", "update.gradient_checkpointing", "update.dtype"),
+    *("objective.importance_sampling_level", "objective.clip_low", "objective.clip_high", "objective.dual_clip"),
+    *("objective.aggregation", "objective.advantage", "record.detail_every", "record.token_detail"),
+    "update.warmup_updates",
+)
+LEVELS = ("token", "sequence")
+AGGREGATION = "token-mean"
+ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
+"""The lab's advantages as AReaL's `reward_norm.std_level`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of engine `areal`: who starts its processes, and how many train."""
+
+    scheduler: str
+    processes: int
+
+    def check(self) -> None:
+        """LabError for an option that cannot be; AReaL itself takes any scheduler's name, and fails later."""
+        if self.scheduler not in SCHEDULERS:
+            known = ", ".join(SCHEDULERS)
+            raise LabError(
+                f"engine.options.scheduler = {self.scheduler!r}{nearest(self.scheduler, SCHEDULERS)}: {known}"
+            )
+        if isinstance(self.processes, bool) or not isinstance(self.processes, int) or self.processes < 1:
+            raise LabError(f"engine.options.processes = {self.processes!r}: a whole number from 1 on")
+
+
+def check_settings(settings: Settings) -> None:
+    """LabError where AReaL would refuse, ignore or change what the arm says."""
+    for why in _broken(settings):
+        raise LabError(f"the engine 'areal' {why}")
+
+
+def _broken(settings: Settings) -> Iterator[str]:
+    objective = settings.objective
+    if objective.aggregation != AGGREGATION:
+        yield (
+            f"means every token alike, long responses more: it has no aggregation = '{objective.aggregation}', the "
+            f"paper's; set aggregation = '{AGGREGATION}' in every arm to compare what it can do"
+        )
+    if objective.importance_sampling_level not in LEVELS:
+        yield f"has no importance_sampling_level = '{objective.importance_sampling_level}'; it has {', '.join(LEVELS)}"
+    if objective.advantage not in ADVANTAGES:
+        yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
+    if settings.update.warmup_updates > 1:
+        yield "raises the learning rate by shares of the whole training: set update.warmup_updates = 0"

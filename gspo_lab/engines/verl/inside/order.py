@@ -1,0 +1,23 @@
+"""verl's replay buffer, with the batch in the order in which it was asked.
+
+By itself it hands on responses as they are finished, so that which of them share a mini-batch is a matter of chance.
+"""
+
+from typing import Any
+
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+
+class InOrder(ReplayBuffer):  # type: ignore[misc]
+    """Prompts as the data has them, each one's responses side by side: the lab's mini-batches."""
+
+    def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *rest: Any) -> Any:
+        asked = {uid: place for place, uid in enumerate(self.prompt_global_steps[partition_id])}
+        batch = super()._materialize_batch(partition_id, selected_prompt_uids, *rest)
+
+        def place(index: int) -> tuple[int, int, int]:
+            uid, sample, part = batch.keys[index].rsplit("_", 2)
+            return asked[uid], int(sample), int(part)
+
+        batch.reorder(sorted(range(len(batch.keys)), key=place))
+        return batch

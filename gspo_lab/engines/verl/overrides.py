@@ -1,0 +1,301 @@
+"""From a run to verl's configuration: Hydra overrides as its command line takes them, and its processes' environment.
+
+Everything that the study decides is set, defaults of verl's that differ from the lab's among it: nothing that trains is
+left to verl. A key that begins with "+" is none of verl's own defaults.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.engines.verl.attempt import (
+    AGENT,
+    CHECKPOINTS,
+    DEVICE,
+    FOLDER,
+    LIB,
+    METRICS,
+    PREFIX,
+    TRAIN,
+    VAL,
+)
+from gspo_lab.engines.verl.options import ESTIMATORS, Options, rows_at_a_time
+from gspo_lab.errors import LabError
+from gspo_lab.study import Run
+
+NO_DUAL_CLIP = 1e9
+"""verl's token loss caps ratios where A < 0, at 3 unless told. It keeps ratios below e^20 = 4.9e8 before that."""
+POOL = 2048
+"""Tokens that vLLM computes at once on a CPU."""
+INSIDE = "gspo_lab.engines.verl.inside"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and from what an attempt trains. Lengths in tokens: the longest prompt, the longest limit."""
+
+    attempt: Path
+    model: str
+    on_gpu: bool
+    prompt_tokens: int
+    response_tokens: int
+    resume: Path | None = None
+    """verl's checkpoint of the step that the attempt goes on from."""
+
+
+def overrides(run: Run, options: Options, place: Place) -> dict[str, Any]:
+    """verl's keys and their values. LabError where `options.set` names one that the study decides."""
+    out = _trainer(run, options, place) | _data(run, place) | _algorithm(run, options)
+    out |= _model_and_actor(run, options, place) | _rollout(run, options, place)
+    out |= _critic(run, place) if options.critic else {}
+    out |= _machine(options, place)
+    for key, value in options.set.items():
+        if key.lstrip("+~") in {one.lstrip("+") for one in out} or key.lstrip("+~") == "model_engine":
+            raise LabError(f"engine.options.set: '{key}' follows from the study; set it there, or leave it out")
+        out[key] = value
+    return out
+
+
+def arguments(keys: Mapping[str, Any]) -> list[str]:
+    """The command line's words."""
+    return [f"{key}={_word(value)}" for key, value in keys.items()]
+
+
+def environment(place: Place, options: Options) -> dict[str, str]:
+    """What verl's processes need in their environment."""
+    out = {
+        FOLDER: str(place.attempt),
+        "PYTHONPATH": str(place.attempt / LIB),
+        "VERL_USE_EXTERNAL_MODULES": INSIDE,
+        "VERL_ENGINE_DEVICE": DEVICE,
+        "VERL_FILE_LOGGER_PATH": str(place.attempt / METRICS),
+        "HF_DATASETS_CACHE": str(place.attempt / "datasets"),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HYDRA_FULL_ERROR": "1",
+        "PYTHONWARNINGS": "ignore",
+        "RAY_COLOR_PREFIX": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "WANDB_MODE": "disabled",
+    }
+    if not place.on_gpu:
+        out |= {
+            "VERL_PLATFORM": "cpu",
+            "TORCHDYNAMO_DISABLE": "1",
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; by itself vLLM takes most of the machine's memory
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # cores and threads are the launcher's to give
+        }
+    return out
+
+
+def _word(value: Any) -> str:
+    """A value as Hydra's grammar reads it back."""
+    if isinstance(value, str):
+        return value if value.isidentifier() else json.dumps(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_word, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_word(one)}" for key, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _trainer(run: Run, options: Options, place: Place) -> dict[str, Any]:
+    settings = run.settings
+    asked = bool(settings.bench)
+    return {
+        **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
+        "trainer.device": "cuda" if place.on_gpu else "cpu",
+        "trainer.nnodes": options.machines,
+        "trainer.n_gpus_per_node": options.processes,
+        "trainer.logger": ["console", "file"],
+        "trainer.project_name": run.study,
+        "trainer.experiment_name": f"{run.arm}-s{run.seed}",
+        "trainer.total_epochs": 1,
+        "trainer.total_training_steps": settings.steps,
+        "trainer.val_before_train": asked and place.resume is None,
+        "trainer.test_freq": settings.bench[0].every if asked else -1,
+        "trainer.save_freq": settings.update.checkpoint_every,
+        "trainer.max_actor_ckpt_to_keep": 2,  # the last one may be of a step that was not recorded
+        "trainer.max_critic_ckpt_to_keep": 2,
+        "trainer.default_local_dir": str(place.attempt.parent / CHECKPOINTS),
+        "trainer.resume_mode": "disable" if place.resume is None else "resume_path",
+        **({} if place.resume is None else {"trainer.resume_from_path": str(place.resume)}),
+        "trainer.v1.trainer_mode": "sync",
+        "trainer.v1.sampler.custom_sampler.path": f"pkg://{INSIDE}.order",
+        "trainer.v1.sampler.custom_sampler.name": "InOrder",
+    }
+
+
+def _data(run: Run, place: Place) -> dict[str, Any]:
+    return {
+        "data.train_files": str(place.attempt / TRAIN),
+        "data.val_files": str(place.attempt / (VAL if run.settings.bench else TRAIN)),
+        "data.train_batch_size": run.settings.rollout.prompts_per_step,
+        "data.max_prompt_length": place.prompt_tokens,
+        "data.max_response_length": place.response_tokens,
+        "data.shuffle": False,
+        "data.dataloader_num_workers": 0,
+        "data.filter_overlong_prompts": False,
+        "reward.num_workers": 1,
+    }
+
+
+def _algorithm(run: Run, options: Options) -> dict[str, Any]:
+    estimator, by_std = ESTIMATORS[run.settings.objective.advantage]
+    return {
+        "algorithm.adv_estimator": "gae" if options.critic else estimator,
+        "algorithm.norm_adv_by_std_in_grpo": by_std,
+        "algorithm.use_kl_in_reward": False,
+        "algorithm.rollout_correction.rollout_is": None,
+        "algorithm.rollout_correction.rollout_rs": None,
+        "algorithm.rollout_correction.bypass_mode": False,
+    }
+
+
+def _model_and_actor(run: Run, options: Options, place: Place) -> dict[str, Any]:
+    update, objective, rollout = run.settings.update, run.settings.objective, run.settings.rollout
+    prompts = rollout.prompts_per_step // update.minibatches
+    rows = rows_at_a_time(
+        prompts * rollout.group_size // options.world,
+        place.prompt_tokens + place.response_tokens,
+        update.microbatch_tokens,
+    )
+    loss = "vanilla" if objective.importance_sampling_level == "token" else "gspo"
+    actor = {
+        "ppo_mini_batch_size": prompts,
+        "ppo_micro_batch_size_per_gpu": rows,
+        "ppo_epochs": update.epochs,
+        "shuffle": False,
+        "use_dynamic_bsz": False,
+        "policy_loss.loss_mode": PREFIX + loss,
+        "loss_agg_mode": objective.aggregation,
+        "clip_ratio_low": objective.clip_low,
+        "clip_ratio_high": objective.clip_high,
+        "clip_ratio_c": NO_DUAL_CLIP if objective.dual_clip is None else objective.dual_clip,
+        "use_kl_loss": False,
+        "entropy_coeff": 0,
+        "optim.lr": update.learning_rate,
+        "optim.lr_warmup_steps": 0,  # the lab's engine sets every update's learning rate
+        "optim.betas": [update.adam_beta1, update.adam_beta2],
+        "optim.weight_decay": update.weight_decay,
+        "optim.clip_grad": update.max_grad_norm,
+        "checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        "checkpoint.load_contents": ["model", "optimizer", "extra"],
+        **(_megatron(run, options) if options.backend == "megatron" else _fsdp2(run)),
+    }
+    return {
+        "actor_rollout_ref.model.path": place.model,
+        "actor_rollout_ref.model.external_lib": f"{INSIDE}.policy",
+        "actor_rollout_ref.model.use_remove_padding": place.on_gpu,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
+        **({} if place.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
+        **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
+        **(
+            {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}
+            if options.backend == "fsdp2"
+            else {}
+        ),
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": rows,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": rows,
+    }
+
+
+def _fsdp2(run: Run) -> dict[str, Any]:
+    return {
+        "strategy": "fsdp2",
+        "use_torch_compile": False,
+        "fsdp_config.use_torch_compile": False,
+        "fsdp_config.model_dtype": "fp32",
+        "fsdp_config.dtype": run.settings.update.dtype,
+    }
+
+
+def _precision(run: Run) -> dict[str, str]:
+    """Weights and sums in float32, arithmetic as the study says. Under FSDP verl's `dtype` decides nothing: unless this
+    table is given, the forward pass is in bfloat16."""
+    short = {"float32": "fp32", "bfloat16": "bf16"}[run.settings.update.dtype]
+    return {"param_dtype": short, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+
+
+REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
+
+
+def _megatron(run: Run, options: Options) -> dict[str, Any]:
+    return {
+        "strategy": "megatron",
+        "megatron.tensor_model_parallel_size": options.tensor_parallel,
+        "megatron.dtype": run.settings.update.dtype,
+        "megatron.router_replay.mode": REPLAY[run.settings.routing_replay],
+    }
+
+
+def _rollout(run: Run, options: Options, place: Place) -> dict[str, Any]:
+    rollout = run.settings.rollout
+    keys = {
+        "name": "vllm",
+        "n": rollout.group_size,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "dtype": rollout.dtype,
+        "calculate_log_probs": True,
+        "tensor_model_parallel_size": options.tensor_parallel,
+        "max_model_len": place.prompt_tokens + place.response_tokens,
+        "enable_rollout_routing_replay": run.settings.routing_replay == "rollout",
+        "agent.num_workers": 1,
+        "agent.default_agent_loop": "gspo_lab",
+        "agent.agent_loop_config_path": str(place.attempt / AGENT),
+    }
+    if not place.on_gpu:
+        keys |= {
+            "load_format": "auto",
+            "enforce_eager": True,
+            "free_cache_engine": False,
+            "gpu_memory_utilization": 0.1,
+            "max_num_batched_tokens": max(POOL, place.prompt_tokens + place.response_tokens),
+            "max_num_seqs": 64,
+            # A prompt computed in parts has its first draw taken back, which a CPU's generator cannot do.
+            "enable_chunked_prefill": False,
+        }
+    out = {f"actor_rollout_ref.rollout.{key}": value for key, value in keys.items()}
+    return out if place.on_gpu else out | {"+actor_rollout_ref.rollout.enable_sleep_mode": False}
+
+
+def _critic(run: Run, place: Place) -> dict[str, Any]:
+    return {
+        "critic.strategy": "fsdp2",
+        "critic.model.path": place.model,
+        "critic.model.use_remove_padding": place.on_gpu,
+        "critic.model.enable_gradient_checkpointing": run.settings.update.gradient_checkpointing,
+        **({} if place.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}),
+        "critic.ppo_micro_batch_size_per_gpu": 1,
+        "critic.optim.lr": run.settings.update.learning_rate,
+        "critic.model.external_lib": f"{INSIDE}.policy",
+        "critic.fsdp.use_torch_compile": False,
+        "critic.fsdp.model_dtype": "fp32",
+        "+critic.fsdp.mixed_precision": _precision(run),
+    }
+
+
+def _machine(options: Options, place: Place) -> dict[str, Any]:
+    """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the environment told."""
+    if options.ray != "local":
+        env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(place, options).items()}
+        return {"+ray_kwargs.ray_init.address": options.ray, **env}
+    return {
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        # Ray places verl's many small processes by counted cores; most of them wait.
+        "ray_kwargs.ray_init.num_cpus": 32,
+        **(
+            {}
+            if place.on_gpu
+            else {
+                "+ray_kwargs.ray_init.num_gpus": options.processes,
+                "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
+            }
+        ),
+    }

@@ -1,0 +1,79 @@
+"""`gspo-lab engines`, and `gspo-lab check --engine --write`."""
+
+from pathlib import Path
+
+import pytest
+from calling import gspo_lab
+
+from gspo_lab.engines import ENGINES
+
+STUDY = """
+question = "Which files?"
+model = "tiny-qwen3"
+steps = 2
+seeds = [0, 1]
+task = "addition"
+[rollout]
+prompts_per_step = 4
+[arm.grpo]
+objective = "grpo"
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "files.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_engines_are_listed_with_what_they_can() -> None:
+    said = gspo_lab("engines", "--json")
+    assert said.code == 0
+    rows = {one["engine"]: one for one in said.json["engines"]}
+    assert rows.keys() == ENGINES.keys()
+    assert (rows["native"]["varies"], rows["native"]["records"]) == ("all", "all")
+    assert rows["verl"]["version"] is None
+    assert "objective.clip_high" in rows["verl"]["varies"]
+    assert "router_entropy" not in rows["verl"]["records"]
+    assert {one["launcher"] for one in said.json["launchers"]} >= {"local"}
+    people = gspo_lab("engines")
+    assert people.code == 0
+    assert "any GPU" in people.out
+
+
+def test_an_engine_without_an_environment_is_not_installed() -> None:
+    said = gspo_lab("engines", "install", "native")
+    assert said.code == 2
+    assert "the engine 'native' has no environment of its own" in said.err
+
+
+def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -> None:
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "to")
+    assert said.code == 0, said.err
+    for arm, loss in (("grpo", "lab-vanilla"), ("gspo", "lab-gspo")):
+        attempt = alone / "to" / arm / "verl" / "attempt-1"
+        words = (attempt / "overrides.txt").read_text().splitlines()
+        assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in words
+        assert len((attempt / "train.jsonl").read_text().splitlines()) == 8
+        assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
+    assert said.out.count("gspo_lab.engines.verl.inside.main") == 2
+    assert not (alone / "runs").exists()
+    again = gspo_lab("check", "files.toml", "--engine", "verl", "--write", "to")
+    assert again.code == 2
+    assert "--write to: that exists" in again.err
+
+
+def test_an_engine_without_files_says_so() -> None:
+    said = gspo_lab("check", "files.toml", "--write", "to")
+    assert said.code == 2
+    assert "the engine 'native' trains in the worker, without files" in said.err
+
+
+def test_a_study_that_another_engine_cannot_do_is_refused() -> None:
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "update.lora_rank=4")
+    assert said.code == 2
+    assert "the engine 'verl' would ignore" in said.err

@@ -1,0 +1,145 @@
+"""AReaL: what it is told, what is refused; and, in an environment with it, that it reads that, and updates recorded."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lottery import MakeRun
+
+from gspo_lab.engines.areal.configuration import configuration
+from gspo_lab.engines.areal.options import Options
+from gspo_lab.engines.areal.prepare import prepare
+from gspo_lab.engines.check import check_engine, make_engine
+from gspo_lab.engines.environments import home_of
+from gspo_lab.errors import LabError
+
+PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path
+OURS = (
+    "engine.name=areal",
+    "bench=[]",
+    "update.warmup_updates=0",
+    "update.checkpoint_every=10",
+    "record.rollouts=0.02",
+)
+TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mean")
+HERE = Options(scheduler="local", processes=1)
+
+
+def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> None:
+    told = {}
+    for arm in ("grpo", "gspo"):
+        run = make_run(arm, *OURS, *TOKEN_MEAN)
+        check_engine(arm, run.settings, Path(run.base))
+        told[arm] = configuration(run, HERE, home="/h", model="/m", max_tokens=10, on_gpu=False)["actor"]
+    differs = {key: (told["grpo"][key], one) for key, one in told["gspo"].items() if told["grpo"][key] != one}
+    assert differs == {
+        "trial_name": ("grpo-s0", "gspo-s0"),
+        "importance_sampling_level": ("token", "sequence"),
+        "eps_clip": (0.2, 3e-4),
+        "eps_clip_higher": (0.27, 4e-4),
+    }
+    same = told["gspo"]
+    assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (0.0, 1.0, 0.0, None)
+    assert same["reward_norm"] == {"mean_level": "group", "std_level": "group", "group_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["arm.gspo.aggregation=seq-mean-token-mean"], "it has no aggregation = 'seq-mean-token-mean', the paper's"),
+        ([*TOKEN_MEAN, "arm.gspo.importance_sampling_level=sequence-token"], "it has token, sequence"),
+        ([*TOKEN_MEAN, "arm.gspo.advantage=leave-one-out"], "has no advantage = 'leave-one-out'"),
+        ([*TOKEN_MEAN, "update.epochs=2"], "would ignore update.epochs = 2"),
+        ([*TOKEN_MEAN, "update.warmup_updates=8"], "set update.warmup_updates = 0"),
+        ([*TOKEN_MEAN, "engine.options={scheduler='slrum'}"], r"'slrum' \(did you mean 'slurm'\?\): local, ray, slurm"),
+        ([*TOKEN_MEAN, "engine.options={processes=0}"], "a whole number from 1 on"),
+    ],
+)
+def test_what_areal_cannot_do_is_told(make_run: MakeRun, changes: list[str], why: str) -> None:
+    run = make_run("gspo", *OURS, *changes)
+    with pytest.raises(LabError, match=why):
+        check_engine("gspo", run.settings, Path(run.base))
+
+
+def test_it_trains_nothing_yet_and_says_so(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", *OURS, *TOKEN_MEAN)
+    with pytest.raises(LabError, match="no whole study was ever run by it"):
+        make_engine(run).train(run, None, tmp_path, lambda: False)
+
+
+def sampled(folder: Path) -> list[dict[str, Any]]:
+    """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12 tokens: 11 to 17 with
+    their prompts, so that no two fit into 17. Without a GPU AReaL lets rows that are packed together see each other."""
+    from gspo_lab.engines.proof import Lottery
+    from gspo_lab.models.load import encode_prompt, load_model
+    from gspo_lab.samplers import Request, Sampling, noise_key
+    from gspo_lab.samplers.transformers_sampler import TransformersSampler
+
+    model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder / "model")
+    task = Lottery()
+    asked = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
+    requests = [
+        Request(one.id, tuple(encode_prompt(tokenizer, one.prompt)), k, noise_key(one.id, k)) for one, k in asked
+    ]
+    drawn = TransformersSampler(model, tokenizer).sample(requests, Sampling(max_tokens=12))
+    cuts = [9 + place % 4 for place in range(len(drawn))]
+    return [
+        {
+            "prompt": list(request.prompt_ids),
+            "response": one.response_ids[:cut],
+            "logprobs": one.logprobs[:cut],
+            "reward": task.grade(problem, one.text).reward,
+        }
+        for (problem, _), request, one, cut in zip(asked, requests, drawn, cuts, strict=True)
+    ]
+
+
+def in_its_environment(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(folder / "lib"), "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    command = [str(PYTHON), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1500, env=environment)
+
+
+READ = """
+import sys
+from areal.api.cli_args import GRPOConfig, load_expr_config
+for scheduler in ("local", "ray", "slurm"):
+    read, _ = load_expr_config([*sys.argv[1:], f"scheduler.type={scheduler}"], GRPOConfig)
+    print("READ", read.scheduler.type, read.actor.importance_sampling_level, read.actor.eps_clip_higher)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="AReaL 1.0.4 in GSPO_LAB_CACHE/engines/areal")
+def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+    shape = (
+        "update.microbatch_tokens=17",
+        "update.minibatches=2",
+        "rollout.group_size=4",
+        "rollout.prompts_per_step=4",
+        "record.detail_every=1",
+    )
+    folder = tmp_path / "areal"
+    prepare(make_run("gspo", *OURS, *TOKEN_MEAN, *shape, "device=cpu"), HERE, folder)
+    read = in_its_environment(folder, "-c", READ, "--config", str(folder / "config.yaml"))
+    for scheduler in ("local", "ray", "slurm"):
+        assert f"READ {scheduler} sequence 0.0004" in read.stdout, read.stderr[-2000:]
+
+    samples = sampled(folder)
+    assert len({one["reward"] for one in samples}) == 2  # there is something to learn
+    (folder / "samples.json").write_text(json.dumps(samples))
+    done = in_its_environment(folder, str(Path(__file__).with_name("areal_updates.py")), str(folder))
+    assert done.returncode == 0, done.stderr[-3000:]
+    updates = [json.loads(line) for line in (folder / "updates.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["minibatch"]) for one in updates] == [(0, 0), (0, 1)]
+    lengths = [length for one in updates for length in one["response_detail"]["length"]]
+    assert sorted(lengths) == sorted(len(one["response"]) for one in samples)
+    assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)
+    assert updates[1]["log_ratio_std_tokens"] > 1e-4
+    stats = json.loads((folder / "stats.json").read_text())
+    (theirs,) = [value for key, value in stats.items() if key.endswith("update/clip_ratio/avg")]
+    tokens = sum(one["response_tokens"] for one in updates)
+    assert sum(one["clipped_tokens"] for one in updates) / tokens == pytest.approx(theirs, abs=1e-6)

@@ -1,0 +1,148 @@
+"""What verl is told, from a study, by pencil; and what is refused before verl is asked anything."""
+
+from pathlib import Path
+
+import pytest
+from lottery import MakeRun
+
+from gspo_lab.engines.check import check_engine
+from gspo_lab.engines.verl.options import Options, rows_at_a_time
+from gspo_lab.engines.verl.overrides import Place, arguments, environment, overrides
+from gspo_lab.errors import LabError
+from gspo_lab.study import Run
+
+ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+
+
+def told(run: Run, *, on_gpu: bool = False, resume: Path | None = None, **options: object) -> dict[str, object]:
+    chosen = Options(**{"set": {}, **options})  # type: ignore[arg-type]
+    return overrides(run, chosen, Place(ATTEMPT, "/model", on_gpu, 6, 10, resume))
+
+
+def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> None:
+    grpo, gspo = told(make_run("grpo", "engine=verl")), told(make_run("gspo", "engine=verl"))
+    differs = {key: (grpo[key], gspo[key]) for key in grpo if grpo[key] != gspo[key]}
+    assert differs == {
+        ACTOR + "policy_loss.loss_mode": ("lab-vanilla", "lab-gspo"),
+        ACTOR + "clip_ratio_low": (0.2, 3e-4),
+        ACTOR + "clip_ratio_high": (0.27, 4e-4),
+        "trainer.experiment_name": ("grpo-s0", "gspo-s0"),
+    }
+    assert grpo[ACTOR + "loss_agg_mode"] == "seq-mean-token-mean"
+    assert grpo[ACTOR + "clip_ratio_c"] == 1e9  # the study has no dual clip
+    assert grpo["algorithm.adv_estimator"] == "grpo"
+
+
+def test_batches_are_counted_as_verl_counts_them(make_run: MakeRun) -> None:
+    # 4 prompts x 4 responses in 4 mini-batches: 1 prompt each, 4 rows in one forward pass; 16 positions a row.
+    keys = told(make_run("gspo", "engine=verl"))
+    assert keys["data.train_batch_size"] == 4
+    assert keys[ACTOR + "ppo_mini_batch_size"] == 1
+    assert keys[ROLLOUT + "n"] == 4
+    assert keys[ACTOR + "ppo_micro_batch_size_per_gpu"] == 4
+    two = told(make_run("gspo", "engine=verl"), processes=2)
+    assert two["trainer.n_gpus_per_node"] == 2
+    assert two[ACTOR + "ppo_micro_batch_size_per_gpu"] == 2
+    assert (
+        told(make_run("gspo", "engine=verl", "update.microbatch_tokens=40"))[ACTOR + "ppo_micro_batch_size_per_gpu"]
+        == 2
+    )
+
+
+@pytest.mark.parametrize(("rows", "tokens", "wanted"), [(12, 16 * 5, 4), (12, 16 * 12, 12), (7, 16 * 6, 1), (3, 1, 1)])
+def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: int) -> None:
+    assert rows_at_a_time(rows, 16, tokens) == wanted
+
+
+def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine=verl")
+    fresh, later = told(run), told(run, resume=Path("/c/global_step_1"))
+    assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
+    assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == ("resume_path", False)
+    assert later["trainer.resume_from_path"] == "/c/global_step_1"
+
+
+def test_megatron_replays_routes(make_run: MakeRun) -> None:
+    changes = ("engine.name=verl", "engine.options={backend='megatron'}", "model=tiny-qwen3-moe")
+    for replay, mode in (("old-policy", "R2"), ("rollout", "R3")):
+        run = make_run("gspo", *changes, f"routing_replay={replay}")
+        keys = told(run, on_gpu=True, backend="megatron")
+        assert keys["model_engine"] == "megatron"
+        assert keys[ACTOR + "megatron.router_replay.mode"] == mode
+        assert keys[ROLLOUT + "enable_rollout_routing_replay"] is (mode == "R3")
+
+
+def test_words_are_what_hydra_reads_back() -> None:
+    said = arguments({"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"})
+    assert said == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
+
+
+def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine=verl")
+    here, there = told(run), told(run, ray="auto")
+    assert here["+ray_kwargs.ray_init.address"] == "local"
+    said = {key.rpartition(".")[2]: value for key, value in there.items() if ".env_vars." in key}
+    assert said == environment(Place(ATTEMPT, "/model", False, 6, 10), Options(set={}, ray="auto"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (["routing_replay=old-policy", "model=tiny-qwen3-moe"], "replays no routes with backend = 'fsdp2'"),
+        (["arm.gspo.aggregation=constant"], "has no aggregation = 'constant'"),
+        (["arm.gspo.advantage=batch-std"], "has no advantage = 'batch-std'"),
+        (["arm.gspo.dual_clip=3.0"], "ignores objective.dual_clip"),
+        (["arm.gspo.kl_coef=0.1"], "would ignore objective.kl_coef = 0.1"),
+        (["rollout.sampler=vllm"], "would ignore rollout.sampler = 'vllm'"),
+        (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
+        (["engine.options={critic=true}"], "use the objective 'gspo-token'"),
+        (
+            ["engine.options={critic=true, backend='megatron'}", "arm.gspo.objective=gspo-token"],
+            "has a critic with backend = 'fsdp2' only",
+        ),
+        (["engine.options={set=3}"], "set: a table of verl's keys"),
+        (["engine.options={backend='fsdp'}"], r"backend = 'fsdp' \(did you mean 'fsdp2'\?\)"),
+        (["engine.options={processes=0}"], "processes = 0: a whole number from 1 on"),
+        (["engine.options={machines=2}"], "needs a Ray cluster"),
+        (["engine.options={proceses=2}"], r"unknown option 'proceses' \(did you mean 'processes'\?\)"),
+        (["engine.options={backend='megatron'}"], "refuses update.dtype = 'float32' with Megatron"),
+        (["engine.options={backend='megatron'}", "update.dtype=bfloat16", "device=cpu"], "on GPUs only"),
+    ],
+)
+def test_what_verl_cannot_do_is_told_before_it_starts(make_run: MakeRun, changes: list[str], why: str) -> None:
+    run = make_run("gspo", "engine.name=verl", *changes)
+    with pytest.raises(LabError, match=why) as error:
+        check_engine("gspo", run.settings, Path(run.base))
+    assert "\n" not in str(error.value)
+
+
+def test_a_study_s_own_keys_cannot_be_set_behind_its_back(make_run: MakeRun) -> None:
+    run = make_run("gspo", "engine.name=verl", "engine.options={set={'trainer.balance_batch'=false}}")
+    assert run.settings.engine.options == {"set": {"trainer.balance_batch": False}}
+    check_engine("gspo", run.settings, Path(run.base))
+    assert told(run, set={"actor_rollout_ref.actor.fsdp_config.param_offload": True})[
+        ACTOR + "fsdp_config.param_offload"
+    ]
+    for key in ("actor_rollout_ref.actor.policy_loss.loss_mode", "+data.shuffle", "model_engine"):
+        with pytest.raises(LabError, match="follows from the study"):
+            told(run, set={key: "nosuch"})
+
+
+def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
+    from gspo_lab.engines.verl.options import check_here
+
+    with pytest.raises(LabError, match="nobody listens there"):
+        check_here(Options(set={}, ray=f"127.0.0.1:{unused_port}"), on_gpu=False)
+    with pytest.raises(LabError, match="HOST:PORT"):
+        check_here(Options(set={}, ray="somewhere"), on_gpu=False)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port

@@ -1,0 +1,147 @@
+"""From verl's leavings to the lab's records, by pencil: two prompts, two responses each, one update a prompt."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lottery import MakeRun
+
+from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.verl.data import Asked, training_rows
+from gspo_lab.engines.verl.records import Totals, bench_records, step_records
+from gspo_lab.engines.verl.training import Leavings
+from gspo_lab.errors import LabError
+from gspo_lab.records import AnswerRecord, StepRecord, UpdateRecord
+from gspo_lab.study import Run
+from gspo_lab.tasks import build_task
+
+LINE = {
+    "actor/entropy": 2.5,
+    "rollout_corr/kl": -1e-4,
+    "rollout_corr/k3_kl": 2e-4,
+    "timing_s/gen": 3.0,
+    "timing_s/old_log_prob": 1.0,
+    "timing_s/update_actor": 4.0,
+    "timing_s/step": 10.0,
+    "timing_s/save_checkpoint": 1.5,
+}
+REWARDS = {(0, 0): 1.0, (0, 1): 0.0, (1, 0): 1.0, (1, 1): 1.0}
+TOKENS = {(0, 0): 4, (0, 1): 10, (1, 0): 6, (1, 1): 8}
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> Run:
+    changes = ("engine=verl", "rollout.prompts_per_step=2", "rollout.group_size=2", "update.minibatches=2")
+    return make_run("gspo", *changes)
+
+
+def answers(step: int) -> list[dict[str, Any]]:
+    """In the order in which they were finished, which is not that in which they were asked."""
+    return [
+        {
+            "kind": "answer",
+            "step": step,
+            "bench": "rollout",
+            "problem": f"p{place}",
+            "sample": sample,
+            "place": place,
+            "ids": f"i{place}{sample}",
+            "logprobs": "l",
+            "text": f"p{place}",
+            "reward": REWARDS[place, sample],
+            "tokens": TOKENS[place, sample],
+            "truncated": int(TOKENS[place, sample] == 10),
+        }
+        for place, sample in ((1, 1), (0, 1), (1, 0), (0, 0))
+    ]
+
+
+def updates(step: int, world: int = 1) -> list[dict[str, Any]]:
+    return [
+        {"kind": "update", "step": step, "minibatch": k, "world": world, "loss": 0.5, "clipped_tokens": k}
+        for k in (0, 1)
+    ]
+
+
+def made(run: Run, step: int, totals: Totals, **changes: Any) -> list[Any]:
+    task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
+    stream = PromptStream(task.problems("train"), run.seed, 2)
+    ids = [one.id for one in stream.step(step)]
+    known = [{**one, "problem": ids[one["place"]]} for one in answers(step)]
+    given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
+    return step_records(run, step, LINE, given["answers"], given["updates"], totals, stream, given["world"])
+
+
+def test_a_step_is_measured_from_its_answers(run: Run) -> None:
+    records = made(run, 0, totals := Totals())
+    (step,) = [one for one in records if isinstance(one, StepRecord)]
+    assert (step.prompts, step.responses, step.reward_mean) == (2, 4, 0.75)
+    assert step.zero_variance_groups == 0.5  # the second prompt's responses both won
+    assert step.response_tokens_mean == 7.0
+    assert step.truncated_responses == 0.25
+    assert (step.mismatch_k1, step.mismatch_k3, step.entropy) == (-1e-4, 2e-4, 2.5)
+    assert step.seconds_step == 8.5  # without the checkpoint
+    assert (step.tokens_sampled_total, step.updates_total, step.prompts_total) == (28, 2, 2)
+    assert [one.minibatch for one in records if isinstance(one, UpdateRecord)] == [0, 1]
+    kept = [one for one in records if isinstance(one, AnswerRecord)]  # the study keeps all, in the order of asking
+    assert [(one.text, one.sample) for one in kept] == [("p0", 0), ("p0", 1), ("p1", 0), ("p1", 1)]
+    second = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
+    assert (second.tokens_sampled_total, second.updates_total, second.device_seconds_total) == (56, 4, 17.0)
+    assert second.prompt_digest != step.prompt_digest
+
+
+def test_a_resumed_run_counts_on(run: Run) -> None:
+    first = next(one for one in made(run, 0, Totals()) if isinstance(one, StepRecord))
+    totals = Totals.of({name: getattr(first, name) for name in StepRecord.__dataclass_fields__})
+    resumed = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
+    assert resumed.tokens_sampled_total == 56
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"answers": answers(0)}, "asked 'p0' in step 0, which is not that step's prompt"),
+        ({"answers": answers(0)[1:]}, "left 3 responses of step 0, not 4"),
+        ({"updates": updates(0)[1:]}, "left 1 updates of step 0, not 2"),
+        ({"world": 2}, "with 1 processes, not the 2 asked for"),
+        (
+            {"answers": [{**one, "reward": None, "error": "no brackets"} for one in answers(0)]},
+            "the grader failed on 4 of 4 responses .* no brackets",
+        ),
+    ],
+)
+def test_what_is_missing_is_no_step(run: Run, changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(LabError, match=why):
+        made(run, 0, Totals(), **changes)
+
+
+def test_a_benchmark_s_answers_are_those_of_its_moment(run: Run) -> None:
+    asked = [{**one, "bench": "lottery"} for one in (*answers(0), *answers(1))]
+    found = bench_records(run, 1, [*asked, *answers(1)])
+    assert [(one.step, one.bench, one.problem) for one in found] == [
+        (1, "lottery", p) for p in ("p0", "p0", "p1", "p1")
+    ]
+
+
+def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
+    task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
+    rows = list(training_rows(run, task))
+    stream = PromptStream(task.problems("train"), run.seed, 2)
+    assert len(rows) == run.settings.steps * 2
+    assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [one.id for one in stream.step(1)]
+    read_back = Asked.of(json.loads(json.dumps(rows[3]))["extra_info"])
+    assert read_back == Asked.of(rows[3]["extra_info"])
+    assert read_back.problem == stream.step(1)[1]
+    assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (1, "", 10, 26)
+
+
+def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "updates.jsonl"
+    leavings = Leavings(path)
+    assert leavings.since(0) == []
+    path.write_text('{"step": 0}\n{"step": 1}\n{"st')
+    assert leavings.since(0) == [{"step": 0}, {"step": 1}]
+    with path.open("a") as file:
+        file.write('ep": 2}\n')
+    assert leavings.since(1) == [{"step": 1}, {"step": 2}]
