@@ -184,9 +184,7 @@ def _verdicts(
                 first=[first for first, _ in pairs.values()],
                 second=[second for _, second in pairs.values()],
                 labels=(declared.baseline, arm),
-                items_variance=found.answers_variance(
-                    declared.baseline, arm, list(pairs), counted_wrong=counted_wrong
-                ),
+                items_variance=found.answers_variance(declared.baseline, arm, list(pairs), counted_wrong=counted_wrong),
                 collapsed=(_collapsed(ended, pairs, declared.baseline), _collapsed(ended, pairs, arm)),
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,

@@ -18,6 +18,7 @@ from gspo_lab.runfolder import RunFolder
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"),
 ]
 
