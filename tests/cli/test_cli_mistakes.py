@@ -38,8 +38,8 @@ def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -
     before = tree(here)
     (told,) = refused(gspo_lab(*command, str(study), "--on", "loca"))
     assert (
-        told
-        == "unknown launcher 'loca' (did you mean 'local'?); known: local, or 'module:attribute', 'file.py:attribute'"
+        told == "unknown launcher 'loca' (did you mean 'local'?); known: local, ray, slurm, or 'module:attribute', "
+        "'file.py:attribute'"
     )
     assert tree(here) == before
 
