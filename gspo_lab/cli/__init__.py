@@ -18,6 +18,7 @@ from gspo_lab.cli import (
     listing,
     plan,
     rebuild,
+    replicate,
     report,
     run,
     show,
@@ -48,6 +49,7 @@ def _options(
 
 
 app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("replicate", epilog=replicate.EXAMPLES)(replicate.replicate)
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.command("check", epilog=check.EXAMPLES)(check.check)

@@ -35,9 +35,11 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
         print_json(rows)
         return
     imported = any(row["recorded_by"] for row in rows)
+    linked = any(row["replicates"] for row in rows)
     shown = [
         {
             "study": row["study"],
+            **({"replicates": row["replicates"]} if linked else {}),
             "arms x seeds": f"{row['arms']} x {row['seeds']}",
             "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
             **({"on other hosts": told} if (told := _elsewhere(runs / row["study"])) else {}),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/   |   "
-    "gspo-lab report --runs here --runs there   |   gspo-lab report --watch --open"
+    "gspo-lab report --runs here --runs there   |   gspo-lab report moe_stability --with there/runs"
 )
 
 LOOK_SECONDS, REFRESH_SECONDS = 2, 5
@@ -42,42 +42,55 @@ def report(
     watch: Annotated[
         bool, typer.Option("--watch", help="Render again while the study runs; the open page follows. Ctrl-C stops.")
     ] = False,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="PATH",
+            help="Further executions of the one study: another machine's lab.db or folder of runs. Repeatable.",
+        ),
+    ] = None,
     accept_mismatch: Accept = None,
     json: Json = False,
     runs: Folders = [RUNS],  # noqa: B006 - typer copies it
 ) -> None:
     """Render one self-contained HTML file, with its numbers as JSON and its gist as Markdown beside it."""
     names, folders = studies or [], list(dict.fromkeys(runs))
+    elsewhere = tuple(dict.fromkeys(with_ or ()))
+    if elsewhere and (len(names) > 1 or len(folders) > 1):
+        raise LabError("--with: goes with one study of one folder of runs; name that study alone")
     if accept_mismatch is not None:
         from gspo_lab.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
             for found in _sources(stack, names, folders):
                 accept(found.evidence, found.declaration, accept_mismatch)
-    rendered, page = _made(names, folders, to, going_on=watch and _going_on(names, folders))
+    rendered, page = _made(names, folders, to, elsewhere, going_on=watch and _going_on(names, folders))
     if open_page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
     if watch:
         typer.echo(f"gspo-lab: {page} follows the study; Ctrl-C stops", err=True)
-        rendered = _followed(names, folders, to)
+        rendered = _followed(names, folders, to, elsewhere)
     typer.echo(rendered.json if json else str(page), nl=not json)
     if not json:
         typer.echo("\n".join(rendered.lines), err=True)
 
 
-def _made(names: Sequence[str], folders: Sequence[Path], to: Path, *, going_on: bool) -> "tuple[Report, Path]":
+def _made(
+    names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, going_on: bool
+) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
     from gspo_lab.report import render, write
 
     with ExitStack() as stack:
-        sources = _sources(stack, names, folders)
+        sources = _sources(stack, names, folders, elsewhere)
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
     return rendered, write(rendered, to)[0]
 
 
-def _followed(names: Sequence[str], folders: Sequence[Path], to: Path) -> "Report":
+def _followed(names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path]) -> "Report":
     """Render again whenever there is something new, until nothing runs any more; the last page stands still."""
     seen = _stamp(folders)
     try:
@@ -86,10 +99,10 @@ def _followed(names: Sequence[str], folders: Sequence[Path], to: Path) -> "Repor
             now = _stamp(folders)
             if now != seen:
                 seen = now
-                _made(names, folders, to, going_on=True)
+                _made(names, folders, to, elsewhere, going_on=True)
     except KeyboardInterrupt:
         typer.echo("gspo-lab: no longer watching", err=True)
-    return _made(names, folders, to, going_on=False)[0]
+    return _made(names, folders, to, elsewhere, going_on=False)[0]
 
 
 def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
@@ -117,7 +130,9 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
         )
 
 
-def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Findings]":
+def _sources(
+    stack: ExitStack, names: Sequence[str], folders: Sequence[Path], elsewhere: Sequence[Path] = ()
+) -> "list[Findings]":
     """The named studies wherever they are, or each folder's latest one; a name found twice is told with its folder."""
     from gspo_lab.findings import Findings
 
@@ -125,7 +140,7 @@ def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) ->
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
         wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
-        return [Findings(evidence, study_named(evidence, name, folder)) for name in wanted]
+        return [Findings(evidence, study_named(evidence, name, folder), elsewhere=elsewhere) for name in wanted]
     found = _latest(opened) if not names else _named(names, opened)
     several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
     return [Findings(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]

@@ -25,6 +25,8 @@ from gspo_lab.layout import database_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gspo_lab.study import Study
+
 EXAMPLES = (
     "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
     "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name my-5-seeds"
@@ -50,16 +52,10 @@ def run(
     runs: Runs = RUNS,
 ) -> None:
     """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
-    from gspo_lab.cli.output import console as console_for
     from gspo_lab.cli.output import print_json
-    from gspo_lab.conduct import conduct
-    from gspo_lab.conduct import outcome as outcome_of
-    from gspo_lab.matching import reason_in_words
     from gspo_lab.plan import plan
-    from gspo_lab.runfolder import RunFolder
 
-    if accept_mismatch is not None:  # told now, not after the training
-        reason_in_words(accept_mismatch)
+    checked(accept_mismatch, reports)
     study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
     if dry_run:
         planned = plan(study, runs, on=on, jobs=jobs)
@@ -68,14 +64,47 @@ def run(
         else:
             typer.echo("\n".join(planned.lines()))
         return
+    carry_out(study, runs, reports, on=on, jobs=jobs, fresh=fresh, yes=yes, accept_mismatch=accept_mismatch, json=json)
 
-    if reports.exists() and not reports.is_dir():  # told now, not after the training
+
+def checked(accept_mismatch: str | None, reports: Path) -> None:
+    """What is wrong with the options of the report, told now and not after the training."""
+    from gspo_lab.matching import reason_in_words
+
+    if accept_mismatch is not None:
+        reason_in_words(accept_mismatch)
+    if reports.exists() and not reports.is_dir():
         raise LabError(f"--reports {reports}: that is a file; name a folder")
+
+
+def carry_out(
+    study: "Study",
+    runs: Path,
+    reports: Path,
+    *,
+    on: str,
+    jobs: int | None,
+    yes: bool,
+    accept_mismatch: str | None,
+    json: bool,
+    fresh: bool = False,
+    also: str | None = None,
+) -> None:
+    """Train what is left, write the report and, where `also` names another study that has changed by it, that one's
+    too; print the outcome and leave with its code."""
+    from gspo_lab.cli.output import console as console_for
+    from gspo_lab.cli.output import print_json
+    from gspo_lab.conduct import conduct
+    from gspo_lab.conduct import outcome as outcome_of
+    from gspo_lab.runfolder import RunFolder
+
     console = console_for(stderr=json)
     done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=yes)
     some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
+    written = some and not done.interrupted
     # Before the outcome is asked for: who writes the report may accept mismatches.
-    page = _report(study.name, runs, reports, accept_mismatch, console) if some and not done.interrupted else None
+    page = _report(study.name, runs, reports, accept_mismatch, console) if written else None
+    other = _report(also, runs, reports, None, console) if written and also is not None else None
     outcome = outcome_of(study, runs, done.endings, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
@@ -85,9 +114,22 @@ def run(
         for failure in outcome.failures:
             console.print(failure, style="red", markup=False)
         console.print(outcome.seen, markup=False)
-        if outcome.report is not None:
-            console.print(f"report: {outcome.report}", markup=False)
+        for line in _executions(also, runs) if other is not None and also is not None else ():
+            console.print(line, markup=False)
+        for path in (page, other):
+            if path is not None:
+                console.print(f"report: {path}", markup=False)
     raise typer.Exit(outcome.exit_code)
+
+
+def _executions(study: str, runs: Path) -> list[str]:
+    """What the study's executions say together."""
+    from gspo_lab.findings import Findings
+    from gspo_lab.report.sections.replications import lines
+    from gspo_lab.store import Evidence
+
+    with Evidence.open(database_of(runs), runs) as evidence:
+        return lines(Findings(evidence, study))
 
 
 def _report(study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console") -> Path:

@@ -1,9 +1,12 @@
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study_named
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
 
 EXAMPLES = (
     "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
@@ -34,6 +37,7 @@ def show(
             return
         study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study, runs)
+        again = [] if json or rest else _executions(evidence, study)
     if rest:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
@@ -45,6 +49,15 @@ def show(
         typer.echo("\n".join(_whole(rows[0])))
     else:
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
+        typer.echo("\n".join(again), nl=bool(again))
+
+
+def _executions(evidence: "Evidence", study: str) -> list[str]:
+    """The study's predecessors and replications, and which words held; nothing where it was run once."""
+    from gspo_lab.findings import Findings
+    from gspo_lab.report.sections.replications import lines
+
+    return lines(Findings(evidence, study))
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:

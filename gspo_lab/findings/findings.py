@@ -8,6 +8,8 @@ with Evidence.open(Path("runs/lab.db")) as evidence:
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,8 @@ from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
 from gspo_lab.findings.course import Course, course
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
+from gspo_lab.findings.elsewhere import archived, executions_at
+from gspo_lab.findings.executions import Executions, executions
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.layout import STUDY
@@ -57,12 +61,15 @@ class RecordedRun:
 
 class Findings:
     """One study in the database of `evidence`, which shows one moment for as long as it is open; `label` is its name
-    where several stand side by side."""
+    where several stand side by side. In `elsewhere` further executions of it lie: folders of runs, databases."""
 
-    def __init__(self, evidence: "Evidence", study: str, label: str | None = None) -> None:
+    def __init__(
+        self, evidence: "Evidence", study: str, label: str | None = None, elsewhere: Sequence[Path] = ()
+    ) -> None:
         self.evidence = evidence
         self.study = study
         self.label = label or study
+        self.elsewhere = tuple(elsewhere)
         self._outcomes: dict[str, list[RunOutcome]] = {}
         self._answers: dict[Asked, DataFrame] = {}
         self._tallies: dict[str, DataFrame] = {}
@@ -265,3 +272,8 @@ class Findings:
     def decision(self) -> Decision:
         """What the study says of its question so far."""
         return decision(self)
+
+    @cached_property
+    def executions(self) -> Executions:
+        """Every time that this study's content was carried out, here, in the archive and in `elsewhere`."""
+        return executions(self, chain(archived(self), *(executions_at(path, self) for path in self.elsewhere)))

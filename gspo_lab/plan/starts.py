@@ -11,9 +11,6 @@ from gspo_lab.runfolder import StartFolder
 from gspo_lab.study import Run, digest
 from gspo_lab.tasks import task_key
 
-SHARED_SEED = 0
-"""The seed of a warm start that all of a study's seeds share."""
-
 
 def needs_start(model: str) -> bool:
     """Embedded models are made, even with 0 steps; all others start from their checkpoint as it is."""
@@ -35,12 +32,13 @@ def distinct_starts(wanted: Iterable[Run], runs: Path) -> dict[StartFolder, Run]
 def wish(run: Run, runs: Path) -> dict[str, Any]:
     """What a worker is told to make."""
     settings = run.settings
+    start = settings.warm_start
     return {
         "model": settings.model,
         "task": {"name": settings.task.name, "options": settings.task.options},
         "task_key": task_key(settings.task.name, settings.task.options, Path(run.base)),
-        "warm_start": settings.warm_start.model_dump(mode="json"),
-        "seed": run.seed if settings.warm_start.per_seed else SHARED_SEED,
+        "warm_start": start.model_dump(mode="json", exclude={"seed"}),
+        "seed": run.seed if start.per_seed else start.seed,
         "base": run.base,
         "cache": str(Path(os.environ.get("GSPO_LAB_CACHE") or runs / STARTS).expanduser().resolve()),
     }

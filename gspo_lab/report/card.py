@@ -50,8 +50,11 @@ def badge_text(matched: Certificate) -> str:
     return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
 
 
-def badges(matched: Certificate, progress: str, verdicts: Sequence[Verdict] = ()) -> Html:
-    """Three grounds to believe the card, each a link to its section: matched, calibrated, complete."""
+def badges(
+    matched: Certificate, progress: str, verdicts: Sequence[Verdict] = (), executions: tuple[str, bool] | None = None
+) -> Html:
+    """The grounds to believe the card, each a link to its section: matched, calibrated, complete and, where the study
+    was carried out again, what its `executions` say, with whether one takes a word back."""
     grade = "warn" if matched.undeclared else "good" if matched.pairs and not matched.unproven else "neutral"
     shown = [_badge("certificate", badge_text(matched), grade)]
     if verdicts and (calibrated := calibration_lines(verdicts)):
@@ -59,6 +62,9 @@ def badges(matched: Certificate, progress: str, verdicts: Sequence[Verdict] = ()
     shown.append(
         _badge("provenance", progress, "good" if progress.startswith(("All", "The one run is")) else "neutral")
     )
+    if executions is not None:
+        told, taken_back = executions
+        shown.append(_badge("replications", told, "warn" if taken_back else "neutral"))
     return h("p", *shown, class_="badges")
 
 

@@ -8,6 +8,7 @@ the one that the file was last completed with.
 
 import hashlib
 import re
+import shutil
 import sqlite3
 import textwrap
 from collections.abc import Callable, Iterator
@@ -47,6 +48,15 @@ def in_memory() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _bring_up_to_date(connection)
         yield connection
+
+
+def copied(path: Path, to: Path) -> Path:
+    """A copy of a database, of today's shape, with all that its log holds; the original is not touched."""
+    for suffix in ("", "-wal"):
+        if (part := path.with_name(path.name + suffix)).is_file():
+            shutil.copyfile(part, to.with_name(to.name + suffix))
+    with writing(to):
+        return to
 
 
 def reading(path: Path) -> sqlite3.Connection:

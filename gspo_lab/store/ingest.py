@@ -72,6 +72,12 @@ def ingest(runs: Path) -> IngestReport:
         return _take_in(connection, runs)
 
 
+def ingest_apart(runs: Path, database: Path) -> IngestReport:
+    """Take run folders into a database elsewhere, which is the caller's alone; nothing is written under `runs`."""
+    with writing(database) as connection:
+        return _take_in(connection, runs)
+
+
 def rebuild(runs: Path) -> IngestReport:
     """Make the database again from the run folders, beside the old one, then put it in its place at once.
 

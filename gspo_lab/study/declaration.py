@@ -19,7 +19,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
-LOCKED = ("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive")
+LOCKED = ("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive", "replicates")
 """The keys of study.json that its digest is of."""
 
 SEEDS_ADDED = "seeds added: "
@@ -80,6 +80,19 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Replicates:
+    """Which study a study carries out again: its name, and its content (`identity`) when that was declared."""
+
+    name: str
+    content: str
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Replicates":
+        """The link of study.json's data. KeyError or TypeError for other data."""
+        return Replicates(typed(str, data["name"]), typed(str, data["content"]))
+
+
+@dataclass(frozen=True)
 class Edit:
     """What a later start changed, and when."""
 
@@ -113,6 +126,7 @@ class Declaration:
     """Those of the seeds that were not declared before the first step: they never change the verdict."""
     claims: tuple[ClaimTable, ...] = ()
     sweep: Sweep | None = None
+    replicates: Replicates | None = None
     waived: dict[str, str] = field(default_factory=dict)
     """Lint errors that the study's author answers for: the lint's name and the reason."""
     reference_bands: dict[str, Band] = field(default_factory=dict)
@@ -174,6 +188,7 @@ class Declaration:
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
             **({"waive": self.waived} if self.waived else {}),
+            **({} if self.replicates is None else {"replicates": vars(self.replicates)}),
             **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
         }
 
@@ -212,6 +227,7 @@ class Declaration:
                 verdict=VerdictTable.model_validate(data["verdict"]),
                 claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
                 sweep=Sweep.from_json(swept) if (swept := data.get("sweep")) else None,
+                replicates=Replicates.from_json(link) if (link := data.get("replicates")) else None,
                 waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
                 reference_bands=bands_of(data.get("reference_bands") or {}),
                 comment=typed(str, data.get("comment", "")),

@@ -78,6 +78,9 @@ class WarmStart(Table):
     learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
     warmup_steps: int = Field(20, ge=0, le=MANY, description="steps over which its learning rate rises")
     per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
+    seed: int = Field(
+        0, ge=0, lt=2**63, description="seed of the whole study's one warm start; a replication takes one of its own"
+    )
 
 
 class RolloutTable(Table):

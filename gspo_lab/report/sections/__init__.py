@@ -14,6 +14,7 @@ from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.limits import limits_section
 from gspo_lab.report.sections.pairs import pairs
 from gspo_lab.report.sections.provenance import downloads, provenance
+from gspo_lab.report.sections.replications import replications
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.sections.settings import settings
 from gspo_lab.report.sections.stability import stability
@@ -21,6 +22,7 @@ from gspo_lab.report.sections.transcripts import transcripts
 
 SECTIONS: tuple[Writer, ...] = (
     answer,
+    replications,
     pairs,
     stability,
     curves,

@@ -11,6 +11,7 @@ from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import badge_text, badges, cards, headline, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
+from gspo_lab.report.sections.replications import linked
 from gspo_lab.states import State
 
 
@@ -24,23 +25,29 @@ def answer(found: Findings) -> Section | None:
     data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
     data["grader_errors"] = found.grader_errors
     verdicts = list(decided.verdicts.values())
+    again = found.executions
+    link = linked(again)
+    if link is not None:
+        data["executions"] = {one.name: one.relation for one in again.every}
+    badge = None if link is None else (link, bool(again.taken_back))
     if not verdicts:
         stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
-        return _plain(" ".join(decided.sentences), progress, matched, {**data, **stability})
+        return _plain(" ".join(decided.sentences), progress, matched, {**data, **stability}, badge)
     progress += _collapses(decided.ended)
     wider = found.new_problems
     data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
-    data["headline"] = headline(verdicts)
+    denied = " ".join(word.sentence for word in again.taken_back)
+    data["headline"] = f"{headline(verdicts)} {denied}".strip()
     told = (
         f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "
         f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {' '.join(decided.flags)}"
     ).strip()
-    title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 else []
+    title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 or denied else []
     body = (
         *title,
-        badges(matched, progress, verdicts),
+        badges(matched, progress, verdicts, badge),
         *cards(verdicts, len(decided.seeds), decided.missing, wider),
         h("p", told, class_="soft"),
     )
@@ -48,24 +55,32 @@ def answer(found: Findings) -> Section | None:
     lines = [f"- **{plain(sentence)}** {plain(measured)}" for sentence, measured in told_of.values()]
     grounds = " ".join(f"{line}." for line in (f"Matching: {plain(badge_text(matched))}", *calibration_lines(verdicts)))
     top = [f"**{plain(data['headline'])}**", ""] if title else []
+    progress_line = plain(progress) if link is None else f"{plain(progress)} {plain(link)}."
     return Section(
         "answer",
         "Answer",
         body,
         data,
-        "\n".join([*top, plain(progress), "", grounds, "", *lines, "", plain(told)]),
+        "\n".join([*top, progress_line, "", grounds, "", *lines, "", plain(told)]),
         (
             *([data["headline"]] if title else []),
             *(" ".join(one) for one in told_of.values()),
             f"{badge_text(matched)}. {progress}",
+            *([f"{link}."] if link else []),
         ),
     )
 
 
-def _plain(said: str, progress: str, matched: Certificate, data: dict[str, Any]) -> Section:
+def _plain(
+    said: str, progress: str, matched: Certificate, data: dict[str, Any], executions: tuple[str, bool] | None
+) -> Section:
     card = h("div", h("p", said, class_="verdict"), class_="card")
-    markdown = f"**{plain(said)}** {plain(progress)} Matching: {plain(badge_text(matched))}."
-    return Section("answer", "Answer", (badges(matched, progress), card), data, markdown, (said, progress))
+    link = () if executions is None else (f"{executions[0]}.",)
+    markdown = " ".join(
+        [f"**{plain(said)}** {plain(progress)} Matching: {plain(badge_text(matched))}.", *map(plain, link)]
+    )
+    body = (badges(matched, progress, executions=executions), card)
+    return Section("answer", "Answer", body, data, markdown, (said, progress, *link))
 
 
 def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:

@@ -76,9 +76,12 @@ def downloads(found: Findings) -> Section | None:
 def reproduce(declared: Declaration) -> list[str]:
     """The command lines that run the study again, check its pairs and render this page.
 
-    A study that grew has a line for each start that let it; one declared before commands were kept has none.
+    A study that grew has a line for each start that let it; one declared before commands were kept has none. A
+    replication is begun from the study that it replicates.
     """
     starts = [["run", *command] for command in declared.commands]
+    if declared.replicates is not None:
+        starts = [["replicate", declared.replicates.name]]
     after = (["certify", declared.name], ["report", declared.name])
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
 

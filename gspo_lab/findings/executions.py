@@ -1,0 +1,162 @@
+"""Every time that one declaration was carried out: originals, replications, the same study under another name, archived
+ones and those of other machines; what each said, and all of them together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.executions import Fate, Together, agreement, fate, random_effects
+from gspo_lab.stats.verdict import Verdict
+from gspo_lab.study.identity import identity
+
+if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
+
+ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One time that a study was carried out, and what it said.
+
+    `seeds` are those that it decided on. `unread` says why nothing is known but its name, `copy_of` names an earlier
+    one with the very same numbers: it is no execution of its own.
+    """
+
+    name: str
+    relation: str
+    declared_at: str
+    seeds: tuple[int, ...] = ()
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+    said: tuple[str, ...] = ()
+    unread: str | None = None
+    copy_of: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is read, and an execution of its own."""
+        return self.unread is None and self.copy_of is None
+
+    def of(self, arm: str) -> Verdict | None:
+        """Its verdict on an arm."""
+        return dict(self.verdicts).get(arm)
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What two records of one execution have in common."""
+        return (self.seeds, *((arm, verdict.paired.differences) for arm, verdict in self.verdicts))
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word that one execution said of an arm, and what a later one makes of it."""
+
+    arm: str
+    said: Verdict
+    by: str
+    fate: Fate
+    later: str
+
+    @property
+    def sentence(self) -> str:
+        """For the headline."""
+        word: str = self.said.word
+        if self.said.better is not None:
+            word = word.replace("better", f"{self.said.better} better", 1)
+        became = {
+            "held": f"held in {self.later}",
+            "not said again": f"was not said again by {self.later}",
+            "taken back": f"is taken back by {self.later}",
+        }
+        return f"“{word}”, said of {self.arm} by {self.by}, {became[self.fate]}."
+
+
+@dataclass(frozen=True)
+class Executions:
+    """All executions of one study's content in their order, the first one first."""
+
+    every: tuple[Execution, ...]
+
+    @property
+    def others(self) -> bool:
+        """Whether there is any but the study itself."""
+        return len(self.every) > 1
+
+    @cached_property
+    def words(self) -> tuple[Word, ...]:
+        """What became of every word in each later execution that can judge it."""
+        counted = [one for one in self.every if one.counts]
+        return tuple(
+            Word(arm, said, first.name, became, later.name)
+            for place, first in enumerate(counted)
+            for later in counted[place + 1 :]
+            for arm, said in first.verdicts
+            if (again := later.of(arm)) is not None and (became := fate(said, again)) is not None
+        )
+
+    @property
+    def taken_back(self) -> tuple[Word, ...]:
+        """The words that a later execution denies."""
+        return tuple(one for one in self.words if one.fate == "taken back")
+
+    def together(self, arm: str) -> Together | None:
+        """An arm's differences over all executions that have an interval and no reason to withhold it."""
+        judged = self._judged(arm)
+        return random_effects(*_weighed(judged), judged[0].alpha) if len(judged) > 1 else None
+
+    def agreement(self, arm: str) -> float | None:
+        """p of executions that differ this much if nothing but their pairs varied."""
+        judged = self._judged(arm)
+        return agreement(*_weighed(judged), [one.paired.n for one in judged])
+
+    def _judged(self, arm: str) -> list[Verdict]:
+        found = (one.of(arm) for one in self.every if one.counts)
+        return [one for one in found if one is not None and one.word != "withheld" and one.paired.low is not None]
+
+
+def _weighed(judged: Sequence[Verdict]) -> tuple[list[float], list[float]]:
+    """Estimates and standard errors."""
+    return [one.paired.estimate or 0.0 for one in judged], [one.paired.se or 0.0 for one in judged]
+
+
+def execution(found: "Findings") -> Execution:
+    """What a study says, as one of several executions; it is named by its label."""
+    declared, decided = found.declaration, found.decision
+    return Execution(
+        name=found.label,
+        relation=ORIGINAL if declared.replicates is None else REPLICATION,
+        declared_at=declared.created,
+        seeds=decided.seeds,
+        verdicts=tuple(decided.verdicts.items()),
+        said=decided.sentences,
+    )
+
+
+def executions(found: "Findings", elsewhere: Iterable[Execution]) -> Executions:
+    """The study, its like in the same database, and those read elsewhere: in its archive, on other machines.
+
+    By the time of their declaration, replications last. Studies without a link to the first are the same by content.
+    """
+    own = identity(found.declaration)
+    beside = (type(found)(found.evidence, name) for name in found.evidence.studies() if name != found.study)
+    alike = [execution(found), *(execution(one) for one in beside if _identity(one) == own), *elsewhere]
+    told: list[Execution] = []
+    for one in sorted(alike, key=lambda one: (one.relation == REPLICATION, one.declared_at, one.name)):
+        twin = next((other.name for other in told if _same_record(one, other)), None)
+        told.append(replace(one, relation=SAME if told and one.relation == ORIGINAL else one.relation, copy_of=twin))
+    return Executions(tuple(told))
+
+
+def _identity(found: "Findings") -> str | None:
+    """None for a study that another version declared."""
+    try:
+        return identity(found.declaration)
+    except LabError:
+        return None
+
+
+def _same_record(one: Execution, other: Execution) -> bool:
+    measured = any(verdict.paired.n for _, verdict in one.verdicts)
+    return measured and one.numbers == other.numbers

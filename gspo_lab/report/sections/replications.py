@@ -1,0 +1,139 @@
+"""Original, replications and all together: which words held."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from gspo_lab.findings import Findings
+from gspo_lab.findings.executions import Execution, Executions
+from gspo_lab.report.card import summary
+from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, plain, signed, table
+from gspo_lab.report.section import Section
+
+HEAD = ("execution", "arm", "seeds", "difference", "interval", "word", "the first's word")
+ABOUT = (
+    "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
+    "Together is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
+    "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Each word was said by its own "
+    "execution's rule; together says none."
+)
+
+
+def replications(found: Findings) -> Section | None:
+    """Every execution beside the others, and what became of their words; None for a study that was run once."""
+    every = found.executions
+    if not every.others:
+        return None
+    rows = [*_rows(every), *_together_rows(every)]
+    told = [*_words(every), *_carried(every)]
+    data = {
+        "executions": [_data(one) for one in every.every],
+        "together": {arm: _together(every, arm) for arm in _arms(every)},
+        "words": [
+            {"arm": one.arm, "word": one.said.word, "by": one.by, "later": one.later, "fate": one.fate}
+            for one in every.words
+        ],
+    }
+    body = (
+        h("p", ABOUT),
+        table(HEAD, rows, caption="Executions, the first one first"),
+        *(h("p", line) for line in told),
+    )
+    markdown = "\n\n".join([ABOUT, markdown_table(HEAD, rows), *map(plain, told)])
+    return Section("replications", "Replications", body, data, markdown)
+
+
+def linked(every: Executions) -> str | None:
+    """Which executions there are and what became of words, in a line; None for a study that was run once."""
+    if not every.others:
+        return None
+    told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.every)
+    fates = Counter(one.fate for one in every.words)
+    became = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
+    return f"Carried out {len(every.every)} times: {told}" + (f"; words: {became}" if became else "")
+
+
+def lines(found: Findings) -> list[str]:
+    """The same for a terminal, a line per fact."""
+    every = found.executions
+    said = linked(every)
+    return [] if said is None else [f"{said}.", *_words(every), *_together_lines(every), *_carried(every)]
+
+
+def _relation(one: Execution) -> str:
+    return f"the numbers of {one.copy_of}, counted once" if one.copy_of else one.unread or one.relation
+
+
+def _arms(every: Executions) -> list[str]:
+    return list(dict.fromkeys(arm for one in every.every for arm, _ in one.verdicts))
+
+
+def _rows(every: Executions) -> Iterator[list[str]]:
+    fates = {(one.arm, one.later): one.fate for one in every.words if one.by == every.every[0].name}
+    for one in every.every:
+        name = f"{one.name} ({_relation(one)})"
+        if not one.verdicts:
+            yield [name, "–", _seeds(one), "–", "–", " ".join(one.said) or "–", "–"]
+        for arm, verdict in one.verdicts:
+            paired = verdict.paired
+            interval = NOT_MEASURED if paired.low is None else f"{signed(paired.low)} to {signed(paired.high)}"
+            fate = fates.get((arm, one.name), "–")
+            yield [name, arm, _seeds(one), signed(paired.estimate), interval, verdict.word, fate]
+
+
+def _seeds(one: Execution) -> str:
+    return ", ".join(map(str, one.seeds)) or "–"
+
+
+def _together_rows(every: Executions) -> Iterator[list[str]]:
+    for arm in _arms(every):
+        both = every.together(arm)
+        if both is not None:
+            interval = f"{signed(both.low)} to {signed(both.high)}"
+            yield [f"together ({both.k})", arm, "–", signed(both.estimate), interval, "–", "–"]
+
+
+def _together_lines(every: Executions) -> Iterator[str]:
+    for arm in _arms(every):
+        both = every.together(arm)
+        if both is not None:
+            yield (
+                f"{arm}, {both.k} executions together: {signed(both.estimate)}, "
+                f"{100 * (1 - both.alpha):.3g} % interval {signed(both.low)} to {signed(both.high)}, "
+                f"sd between executions {number(both.tau, 2)}."
+            )
+
+
+def _words(every: Executions) -> list[str]:
+    """What became of each word, the ones taken back first."""
+    order = ("taken back", "not said again", "held")
+    return [one.sentence for one in sorted(every.words, key=lambda one: order.index(one.fate))]
+
+
+def _carried(every: Executions) -> Iterator[str]:
+    """What so many executions can carry, and whether they agree."""
+    for arm in _arms(every):
+        p = every.agreement(arm)
+        if p is not None:
+            said = "agree within" if p >= 0.05 else "differ by more than"
+            yield f"On {arm} the executions {said} what their own pairs let expect (Welch's test, p = {number(p, 2)})."
+    carries = dict.fromkeys(both.carries for arm in _arms(every) if (both := every.together(arm)) is not None)
+    yield from carries
+
+
+def _together(every: Executions, arm: str) -> dict[str, Any] | None:
+    both = every.together(arm)
+    return None if both is None else {**vars(both), "agreement_p": every.agreement(arm)}
+
+
+def _data(one: Execution) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "relation": one.relation,
+        "declared_at": one.declared_at,
+        "seeds": list(one.seeds),
+        "unread": one.unread,
+        "copy_of": one.copy_of,
+        "said": list(one.said),
+        "comparisons": {arm: summary(verdict) for arm, verdict in one.verdicts},
+    }

@@ -1,0 +1,126 @@
+"""One declaration carried out several times: what its executions say together, whether they agree, which words held.
+
+The unit here is the execution: its seeds, its starting models, its machine. What varies from one to the next is seen by
+none of them alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import optimize, special
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats.arrays import Floats, finite, same_length, share
+from gspo_lab.stats.paired import t_interval, t_quantile
+from gspo_lab.stats.verdict import Verdict
+
+Fate = Literal["held", "not said again", "taken back"]
+"""What became of a word in a later execution."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """The mean over all executions that there could be, by random effects, with its two-sided t interval on `df`.
+
+    `tau` is the estimated sd between executions beyond what their own intervals explain.
+    """
+
+    k: int
+    estimate: float
+    se: float
+    tau: float
+    df: float
+    low: float
+    high: float
+    p: float
+    alpha: float
+
+    @property
+    def carries(self) -> str:
+        """What so many executions can carry, as a sentence."""
+        times = f"{t_quantile(self.df, 1 - self.alpha / 2):.1f} standard errors to either side"
+        if self.k > 2:
+            return f"{self.k} executions: the interval reaches {times}."
+        return (
+            f"Two executions: the interval reaches {times}, for one difference says next to nothing of how executions "
+            "vary. They can contradict each other, and hardly confirm."
+        )
+
+
+def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05) -> Together | None:
+    """Estimates of k executions and their standard errors as one; None with fewer than two.
+
+    tau^2 by Paule and Mandel (1982), which solves sum_i w_i (y_i - y)^2 = k - 1 for w_i = 1 / (se_i^2 + tau^2); the
+    interval by Hartung and Knapp (2001) on t_{k-1}, its factor kept at 1 or above (Roever, Knapp and Friede 2015). With
+    this tau^2 that factor is 1 where tau^2 > 0 and below 1 elsewhere, so se = 1 / sqrt(sum_i w_i) throughout.
+    """
+    y, se = finite(estimates, "estimates"), finite(ses, "standard errors")
+    same_length(y, se, "executions")
+    share(alpha, "alpha")
+    if len(y) < 2:
+        return None
+    if not (se > 0).all():
+        raise LabError("executions: a standard error of 0 leaves nothing to weigh by")
+    tau2 = _paule_mandel(y, se**2)
+    weights = 1 / (se**2 + tau2)
+    estimate = float((weights * y).sum() / weights.sum())
+    whole = float(1 / math.sqrt(weights.sum()))
+    df = len(y) - 1.0
+    low, high, p = t_interval(estimate, whole, df, alpha)
+    return Together(len(y), estimate, whole, math.sqrt(tau2), df, low, high, p, alpha)
+
+
+def _paule_mandel(y: Floats, variances: Floats) -> float:
+    def excess(tau2: float) -> float:
+        weights = 1 / (variances + tau2)
+        around = y - (weights * y).sum() / weights.sum()
+        return float((weights * around**2).sum() - (len(y) - 1))
+
+    if excess(0.0) <= 0:
+        return 0.0
+    # At the estimates' own variance the sum is at most k - 1, whatever the weights.
+    return float(optimize.brentq(excess, 0.0, y.var(ddof=1), xtol=1e-16, rtol=1e-12))
+
+
+def agreement(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:
+    """p of executions of `counts` pairs that differ this much if all estimate the same (Welch 1951); None below two.
+
+    Of two executions it is Welch's t test.
+    """
+    y, se = finite(estimates, "estimates"), finite(ses, "standard errors")
+    k = len(y)
+    if k < 2 or not (se > 0).all():
+        return None
+    weights = 1 / se**2
+    around = y - (weights * y).sum() / weights.sum()
+    vague = float(((1 - weights / weights.sum()) ** 2 / (np.asarray(counts) - 1)).sum())
+    f = (weights * around**2).sum() / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * vague)
+    return float(special.fdtrc(k - 1, (k**2 - 1) / (3 * vague), f))
+
+
+def fate(said: Verdict, again: Verdict) -> Fate | None:
+    """What a later execution makes of a word; None where none was said, or the later one has no interval to judge by.
+
+    Every word claims where the true difference lies. It held where the later word's interval lies wholly in there, and
+    is taken back where that interval lies wholly outside; anything else neither repeats nor denies it.
+    """
+    claimed, interval = _claimed(said), again.rests_on
+    if claimed is None or interval is None or again.word == "withheld":
+        return None
+    (least, most), (low, high) = claimed, interval
+    if high <= least or low >= most:
+        return "taken back"
+    return "held" if again.resolved and least <= low and high <= most else "not said again"
+
+
+def _claimed(said: Verdict) -> tuple[float, float] | None:
+    """The differences that a word allows."""
+    if not said.resolved:
+        return None
+    if said.word == "practically equivalent":
+        return -said.margin, said.margin
+    beyond = said.margin if said.word == "better beyond margin" else 0.0
+    return (beyond, math.inf) if said.better == said.labels[1] else (-math.inf, -beyond)

@@ -1,0 +1,171 @@
+"""A study carried out more than once: in the same database, in the archive, on another machine."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from laboratory import rendered
+from synthetic_lab import TWO_ARMS, make_lab
+
+from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
+from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Declaration, Run, digest
+from gspo_lab.study.declaration import LOCKED
+from gspo_lab.study.identity import differences, identity
+
+MARGIN = "\n[verdict]\nmargin = 0.05\nlast = 1\n"
+STUDY = TWO_ARMS.replace("[[bench]]", f"{MARGIN}[[bench]]")
+
+
+def scored(right: Callable[[Run], int]) -> Callable[[Run, Record], Record]:
+    """Final answers of which so many of 20 are right."""
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord) or not record.step:
+            return record
+        changed: AnswerRecord = replace(record, correct=int(int(record.problem.rpartition("-")[2]) < right(run)))
+        return changed
+
+    return change
+
+
+def ahead(by: int) -> Callable[[Run, Record], Record]:
+    """GSPO has so many more right answers of 20 than GRPO, one more or fewer by seed."""
+    return scored(lambda run: 8 + (by + run.seed % 2 if run.arm == "gspo" else 0))
+
+
+def relabel(home: Path, created: str, replicates: dict[str, str] | None = None) -> None:
+    """A study.json as if it had been declared at this time, as a replication or not."""
+    content = json.loads((home / "study.json").read_text())
+    content |= {"created": created} | ({"replicates": replicates} if replicates else {})
+    content["digest"] = digest({key: content[key] for key in LOCKED if key in content})
+    (home / "study.json").write_text(json.dumps(content))
+
+
+def lab(folder: Path, name: str, seeds: str, by: int, created: str, of: str | None = None) -> Path:
+    """One more execution in the lab of `folder`; the database."""
+    toml = STUDY.replace("{seeds}", seeds)
+    database = make_lab(folder, toml, name=name, steps=4, every=4, change=ahead(by))
+    home = database.parent / name
+    link = {"name": of, "content": identity(declared(home))} if of else None
+    relabel(home, created, link)
+    ingest(database.parent)
+    return database
+
+
+def declared(home: Path) -> Declaration:
+    return Declaration.parse(json.loads((home / "study.json").read_text()), home)
+
+
+def test_content_is_the_same_whatever_name_seeds_and_date(tmp_path: Path) -> None:
+    runs = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01").parent
+    lab(tmp_path, "again", "[7, 8, 9]", 5, "2026-02-01", of="toy")
+    make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="other", steps=4, every=4)
+    make_lab(tmp_path, STUDY.replace("{seeds}", "3"), name="longer", steps=8, every=4)
+    toy, again, other, longer = (declared(runs / name) for name in ("toy", "again", "other", "longer"))
+    assert identity(toy) == identity(again)
+    assert again.replicates is not None
+    assert again.digest == again.content_digest
+    assert (differences(toy, other), differences(toy, longer)) == (["verdict.margin"], ["steps"])
+
+
+def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
+    lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
+    lab(tmp_path, "toy-r1", "[5, 6, 7, 8, 9]", 9, "2026-02-01", of="toy")
+    database = lab(tmp_path, "elsewise", "[10, 11, 12, 13, 14]", -8, "2026-03-01")
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "toy-r1")
+        every = found.executions
+        assert [(one.name, one.relation) for one in every.every] == [
+            ("toy", "original"),
+            ("elsewise", "the same by content"),
+            ("toy-r1", "replication"),
+        ]
+        fates = {(one.by, one.later): one.fate for one in every.words}
+        assert fates["toy", "toy-r1"] == "held"
+        assert fates["toy", "elsewise"] == "taken back"
+        assert fates["elsewise", "toy-r1"] == "taken back"
+        together = every.together("gspo")
+        assert together is not None
+        assert together.k == 3
+        means = [(8 * 5 + 2) / 100, (9 * 5 + 3) / 100, -(8 * 5 - 2) / 100]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
+        assert min(means) < together.estimate < max(means)
+        assert found.executions is every
+    report = rendered(database, "toy")
+    data = json.loads(report.json)["studies"]["toy"]
+    assert data["answer"]["headline"].count(".") > 1
+    assert "taken back by elsewise" in data["answer"]["headline"]
+    assert data["answer"]["executions"]["toy-r1"] == "replication"
+    assert data["replications"]["together"]["gspo"]["k"] == 3
+    assert "Carried out 3 times" in report.html
+    assert any("Carried out 3 times" in line for line in report.lines)
+    assert report == rendered(database, "toy")
+
+
+def test_a_study_that_was_run_once_has_no_such_section(tmp_path: Path) -> None:
+    report = rendered(lab(tmp_path, "toy", "[0, 1, 2]", 5, "2026-01-01"), "toy")
+    assert "replications" not in json.loads(report.json)["studies"]["toy"]
+    assert "Carried out" not in report.html
+
+
+def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
+    database = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
+    runs = database.parent
+    (runs / "_archive").mkdir()
+    (runs / "toy").rename(runs / "_archive" / "toy-1")
+    (runs / "_archive" / "toy-2").mkdir()
+    (runs / "_archive" / "toy-2" / "study.json").write_text("{")
+    lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 7, "2026-02-01")
+    before = sorted(str(path) for path in (runs / "_archive").rglob("*"))
+    with Evidence.open(database) as evidence:
+        every = Findings(evidence, "toy").executions.every
+    known = {one.name: one for one in every}
+    assert list(known) == ["_archive/toy-2", "_archive/toy-1", "toy"]
+    assert known["_archive/toy-2"].unread == "archived, not read"
+    old = known["_archive/toy-1"].of("gspo")
+    assert old is not None
+    assert old.paired.differences == pytest.approx((0.25, 0.3, 0.25, 0.3, 0.25))
+    assert sorted(str(path) for path in (runs / "_archive").rglob("*")) == before
+
+
+@pytest.mark.parametrize("what", ["database", "runs", "study"])
+def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
+    there = lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02")
+    path = {"database": there, "runs": there.parent, "study": there.parent / "toy"}[what]
+    before = sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*"))
+    with Evidence.open(here) as evidence:
+        every = Findings(evidence, "toy", elsewhere=[path]).executions
+        assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
+        assert [one.fate for one in every.words] == ["held"]
+    assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before
+
+
+def test_a_copy_counts_once(tmp_path: Path) -> None:
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
+    shutil.copytree(here.parent, tmp_path / "copy")
+    with Evidence.open(here) as evidence:
+        every = Findings(evidence, "toy", elsewhere=[tmp_path / "copy"]).executions
+        assert [one.copy_of for one in every.every] == [None, "toy"]
+        assert every.words == ()
+        assert every.together("gspo") is None
+
+
+def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2]", 5, "2026-01-01")
+    there = make_lab(tmp_path / "there", STUDY.replace("{seeds}", "3"), name="toy", steps=8, every=4).parent
+    with Evidence.open(here) as evidence:
+        with pytest.raises(LabError, match=r"toy there is another study than toy here; they differ in steps$"):
+            _ = Findings(evidence, "toy", elsewhere=[there]).executions
+        with pytest.raises(LabError, match="no such file or folder"):
+            _ = Findings(evidence, "toy", elsewhere=[tmp_path / "nowhere"]).executions
+        with pytest.raises(LabError, match=r"neither studies nor lab\.db"):
+            _ = Findings(evidence, "toy", elsewhere=[tmp_path]).executions
+        (tmp_path / "notes.txt").write_text("nothing that SQLite could read, however hard it tries" * 30)
+        with pytest.raises(LabError, match=r"notes\.txt is damaged"):
+            _ = Findings(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]).executions

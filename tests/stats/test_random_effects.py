@@ -1,0 +1,113 @@
+"""Executions of one declaration together: a pencil's example, published ones, and what became of words."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gspo_lab.errors import LabError
+from gspo_lab.stats import decide
+from gspo_lab.stats.executions import Fate, agreement, fate, random_effects
+from gspo_lab.stats.verdict import Verdict
+
+BCG = np.array(
+    [
+        *([4, 119, 11, 128], [6, 300, 29, 274], [3, 228, 11, 209], [62, 13536, 248, 12619], [33, 5036, 47, 5761]),
+        *([180, 1361, 372, 1079], [8, 2537, 10, 619], [505, 87886, 499, 87892], [29, 7470, 45, 7232]),
+        *([17, 1699, 65, 1600], [186, 50448, 141, 27197], [5, 2493, 3, 2338], [27, 16886, 29, 17825]),
+    ]
+)
+"""Tuberculosis yes, no of the vaccinated, then of the others, in 13 trials (Colditz et al. 1994, table 1)."""
+
+
+def test_two_executions_by_pencil() -> None:
+    """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of them."""
+    both = random_effects([0.0, 2.0], [1.0, 1.0])
+    assert both is not None
+    assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
+    assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
+    assert "hardly confirm" in both.carries
+
+
+def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their_own_errors() -> None:
+    """Equal estimates: Hartung and Knapp's factor would be 0, and the interval a point."""
+    both = random_effects([0.5, 0.5, 0.5], [0.3, 0.3, 0.3])
+    assert both is not None
+    assert (both.tau, both.se) == pytest.approx((0, 0.3 / np.sqrt(3)))
+    assert both.high - 0.5 == pytest.approx(4.3027 * both.se, abs=1e-4)
+
+
+def test_the_vaccine_trials() -> None:
+    """metafor's rma(yi, vi, method = "PM", test = "knha") on its dat.bcg."""
+    a, b, c, d = BCG.T.astype(float)
+    y, v = np.log(a / (a + b) / (c / (c + d))), 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
+    found = random_effects(list(y), list(np.sqrt(v)))
+    assert found is not None
+    assert (found.tau**2, found.estimate, found.se) == pytest.approx((0.3181, -0.7150, 0.1809), abs=5e-5)
+    assert (found.low, found.high) == pytest.approx((-1.1091, -0.3208), abs=5e-5)
+
+
+def test_four_studies_of_unequal_variance() -> None:
+    """metafor's rma(yi, vi, method = "PM", test = "knha") on these numbers: 0.22957, tau^2 0.05930."""
+    found = random_effects([0.40, -0.20, 0.55, 0.10], list(np.sqrt([0.05, 0.06, 0.04, 0.05])))
+    assert found is not None
+    assert (found.estimate, found.tau**2) == pytest.approx((0.22957, 0.05930), abs=5e-6)
+
+
+def test_what_cannot_be_combined() -> None:
+    assert random_effects([0.1], [0.2]) is None
+    with pytest.raises(LabError, match="standard error of 0"):
+        random_effects([0.1, 0.2], [0.1, 0.0])
+
+
+def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does_not() -> None:
+    """4 executions of 5 pairs, sd between executions twice a pair's standard error, nothing differs on the whole."""
+    rng = np.random.default_rng(7)
+    over = plain = 0
+    for _ in range(1000):
+        pairs = rng.normal(rng.normal(0, 2 / np.sqrt(5), 4)[:, None], 1, (4, 5))
+        se = pairs.std(axis=1, ddof=1) / np.sqrt(5)
+        found = random_effects(list(pairs.mean(axis=1)), list(se))
+        assert found is not None
+        over += not found.low < 0 < found.high
+        plain += abs(pairs.mean()) > 2.093 * pairs.std(ddof=1) / np.sqrt(20)
+    assert over / 1000 < 0.075
+    assert plain / 1000 > 0.15
+
+
+def test_two_executions_agree_by_welch_s_t() -> None:
+    a, b = np.array([0.1, 0.3, 0.2, 0.5, 0.4]), np.array([0.9, 0.6, 0.5, 1.2])
+    means, ses = [float(a.mean()), float(b.mean())], [float(x.std(ddof=1) / np.sqrt(len(x))) for x in (a, b)]
+    assert agreement(means, ses, [5, 4]) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    assert agreement(means[:1], ses[:1], [5]) is None
+
+
+def said(centre: float, spread: float = 0.004, n: int = 5) -> Verdict:
+    """The verdict of n differences around `centre` whose mean is exactly that, margin .02."""
+    noise = np.linspace(-1, 1, n) * spread
+    return decide(np.zeros(n), centre + noise, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "word", "then"),
+    [
+        (0.0, 0.001, "practically equivalent", "held"),
+        (0.0, 0.1, "practically equivalent", "taken back"),
+        (0.0, 0.02, "practically equivalent", "not said again"),
+        (0.1, 0.05, "better beyond margin", "held"),
+        (0.1, 0.0, "better beyond margin", "taken back"),
+        (0.1, -0.1, "better beyond margin", "taken back"),
+        (0.1, 0.02, "better beyond margin", "not said again"),
+        (0.019, 0.1, "better, size not resolved against the margin", "held"),
+        (0.019, 0.01, "better, size not resolved against the margin", "held"),
+        (-0.019, 0.1, "better, size not resolved against the margin", "taken back"),
+    ],
+)
+def test_what_became_of_a_word(first: float, again: float, word: str, then: Fate) -> None:
+    assert said(first).word == word
+    assert fate(said(first), said(again)) == then
+
+
+def test_where_nothing_was_said_nothing_holds() -> None:
+    assert fate(said(0.0, spread=0.1), said(0.0)) is None
+    withheld = decide([0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=["runs are missing"])
+    assert fate(said(0.0), withheld) is None
