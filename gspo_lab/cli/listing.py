@@ -12,7 +12,8 @@ SELECT studies.study AS study,
        CASE WHEN begun THEN COUNT(DISTINCT seed) ELSE json_array_length(content, '$.seeds') END AS seeds,
        COUNT(run_id) AS runs, COALESCE(SUM(state = 'finished'), 0) AS finished,
        MAX(COALESCE(at, declared_at)) AS latest, question, begun,
-       GROUP_CONCAT(DISTINCT json_extract(facts, '$.origin.program')) AS recorded_by
+       GROUP_CONCAT(DISTINCT json_extract(facts, '$.origin.program')) AS recorded_by,
+       json_extract(content, '$.replicates.name') AS replicates
 FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)

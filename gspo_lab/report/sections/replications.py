@@ -50,7 +50,8 @@ def linked(every: Executions) -> str | None:
     told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.every)
     fates = Counter(one.fate for one in every.words)
     became = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    return f"Carried out {len(every.every)} times: {told}" + (f"; words: {became}" if became else "")
+    times = sum(one.copy_of is None for one in every.every)
+    return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; words: {became}" if became else "")
 
 
 def lines(found: Findings) -> list[str]:
