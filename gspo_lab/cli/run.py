@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,8 +104,8 @@ def carry_out(
     some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
     written = some and not done.interrupted
     # Before the outcome is asked for: who writes the report may accept mismatches.
-    page = _report(study.name, runs, reports, accept_mismatch, console) if written else None
-    other = _report(also, runs, reports, None, console) if written and also is not None else None
+    page, again = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
+    other = _report(also, runs, reports, None, console)[0] if written and also is not None else None
     outcome = outcome_of(study, runs, done.endings, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
@@ -114,7 +115,7 @@ def carry_out(
         for failure in outcome.failures:
             console.print(failure, style="red", markup=False)
         console.print(outcome.seen, markup=False)
-        for line in _executions(also, runs) if other is not None and also is not None else ():
+        for line in again:
             console.print(line, markup=False)
         for path in (page, other):
             if path is not None:
@@ -122,21 +123,15 @@ def carry_out(
     raise typer.Exit(outcome.exit_code)
 
 
-def _executions(study: str, runs: Path) -> list[str]:
-    """What the study's executions say together."""
-    from gspo_lab.findings import Findings
-    from gspo_lab.report.sections.replications import lines
-    from gspo_lab.store import Evidence
-
-    with Evidence.open(database_of(runs), runs) as evidence:
-        return lines(Findings(evidence, study))
-
-
-def _report(study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console") -> Path:
-    """Write the report on a study, after accepting its mismatches where that is wished; the page."""
+def _report(
+    study: str, runs: Path, to: Path, accept_mismatch: str | None, console: "Console"
+) -> tuple[Path, Sequence[str]]:
+    """Write the report on a study, after accepting its mismatches where that is wished; the page, and what the study's
+    executions say together."""
     from gspo_lab.findings import Findings
     from gspo_lab.matching import accept_mismatch as accept
     from gspo_lab.report import render, write
+    from gspo_lab.report.sections.replications import lines
     from gspo_lab.store import Evidence
 
     with Evidence.open(database_of(runs), runs) as evidence:
@@ -147,4 +142,5 @@ def _report(study: str, runs: Path, to: Path, accept_mismatch: str | None, conso
             else:  # the training is done: no reason to withhold its report
                 said = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
-        return write(render([Findings(evidence, study)]), to)[0]
+        found = Findings(evidence, study)
+        return write(render([found]), to)[0], lines(found)

@@ -30,7 +30,7 @@ def archived(found: "Findings") -> Iterable[Execution]:
                     yield execution(type(found)(evidence, home.name, label))
         except (LabError, OSError):
             if home.name.rpartition("-")[0] == found.study:
-                yield Execution(label, ORIGINAL, "", unread=NOT_READ)
+                yield Execution(label, ORIGINAL, "", found.study, unread=NOT_READ)
 
 
 def executions_at(path: Path, found: "Findings") -> list[Execution]:

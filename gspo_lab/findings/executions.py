@@ -1,7 +1,7 @@
 """Every time that one declaration was carried out: originals, replications, the same study under another name, archived
 ones and those of other machines; what each said, and all of them together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,19 +15,21 @@ if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
 
 ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
+NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, another study by now"
 
 
 @dataclass(frozen=True)
 class Execution:
     """One time that a study was carried out, and what it said.
 
-    `seeds` are those that it decided on. `unread` says why nothing is known but its name, `copy_of` names an earlier
-    one with the very same numbers: it is no execution of its own.
+    `study` is what it was called when it was declared, `seeds` are those that it decided on. `unread` says why nothing
+    is known but its name, `copy_of` names an earlier one with the very same numbers: it is no execution of its own.
     """
 
     name: str
     relation: str
     declared_at: str
+    study: str
     seeds: tuple[int, ...] = ()
     verdicts: tuple[tuple[str, Verdict], ...] = ()
     said: tuple[str, ...] = ()
@@ -128,6 +130,7 @@ def execution(found: "Findings") -> Execution:
         name=found.label,
         relation=ORIGINAL if declared.replicates is None else REPLICATION,
         declared_at=declared.created,
+        study=str(found.evidence.study(found.study)["name"]),
         seeds=decided.seeds,
         verdicts=tuple(decided.verdicts.items()),
         said=decided.sentences,
@@ -142,11 +145,20 @@ def executions(found: "Findings", elsewhere: Iterable[Execution]) -> Executions:
     own = identity(found.declaration)
     beside = (type(found)(found.evidence, name) for name in found.evidence.studies() if name != found.study)
     alike = [execution(found), *(execution(one) for one in beside if _identity(one) == own), *elsewhere]
+    alike += _lost(found, alike)
     told: list[Execution] = []
     for one in sorted(alike, key=lambda one: (one.relation == REPLICATION, one.declared_at, one.name)):
         twin = next((other.name for other in told if _same_record(one, other)), None)
         told.append(replace(one, relation=SAME if told and one.relation == ORIGINAL else one.relation, copy_of=twin))
     return Executions(tuple(told))
+
+
+def _lost(found: "Findings", alike: Sequence[Execution]) -> Iterator[Execution]:
+    """The study that a replication names, where it is not among its executions."""
+    link = found.declaration.replicates
+    if link is not None and all(one.study != link.name for one in alike):
+        here = link.name in found.evidence.studies()
+        yield Execution(link.name, ORIGINAL, "", link.name, unread=ANOTHER if here else NOT_HERE)
 
 
 def _identity(found: "Findings") -> str | None:

@@ -169,3 +169,16 @@ def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
         (tmp_path / "notes.txt").write_text("nothing that SQLite could read, however hard it tries" * 30)
         with pytest.raises(LabError, match=r"notes\.txt is damaged"):
             _ = Findings(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]).executions
+
+
+def test_a_replication_whose_original_is_gone_names_it(tmp_path: Path) -> None:
+    database = lab(tmp_path, "toy-r1", "[3, 4, 5]", 5, "2026-02-01", of="toy")
+    with Evidence.open(database) as evidence:
+        every = Findings(evidence, "toy-r1").executions
+        assert [(one.name, one.unread) for one in every.every] == [
+            ("toy", "the original, not in this lab"),
+            ("toy-r1", None),
+        ]
+    make_lab(tmp_path, STUDY.replace("0.05", "0.1").replace("{seeds}", "3"), name="toy", steps=4, every=4)
+    report = rendered(database, "toy-r1")
+    assert "toy (named as the original, another study by now), toy-r1 (replication)" in report.markdown

@@ -50,7 +50,7 @@ def linked(every: Executions) -> str | None:
     told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.every)
     fates = Counter(one.fate for one in every.words)
     became = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
-    times = sum(one.copy_of is None for one in every.every)
+    times = sum(one.counts for one in every.every)
     return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; words: {became}" if became else "")
 
 
@@ -70,7 +70,8 @@ def _arms(every: Executions) -> list[str]:
 
 
 def _rows(every: Executions) -> Iterator[list[str]]:
-    fates = {(one.arm, one.later): one.fate for one in every.words if one.by == every.every[0].name}
+    first = next((one.name for one in every.every if one.counts), None)
+    fates = {(one.arm, one.later): one.fate for one in every.words if one.by == first}
     for one in every.every:
         name = f"{one.name} ({_relation(one)})"
         if not one.verdicts:
@@ -131,6 +132,7 @@ def _data(one: Execution) -> dict[str, Any]:
     return {
         "name": one.name,
         "relation": one.relation,
+        "study": one.study,
         "declared_at": one.declared_at,
         "seeds": list(one.seeds),
         "unread": one.unread,
