@@ -142,7 +142,8 @@ def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
 
 
 def test_show_tells_where_the_runs_of_the_latest_study_stand(lab: Path) -> None:
-    head, *rows = gspo_lab("show").out.splitlines()
+    head, *rows, again = gspo_lab("show").out.splitlines()
+    assert again == "Carried out 2 times: older (original), seen (the same by content)."
     assert head.split() == ["run", "state", "step", "reward", "sums"]
     assert [row.split() for row in rows] == [
         ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"],
