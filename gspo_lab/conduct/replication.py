@@ -73,9 +73,9 @@ def replication(wanted: str, runs: Path, *, another: bool = False) -> Replicatio
     place = path if asked is not None else _place(original, runs)
     if known and not another:
         begun = next((one for one in known if _left(one.name, runs)), known[-1])
-        return Replication(_study(begun, begun, place), original, begun=True)
+        return Replication(_study(begun, begun, place, asked), original, begun=True)
     name = next(name for n in range(1, 10**6) if not (runs / (name := f"{original.name}-r{n}")).exists())
-    return Replication(_study(original, _next(original, name, runs), place), original, begun=False)
+    return Replication(_study(original, _next(original, name, runs), place, asked), original, begun=False)
 
 
 def _original(name: str, runs: Path) -> Declaration:
@@ -169,9 +169,11 @@ def _place(original: Declaration, runs: Path) -> Path:
     return Path(base) / file
 
 
-def _study(before: Declaration, declared: Declaration, place: Path) -> Study:
+def _study(before: Declaration, declared: Declaration, place: Path, asked: Study | None) -> Study:
+    """The declaration as a study to run; a launcher's options are not declared, and stand in the file alone."""
     own = {one.name: getattr(declared, one.name) for one in fields(Declaration)}
-    return Study(**own, path=place, command=_command(before, declared, place))
+    study = Study(**own, path=place, command=_command(before, declared, place))
+    return study if asked is None else replace(study, launch=asked.launch)
 
 
 def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
