@@ -61,7 +61,8 @@ def check(
     found = findings(study)
     failed = any(finding.level == "error" for finding in found)
     if json:
-        print_json({**study.locked(), "findings": [vars(finding) for finding in found]})
+        written = {} if write is None or failed else {"written": _write(study, write)}
+        print_json({**study.locked(), "findings": [vars(finding) for finding in found], **written})
         raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
     lines = [
         f"{study.name}: {study.question}",
@@ -79,15 +80,19 @@ def check(
     if failed:
         raise typer.Exit(Exit.REFUSED)
     if write is not None:
-        _write(study, write)
+        for arm, one in _write(study, write).items():
+            typer.echo(f"{arm}: {one['folder']}")
+            typer.echo(f"  {one['command']}")
 
 
-def _write(study: "Study", to: Path) -> None:
-    """What an engine with a program of its own gives it for the first seed of every arm; LabError for one without."""
+def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
+    """Write what an engine with a program of its own gives it for the first seed of every arm; by arm the folder and
+    the command. LabError for an engine without."""
     from gspo_lab.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise LabError(f"--write {to}: that exists; name a new folder")
+    out = {}
     for run in study.runs():
         if run.seed != study.seeds[0]:
             continue
@@ -95,5 +100,5 @@ def _write(study: "Study", to: Path) -> None:
         if not hasattr(engine, "write"):
             raise LabError(f"--write: the engine '{run.settings.engine.name}' trains in the worker, without files")
         command = engine.write(run, to / run.arm)
-        typer.echo(f"{run.arm}: {to / run.arm}")
-        typer.echo(f"  {shlex.join(command)}")
+        out[run.arm] = {"folder": str(to / run.arm), "command": shlex.join(command)}
+    return out

@@ -44,6 +44,13 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
         found(**options).check(settings)
 
 
+def check_ready(settings: Settings, base: Path | None = None) -> None:
+    """LabError where the arm's engine says that it cannot train on this machine as it is."""
+    engine = look_up("engine", settings.engine.name, ENGINES, base)(**settings.engine.options)
+    if hasattr(engine, "ready"):
+        engine.ready()
+
+
 def translated(settings: Settings, base: Path | None = None) -> Mapping[str, Any]:
     """What the engine gives its program for an arm's settings, by that program's names; nothing where it has none."""
     engine = look_up("engine", settings.engine.name, ENGINES, base)(**settings.engine.options)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gspo_lab.engines.check import check_engine
+from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import on_gpu
 from gspo_lab.models.check import check_architecture, check_eight_bit, check_lora, check_model, is_moe
@@ -80,13 +80,14 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
 
 
 def preflight(study: Study, *, here: bool = True) -> list[Finding]:
-    """`check`, the packages and the isolation that are needed, then the lints; their warnings. Raises LabError for an
-    error among them that no `[waive]` answers.
+    """`check`, the engines, packages and isolation that are needed, then the lints; their warnings. Raises LabError for
+    an error among them that no `[waive]` answers.
 
-    Without `here` it asks less of this machine: a plan can do without problems, packages and isolation.
+    Without `here` it asks less of this machine: a plan can do without problems, engines, packages and isolation.
     """
     check(study, data=here)
     for arm in study.arms.values() if here else ():
+        check_ready(arm.settings, study.path.parent.resolve())
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()

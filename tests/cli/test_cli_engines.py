@@ -77,3 +77,21 @@ def test_a_study_that_another_engine_cannot_do_is_refused() -> None:
     said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "update.lora_rank=4")
     assert said.code == 2
     assert "the engine 'verl' would ignore" in said.err
+
+
+def test_what_was_written_stands_in_the_json() -> None:
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "to", "--json")
+    assert said.code == 0, said.err
+    assert {arm: one["folder"] for arm, one in said.json["written"].items()} == {"grpo": "to/grpo", "gspo": "to/gspo"}
+    assert "gspo_lab.engines.verl.inside.main" in said.json["written"]["gspo"]["command"]
+    assert Path("to/gspo/verl/attempt-1/overrides.txt").is_file()
+
+
+def test_an_engine_that_is_not_installed_is_told_before_a_folder_is_made(alone: Path) -> None:
+    said = gspo_lab("run", "files.toml", "--set", "engine=verl")
+    assert said.code == 2
+    assert said.err.strip().endswith("gspo-lab engines install verl")
+    assert not (alone / "runs").exists()
+    planned = gspo_lab("run", "files.toml", "--set", "engine=verl", "--dry-run")
+    assert planned.code == 0
+    assert "cannot be run here yet: the engine 'verl' is not installed" in planned.out

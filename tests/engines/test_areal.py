@@ -12,7 +12,7 @@ from lottery import MakeRun
 from gspo_lab.engines.areal.configuration import configuration
 from gspo_lab.engines.areal.options import Options
 from gspo_lab.engines.areal.prepare import prepare
-from gspo_lab.engines.check import check_engine, make_engine
+from gspo_lab.engines.check import check_engine, check_ready, make_engine
 from gspo_lab.engines.environments import home_of
 from gspo_lab.errors import LabError
 
@@ -68,6 +68,8 @@ def test_it_trains_nothing_yet_and_says_so(make_run: MakeRun, tmp_path: Path) ->
     run = make_run("gspo", *OURS, *TOKEN_MEAN)
     with pytest.raises(LabError, match="no whole study was ever run by it"):
         make_engine(run).train(run, None, tmp_path, lambda: False)
+    with pytest.raises(LabError, match="no whole study was ever run by it"):
+        check_ready(run.settings)
 
 
 def sampled(folder: Path) -> list[dict[str, Any]]:

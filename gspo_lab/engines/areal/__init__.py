@@ -4,6 +4,7 @@ run ── prompts, configuration ──> areal/ ── AReaL's command, typed b
 """
 
 from pathlib import Path
+from typing import NoReturn
 
 from gspo_lab.engines.areal.options import SETTINGS, Options, check_settings
 from gspo_lab.engines.base import Capabilities, Sink, Stop
@@ -34,6 +35,10 @@ class ArealEngine:
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """LabError: it does not."""
+        self.ready()
+
+    def ready(self) -> NoReturn:
+        """The same, before anything is launched."""
         raise LabError(
             "the engine 'areal' only writes what AReaL is given, for no whole study was ever run by it: "
             "gspo-lab check STUDY --engine areal --write DIR"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
+from gspo_lab.engines.environments import python_of
 from gspo_lab.engines.verl.options import SETTINGS, Options, check_settings
 from gspo_lab.engines.verl.records import RECORDS
 from gspo_lab.study import Run, Settings
@@ -47,6 +48,10 @@ class VerlEngine:
         """LabError for what verl would refuse, ignore or change."""
         self.options.check()
         check_settings(settings, self.options)
+
+    def ready(self) -> None:
+        """LabError where verl's environment was not made."""
+        python_of("verl")
 
     def write(self, run: Run, folder: Path) -> list[str]:
         """Write what verl would be given to train the run from its beginning; its command. Nothing is run.
