@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
+from gspo_lab.states import State
 from gspo_lab.stats.executions import Fate, Together, agreement, fate, random_effects
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.study.identity import identity
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
 
 ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
+NOT_BEGUN = "no run of it has begun"
 NOT_HERE, ANOTHER = "the original, not in this lab", "named as the original, another study by now"
 
 
@@ -134,6 +136,7 @@ def execution(found: "Findings") -> Execution:
         seeds=decided.seeds,
         verdicts=tuple(decided.verdicts.items()),
         said=decided.sentences,
+        unread=NOT_BEGUN if all(run.state == State.PLANNED for run in found.runs) else None,
     )
 
 

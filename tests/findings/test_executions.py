@@ -13,6 +13,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
 from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.report.sections.replications import lines
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Declaration, Run, digest
 from gspo_lab.study.declaration import LOCKED
@@ -144,6 +145,17 @@ def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
         assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
         assert [one.fate for one in every.words] == ["held"]
     assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before
+
+
+def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -> None:
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
+    shutil.copytree(here.parent, tmp_path / "copy")
+    for journal in (tmp_path / "copy").rglob("journal.jsonl"):
+        journal.unlink()
+    with Evidence.open(here) as evidence:
+        found = Findings(evidence, "toy", elsewhere=[tmp_path / "copy"])
+        assert [one.unread for one in found.executions.every] == [None, "no run of it has begun"]
+        assert lines(found)[0].startswith("Carried out 1 time: ")
 
 
 def test_a_copy_counts_once(tmp_path: Path) -> None:
