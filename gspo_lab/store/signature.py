@@ -48,13 +48,16 @@ def check(home: Path) -> tuple[str | None, list[str]]:
         manifest = (home / MANIFEST).read_text(encoding="utf-8")
         armour = (home / SIGNATURE).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise LabError(f"{home / MANIFEST} and its signature cannot be read ({error}); sign again") from error
+        raise LabError(
+            f"{home / MANIFEST} and its signature cannot be read ({error}): delete both, then sign again"
+        ) from error
     done = _ssh_keygen("check-novalidate", "-s", str(home / SIGNATURE), text=manifest)
     signer = GOOD.search(done.stdout)
     if done.returncode or signer is None:
         if ARMOUR not in armour or "verification failed" not in done.stderr:
             raise LabError(
-                f"{home / SIGNATURE} is broken ({_last(done.stderr)}): restore it from a copy, or sign again"
+                f"{home / SIGNATURE} is broken ({_last(done.stderr)}): restore it from a copy, or delete it, then sign "
+                "again"
             )
         return "unknown", [f"{MANIFEST} is not what was signed"]
     return f"{signer[1]} {signer[2]}", _changed(manifest, _manifest(home))
