@@ -50,13 +50,15 @@ def spot_check(
     for bench in run.settings.bench:
         _, task = tasks[bench.name]
         problems = task.problems("held-out")[: bench.problems]
+        own = [row for row in asked if row[0] == bench.name]
+        by_step = _by_step(own)
+        samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}
         due = {
             q.key: (q.seed, q.problem.prompt, q.problem.reference)
-            for q in questions(bench.name, problems, bench.samples, run.seed)
+            for q in questions(bench.name, problems, max(samples.values(), default=0), run.seed)
         }
-        own = [row for row in asked if row[0] == bench.name]
-        for step, keys in _by_step(own).items():
-            if keys != due.keys():
+        for step, keys in by_step.items():
+            if keys != {key for key in due if key[1] < samples[step]}:
                 odd.append((f"{bench.name}, step {step}", f"{bench.name} after step {step} asked other problems"))
         other = next((row for row in own if row[2:4] in due and row[4:] != due[row[2:4]]), None)
         if other is not None:

@@ -156,16 +156,16 @@ def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[
     if missing := first_missing(evidence, trace.id, steps, settings.update.per_rollout_batch):
         yield "steps", missing
     for bench in settings.bench:
-        due = {step for step in range(steps + 1) if step in (0, steps) or step % bench.every == 0}
         found = {step for name, step in trace.asked if name == bench.name}
-        if odd := sorted(due ^ found):
+        if odd := sorted(found ^ set(bench.moments(steps))):
             yield f"{bench.name}, step {odd[0]}", f"{bench.name} after step {odd[0]} was not as scheduled"
         for step in sorted(found):
             asked = trace.asked[bench.name, step]
+            samples = bench.samples_at(step, steps)
             odd_count = asked.problems < most[bench.name] or asked.problems > (bench.problems or asked.problems)
-            if odd_count or asked.samples != bench.samples:
+            if odd_count or asked.samples != samples:
                 told = f"{asked.answers} answers to {asked.problems} problems of {bench.name} after step {step}"
-                yield f"{bench.name}, step {step}", f"{told}; declared are {bench.problems or 'all'} x {bench.samples}"
+                yield f"{bench.name}, step {step}", f"{told}; declared are {bench.problems or 'all'} x {samples}"
     undeclared = {name for name, _ in trace.asked} - {bench.name for bench in settings.bench} - {ROLLOUT}
     for name in sorted(undeclared):
         yield name, f"it was asked {name}, which is not declared"

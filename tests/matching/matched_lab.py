@@ -35,6 +35,7 @@ rollouts = 1.0
 name = "sums"
 problems = 20
 every = 2
+{bench}
 [arm.grpo]
 objective = "grpo"
 {grpo}
@@ -74,12 +75,14 @@ class Lab:
         coupled: str = "true",
         study: str = "",
         top: str = "",
+        bench: str = "",
         records: Callable[[Run], list[Record]] | None = None,
     ) -> None:
         self.folder, self.runs = folder, folder / "runs"
         self.home = self.runs / "toy"
         toml = folder / "toy.toml"
-        toml.write_text(TOML.format(grpo=grpo, gspo=gspo, coupled=coupled, study=study, top=top))
+        given = {"grpo": grpo, "gspo": gspo, "coupled": coupled, "study": study, "top": top, "bench": bench}
+        toml.write_text(TOML.format(**given))
         self.study = load_study(toml)
         locked = json.loads((declare(self.study, self.runs) / "study.json").read_text())["digest"]
         for run in self.study.runs():

@@ -52,9 +52,11 @@ def gradable(run: Run) -> list[Record]:
 def examined(run: Run, step: int) -> list[AnswerRecord]:
     """As many right as in `matched_lab.exam`."""
     right = 8 + (4 + run.seed if run.arm == "gspo" and step else 0)
+    samples = run.settings.bench[0].samples_at(step, run.settings.steps)
     return [
         graded_record(TASK, question, Answer(said(place < right, place), 3, False), bench="sums", step=step)
-        for place, question in enumerate(questions("sums", PROBLEMS, 1, run.seed))
+        for question in questions("sums", PROBLEMS, samples, run.seed)
+        for place in (PROBLEMS.index(question.problem),)
     ]
 
 
@@ -65,8 +67,8 @@ def said(right: bool, place: int) -> str:
 class SealedLab(Lab):
     """The study `toy`; a copy of one is made in no time."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, records=gradable)
+    def __init__(self, folder: Path, bench: str = "") -> None:
+        super().__init__(folder, bench=bench, records=gradable)
 
     @classmethod
     def copied(cls, whole: Path, folder: Path) -> "SealedLab":

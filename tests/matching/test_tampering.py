@@ -354,6 +354,16 @@ def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:
     assert found.headline == "toy: matched (3 pairs of runs, 29 checks)"
 
 
+def test_asking_more_often_where_it_decides_is_as_planned(tmp_path: Path) -> None:
+    lab = SealedLab(tmp_path, bench="decisive_samples = 2\ndecisive_evaluations = 1")
+    found = lab.certified()
+    assert found.ok, found.reasons
+    # (1 + 1 + 2 answers) x 20 problems x 6 runs
+    assert "480 answers graded again" in found.of("regraded")[0][1].detail
+    lab.everywhere(without("answer", bench="sums", step=4, sample=1))
+    assert failed(lab.certified()) == {"plan", "regraded"}
+
+
 @pytest.mark.parametrize("what", CAUGHT)
 def test_a_tampering_is_named_and_no_verdict_said(lab: SealedLab, what: str) -> None:
     tamper, names = CAUGHT[what]
