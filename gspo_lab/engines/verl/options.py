@@ -102,6 +102,12 @@ def _broken(settings: Settings, options: Options) -> Any:
         yield f"shares a mini-batch evenly: its {rows} responses are no multiple of {options.world} processes"
     if len({bench.every for bench in settings.bench}) > 1:
         yield "asks all benchmarks at the same steps: give every [[bench]] the same `every`"
+    for bench in settings.bench:
+        if bench.decisive_samples not in (None, bench.samples):
+            yield (
+                f"asks a benchmark equally often at every evaluation: set bench.{bench.name}.samples and "
+                "decisive_samples to the same number"
+            )
     if options.backend == "megatron" and update.dtype != "bfloat16":
         yield f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype = 'bfloat16'"
     if options.backend == "megatron" and settings.device == "cpu":
