@@ -170,7 +170,9 @@ class Browser:
 
 
 def scroll_through(browser: Browser) -> None:
-    """Every figure of the page has been near the window and is alive."""
+    """Every figure of the page has been near the window and is alive, those above a link's place too."""
+    browser.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
+    browser.evaluate("new Promise(requestAnimationFrame)")
     for _ in range(60):
         browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
         browser.evaluate("new Promise(requestAnimationFrame)")
