@@ -13,7 +13,7 @@ from gspo_lab.matching.pairing import EQUAL, UNDECLARED, UNKNOWN, Check, Sides
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, resolved
 from gspo_lab.records import ROLLOUT
-from gspo_lab.store.own_record import answer_digests, at_odds, first_missing
+from gspo_lab.store.consistency import answer_digests, at_odds, first_missing
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
 from gspo_lab.study.declaration import rule_of
 from gspo_lab.study.dotted import differing

@@ -6,15 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gspo_lab.stats.cells import AT_MARGIN, AT_ZERO, HOLM, LOOKED, PAIRED, Method
 from gspo_lab.stats.verdict import Verdict
 
 ALPHA = 0.05
 """The simulated studies were judged at this level; of others nothing was measured."""
-
-
-HOLM, LOOKED = "better, of any arm, Holm", "better, at any look"
-AT_MARGIN, AT_ZERO = "equivalent, truth: the margin", "equivalent, truth: no difference"
-"""Methods by their names in the record."""
 
 
 @functools.cache
@@ -41,7 +37,7 @@ def calibration_lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 def calibration_line(n: int, alpha: float) -> str | None:
     """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
-    rows = _rows(n, alpha, lambda row: row["method"] == "paired t over seeds" and row["cell"].startswith("score"))
+    rows = _rows(n, alpha, lambda row: row["method"] == PAIRED.name and row["cell"].startswith("score"))
     if not rows:
         return None
     own = {row["cell"]: row["rate"] for row in rows}
@@ -52,9 +48,9 @@ def calibration_line(n: int, alpha: float) -> str | None:
     )
 
 
-def _row_line(n: int, alpha: float, method: str, what: str, arms: int = 0) -> str | None:
+def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) -> str | None:
     """The worst of a method's rows; of cells that name a number of arms, those nearest to `arms`."""
-    rows = _rows(n, alpha, lambda row: row["method"] == method)
+    rows = _rows(n, alpha, lambda row: row["method"] == method.name)
     if arms and rows:
         nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
@@ -65,8 +61,8 @@ def _row_line(n: int, alpha: float, method: str, what: str, arms: int = 0) -> st
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:
-    wrong = _rows(n, alpha, lambda row: row["method"] == AT_MARGIN)
-    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == AT_ZERO)]
+    wrong = _rows(n, alpha, lambda row: row["method"] == AT_MARGIN.name)
+    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == AT_ZERO.name)]
     if not wrong:
         return None
     return (

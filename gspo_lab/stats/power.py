@@ -60,15 +60,6 @@ def equivalence_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float
     return _root(lacking, tolerance=1e-8)
 
 
-def largest_equivalent_sd(n: int, margin: float, alpha: float = 0.05) -> float:
-    """The largest observed sd at which an estimate of exactly 0 is still called equivalent: margin sqrt(n) / t.
-
-    .40, .81, 1.40 margins at n = 3, 5, 10.
-    """
-    _check_seeds(n)
-    return margin * math.sqrt(n) / t_quantile(n - 1, 1 - alpha / 2)
-
-
 def seeds_needed(sd: float, effect: float, alpha: float = 0.05, power: float = 0.8) -> int | None:
     """Fewest seeds, 3 at least, that detect a true difference of `effect` with chance `power`; None past MOST_SEEDS."""
     return _fewest_seeds(detectable_factor, sd, effect, alpha, power)

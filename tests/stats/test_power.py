@@ -6,7 +6,6 @@ from gspo_lab.errors import LabError
 from gspo_lab.stats.power import (
     detectable_factor,
     equivalence_factor,
-    largest_equivalent_sd,
     sd_range,
     seeds_for_equivalence,
     seeds_needed,
@@ -33,10 +32,6 @@ def test_both_factors_reach_the_power_they_promise() -> None:
     margin = equivalence_factor(5)
     low, high = _intervals(rng, 5, 0.0, 2.776445)
     assert ((low > -margin) & (high < margin)).mean() == pytest.approx(0.8, abs=0.008)
-
-
-def test_sd_at_which_zero_is_still_equivalent() -> None:
-    assert [round(largest_equivalent_sd(n, 1.0), 2) for n in (3, 5, 10)] == [0.40, 0.81, 1.40]
 
 
 def test_seeds_needed_is_the_smallest_that_suffices() -> None:
