@@ -55,7 +55,9 @@ class TaskTable(BaseModel):
 class EngineTable(Table):
     """Who trains. `engine = "native"` says the same as its name alone."""
 
-    name: str = Field("native", description="`native`, or `module:attribute`, `file.py:attribute`")
+    name: str = Field(
+        "native", description="`native`, `trl`, `verl`, `areal`, or `module:attribute`, `file.py:attribute`"
+    )
     options: dict[str, Any] = Field({}, description="the engine's own options, which only it knows")
 
     @model_validator(mode="before")
@@ -113,8 +115,8 @@ class RolloutTable(Table):
     )
     max_grader_errors: Share = Field(
         0.5,
-        description="the native engine stops a run at a step on whose responses the grader failed in a larger share "
-        "than this; below it they train with reward 0, which is told wherever the run is shown",
+        description="a run stops at a step on whose responses the grader failed in a larger share than this; "
+        "below it they train with reward 0, which is told wherever the run is shown",
     )
     coupled: bool = Field(
         True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"

@@ -15,6 +15,7 @@ import torch
 
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.facts import facts
+from gspo_lab.engines.grades import failure, need_grades
 from gspo_lab.engines.native import checkpoint
 from gspo_lab.engines.native.experience import Experience, pack, pack_routes
 from gspo_lab.engines.native.prompts import PromptStream
@@ -22,7 +23,6 @@ from gspo_lab.engines.native.setup import Parts
 from gspo_lab.engines.native.step_record import Step, Totals, step_record, training_answers
 from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.native.update_record import update_record
-from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.records import Record, RunStatus
@@ -31,9 +31,6 @@ from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.states import STARTED
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
-
-WORDS = 200
-"""How many characters are told of what a grader failed with."""
 
 
 class Course:
@@ -109,15 +106,8 @@ class Course:
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
         """LabError where the grader failed on more of a step's responses than the study allows."""
-        failed = [grade.error or "it gave no reward" for grade in grades if grade.reward is None]
-        most = self.settings.rollout.max_grader_errors
-        if len(failed) > most * len(grades):
-            last = failed[-1].strip().partition("\n")[0][:WORDS]
-            raise LabError(
-                f"the grader failed on {len(failed)} of {len(grades)} responses of step {step}, more than "
-                f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
-                "again: the run goes on from its last checkpoint"
-            )
+        errors = [failure(grade.error, grade.reward) for grade in grades]
+        need_grades(step, errors, self.settings.rollout.max_grader_errors)
 
     def experience(self, rollouts: Sequence[Rollout], adv_PG: torch.Tensor) -> Experience:
         """The batch as tensors; the old policy is not yet known in it."""

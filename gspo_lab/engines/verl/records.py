@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gspo_lab.engines.grades import failure, need_grades
 from gspo_lab.engines.native.prompts import PromptStream, rolled
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict
@@ -99,7 +100,8 @@ def step_records(
     _whole(number, own, settings.update.per_rollout_batch, "updates")
     if any(one["world"] != world for one in own):
         raise LabError(f"verl trained step {number} with {own[0]['world']} processes, not the {world} asked for")
-    _need_grades(number, rows, settings.rollout.max_grader_errors)
+    errors = [failure(one.get("error"), one.get("reward")) for one in rows]
+    need_grades(number, errors, settings.rollout.max_grader_errors)
     if other := [one for one in rows if one["problem"] != problems[one["place"]].id]:
         raise LabError(f"verl asked '{other[0]['problem']}' in step {number}, which is not that step's prompt")
 
@@ -150,15 +152,6 @@ def _kept(run: Run, step: int, place: int) -> bool:
 def _whole(step: int, found: Sequence[Any], wanted: int, what: str) -> None:
     if len(found) != wanted:
         raise LabError(f"verl left {len(found)} {what} of step {step}, not {wanted}")
-
-
-def _need_grades(step: int, rows: Sequence[Mapping[str, Any]], most: float) -> None:
-    failed = [str(one.get("error") or "it gave no reward") for one in rows if one.get("reward") is None]
-    if len(failed) > most * len(rows):
-        raise LabError(
-            f"the grader failed on {len(failed)} of {len(rows)} responses of step {step}, more than "
-            f"rollout.max_grader_errors = {most:g} allows; the last time: {failed[-1].strip().splitlines()[0][:200]}"
-        )
 
 
 def _update(line: Mapping[str, Any]) -> UpdateRecord:
