@@ -81,8 +81,10 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    # At the estimates' own variance the sum is at most k - 1, whatever the weights.
-    return float(optimize.brentq(excess, 0.0, y.var(ddof=1), xtol=1e-16, rtol=1e-12))
+    # At the estimates' own variance the sum is at most k - 1, whatever the weights; with errors far below it, up to
+    # rounding.
+    most = float(y.var(ddof=1))
+    return most if excess(most) >= 0 else float(optimize.brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
 
 
 def agreement(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:

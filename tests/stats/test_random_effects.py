@@ -53,6 +53,16 @@ def test_four_studies_of_unequal_variance() -> None:
     assert (found.estimate, found.tau**2) == pytest.approx((0.22957, 0.05930), abs=5e-6)
 
 
+def test_errors_far_below_the_differences_leave_the_plain_variance() -> None:
+    """With errors of 1e-9 of the differences tau is the estimates' sd, whatever rounding makes of the last bit."""
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        y = rng.normal(size=rng.integers(2, 6))
+        found = random_effects(list(y), [1e-9] * len(y))
+        assert found is not None
+        assert (found.estimate, found.tau) == pytest.approx((y.mean(), y.std(ddof=1)))
+
+
 def test_what_cannot_be_combined() -> None:
     assert random_effects([0.1], [0.2]) is None
     with pytest.raises(LabError, match="standard error of 0"):
