@@ -80,8 +80,9 @@ class Detectable:
             return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
         part = f"answers alone vary a pair by {self.answers_sd:.3f}"
         fewer = f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)} would, at best"
-        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers or math.inf
-        return f"buy {'more answers' if then <= WORTH * now else 'more seeds'}: {part}; {fewer}"
+        now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers
+        answers = then is not None and then <= WORTH * now
+        return f"buy {'more answers' if answers else 'more seeds'}: {part}; {fewer}"
 
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
@@ -117,7 +118,7 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
 
 
 def _count(seeds: int | None) -> str:
-    return "over a thousand" if seeds is None else str(seeds)
+    return "over a hundred thousand" if seeds is None else str(seeds)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,16 @@ def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     assert plain.effect < three.effect < looked.effect
 
 
+def test_answers_that_would_not_help_are_not_the_better_buy(tmp_path: Path) -> None:
+    """sd 10 at a margin of .02: more than 100,000 seeds, with eight times the answers too."""
+    make_lab(tmp_path, seeds=5)
+    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 10.0)
+    assert (found.seeds_for_equivalence, found.with_more_answers) == (None, None)
+    line = replace(found, answers_sd=0.01).line()
+    assert "over a hundred thousand would show equivalence" in line
+    assert "buy more seeds: answers alone vary a pair by 0.010" in line
+
+
 def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=3, change=graded)
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
