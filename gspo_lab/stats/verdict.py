@@ -96,8 +96,9 @@ class Verdict:
 
     Differences are second label minus first. `better` names the arm that "better" is said of, else None. `paired` has
     the plain 1 - alpha interval; the word rests on the one at 1 - `level` (`rests_on`), which is wider where several
-    arms or looks share alpha. `smallest_detectable` is the true difference that n seeds detect with chance `power` at
-    that level and the observed spread, `detectable_range` the same at both ends of where the true spread lies. `family`
+    arms or looks share alpha: it reads as the word says, or `notes` say why it cannot. `smallest_detectable` is the
+    true difference that n seeds detect with chance `power` at the strictest such level and the observed spread,
+    `detectable_range` the same at both ends of where the true spread lies. `family`
     arms were judged together. Unknown is None.
     """
 
@@ -128,7 +129,7 @@ class Verdict:
 
     @property
     def alpha(self) -> float:
-        """The chance of a statement that is untrue, over all arms and looks."""
+        """For each of the three statements the chance that it is untrue of any arm at any look."""
         return self.rule.alpha
 
     @property
@@ -178,13 +179,14 @@ class Verdict:
     def unseen(self) -> str:
         """What runs that show no collapse leave open, as a sentence: the 1 - alpha upper bound (Clopper-Pearson)."""
         first, second = self.collapsed or (None, None)
-        if first is None or second is None or not first.n or not second.n:
+        known = [(one, arm) for one, arm in zip((first, second), self.labels, strict=True) if one is not None and one.n]
+        if len(known) < 2 and not any(one.k for one, _ in known):
             none = clopper_pearson(0, self.paired.n, 1 - self.alpha)
             return f"What none of {none.n} runs shows may still befall up to {_percent(none.high)} of them."
-        if first == second:
+        if first is not None and first == second:
             return f"{first.k} of {first.n} runs of each collapsed: up to {_percent(first.high)} may."
-        told = [f"{one.k} of {one.n} runs of {arm}" for one, arm in zip((first, second), self.labels, strict=True)]
-        return f"{' and '.join(told)} collapsed: up to {_percent(first.high)} and {_percent(second.high)} may."
+        told = " and ".join(f"{one.k} of {one.n} runs of {arm}" for one, arm in known)
+        return f"{told} collapsed: up to {' and '.join(_percent(one.high) for one, _ in known)} may."
 
     @property
     def sentence(self) -> str:
@@ -273,7 +275,7 @@ def _paired(one: Scores, alpha: float) -> PairedT:
 def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Verdict:
     a, b = np.asarray(one.first, dtype=float), np.asarray(one.second, dtype=float)
     dropped, together = leave_one_out(b - a), pairing(a, b)
-    word, level = _word(paired, steps)
+    word, level, aside = _word(paired, steps, rule.margin)
     if one.withheld_because or paired.low is None:
         word = "withheld"
     better = None
@@ -300,13 +302,17 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
         smallest_detectable=detectable,
         detectable_range=between,
         collapsed=_collapsed(one, 1 - rule.alpha),
-        notes=_notes(word, paired, level, rule, family, dropped, together),
+        notes=(*aside, *_notes(word, paired, level, rule, family, dropped, together)),
         unproven=one.unproven,
     )
 
 
-def _word(paired: PairedT, steps: Sequence[Step]) -> tuple[Word, float]:
-    """The first statement that passes, and the level of its test; of none, the strictest at which any failed."""
+def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, float, tuple[str, ...]]:
+    """The first statement that passes, and the level at which to read it; of none, the strictest at which any failed.
+
+    "Better" may pass at a laxer level than the statements before it failed at, and the interval there lie beyond or
+    inside the margin: it is read at the level of one of these, if it still excludes 0 there, else a note says so.
+    """
     words: tuple[Word, Word, Word] = (
         "better beyond margin",
         "practically equivalent",
@@ -314,8 +320,16 @@ def _word(paired: PairedT, steps: Sequence[Step]) -> tuple[Word, float]:
     )
     for word, step in zip(words, steps, strict=True):
         if step.rejected:
-            return word, step.level
-    return "not resolved", min(step.level for step in steps)
+            levels = (step.level, *(one.level for one in steps))
+            read = [word_for(*(paired.interval(level) or (0.0, 0.0)), margin) for level in levels]
+            if word in read:
+                return word, levels[read.index(word)], ()
+            if read[0] == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
+                return word, step.level, ()  # the note on too few pairs says it
+            needed = steps[words.index(read[0])].level
+            aside = f"this interval alone reads '{read[0]}', but with arms and looks counted in that must pass p < "
+            return word, step.level, (f"{aside}{needed:.3g}",)
+    return "not resolved", min(step.level for step in steps), ()
 
 
 def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
+from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide, decide_all, word_for
 
 BASE = np.array([0.50, 0.52, 0.48])
 
@@ -124,6 +124,49 @@ def test_an_arm_that_is_withheld_still_counts_in_the_family() -> None:
     odd = replace(arm(6.0, "y"), withheld_because=("runs are missing",))
     found = decide_all([arm(2.9, "x"), odd], Rule(margin=0.01))  # p = .044: alone it would do, .025 it does not
     assert [one.word for one in found] == ["not resolved", "withheld"]
+
+
+Z = np.array([-2, -1, 0, 1, 2]) / math.sqrt(2.5)
+"""Mean 0, sd 1. t(4, .975) = 2.776, t(4, .9875) = 3.495."""
+
+
+def of_two(se: float, estimate: float, *, other: float) -> Verdict:
+    """Of two arms the one with this estimate, where the other surely differs from the baseline by `other`."""
+    near, far = (Scores(np.zeros(5), at + own * math.sqrt(5) * Z) for own, at in ((se, estimate), (0.01, other)))
+    return decide_all([near, far], Rule(1.0))[0]
+
+
+def test_better_is_read_at_a_level_at_which_the_size_is_not_resolved() -> None:
+    """3 se beyond the margin, where Holm asks for 3.495 but only 2.776 for "better": not 1.3 +- .278, but +- .3495."""
+    found = of_two(0.1, 1.3, other=0.5)
+    assert (found.word, found.level) == ("better, size not resolved against the margin", 0.025)
+    assert found.rests_on == pytest.approx((0.9505, 1.6495), abs=1e-4)
+
+
+def test_an_interval_that_cannot_be_read_as_the_word_says_is_explained() -> None:
+    """3 se from 0 and from the margin: "better" needs 2.776 of them, equivalence 3.495, and no interval shows both."""
+    found = of_two(1 / 6, 0.5, other=5.0)
+    assert (found.word, found.level) == ("better, size not resolved against the margin", 0.05)
+    assert found.rests_on == pytest.approx((0.0372, 0.9628), abs=1e-4)
+    told = "this interval alone reads 'practically equivalent', but with arms and looks counted in that must pass p < "
+    assert f"{told}0.025" in found.notes
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(3, 8), st.integers(1, 4), st.sampled_from([(), (5, 8)]))
+def test_every_word_is_that_of_its_interval_or_explained(seed: int, n: int, arms: int, looks: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = [Scores(np.zeros(n), rng.normal(rng.choice([0, 0.5, 1.5]), 0.5, n)) for _ in range(arms)]
+    for found in decide_all(drawn, Rule(1.0, looks=looks)):
+        assert found.rests_on is not None
+        read = word_for(*found.rests_on, 1.0)
+        told = [note for note in found.notes if "this interval alone reads" in note or "fewer than 5 pairs" in note]
+        assert read == found.word or told
+
+
+def test_a_collapse_is_told_where_the_other_arm_could_not_be_judged() -> None:
+    """2 of 2: up to 100 %. That of grpo's runs none could be judged does not make it "none of 5 runs"."""
+    found = decide_all([Scores(FIVE, FIVE + TIGHT, ("grpo", "gspo"), collapsed=((0, 0), (2, 2)))], Rule(0.02))[0]
+    assert found.unseen == "2 of 2 runs of gspo collapsed: up to 100 % may."
 
 
 def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
