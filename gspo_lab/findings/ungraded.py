@@ -24,7 +24,8 @@ class Ungraded:
 
     `labels`, `answers` and `errors` are of the baseline and the arm. `more` counts the problems on which the one and
     the other has the larger share of ungraded answers. `p` is the exact two-sided binomial of these counts (sign test:
-    problems are the sample, either arm is as likely to have more where nothing differs); None without such a problem.
+    problems are the sample, these runs are given; either arm is as likely to have more where their runs lose grades
+    alike); None without such a problem.
     `verdict` is the one that would be said if all that was not graded were wrong.
     """
 

@@ -83,8 +83,9 @@ def items_variance(differences_SI: ArrayLike) -> float | None:
     """The variance of one seed's mean difference that finitely many answers to these problems alone give, [S, I]:
     S x Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) I), with (S-1)(I-1) degrees of freedom.
 
-    What a problem does to an arm on every seed is no part of it: these same problems would be asked again. None with
-    fewer than 2 seeds or problems.
+    What a problem does to an arm on every seed is no part of it: these same problems would be asked again. What it does
+    to an arm on one seed alone is, for that too averages out over problems within a pair. None with fewer than 2 seeds
+    or problems.
     """
     found = two_way(differences_SI)
     return None if found.var_residual is None else found.var_residual * found.seeds
