@@ -41,6 +41,9 @@ SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}$')
 WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
 """The fields without which it cannot be told what a record voids, or is voided by."""
 
+OBJECTS = ("facts", "answers")
+"""What of a status is read by names, where it is there."""
+
 ANSWERED = (
     *("problem", "sample", "sample_seed", "prompt", "reference", "text"),
     *("truncated", "correct", "grader", "reward"),
@@ -275,12 +278,16 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _shaped(item: dict[str, Any]) -> bool:
-    """Whether it can be told of what moment a record is, and of a status what it says."""
+    """Whether it can be told of what moment a record is, and of a status what it says, by names."""
     kind = item.get("kind", "")
     if not isinstance(kind, str):
         return False
+    if kind not in RECORDS:
+        return True
     words = WORDS.get(kind, ())
-    return (kind not in RECORDS or type(item.get("step")) is int) and all(type(item.get(word)) is str for word in words)
+    told = all(type(item.get(word)) is str for word in words)
+    whole = kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS)
+    return type(item.get("step")) is int and told and whole
 
 
 def _ends_with_newline(path: Path) -> bool:

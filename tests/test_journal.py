@@ -305,6 +305,16 @@ def exam(step: int, text: str = "8") -> AnswerRecord:
     return AnswerRecord(step=step, bench="sums", problem="p0", sample=0, text=text, correct=1, reward=1.0)
 
 
+@pytest.mark.parametrize("name", ["facts", "answers"])
+@pytest.mark.parametrize("value", [3, "x", "", [], False])
+def test_a_status_whose_parts_have_no_names_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+    path = tmp_path / JOURNAL
+    whole = {"kind": "status", "state": "finished", "step": 1}
+    path.write_text("".join(json.dumps(whole | {name: one}) + "\n" for one in (value, None, {})))
+    assert scan(path).items == [whole | {name: None}, whole | {name: {}}]
+    assert [line_number(path, one.at) for one in scan(path).damaged] == [1]
+
+
 def test_a_seal_is_of_all_lines_and_of_each_evaluation_s_answers(tmp_path: Path) -> None:
     with Journal(tmp_path) as sink:
         sink.write([RunStatus(state="started", step=0), exam(0), *steps(0, 2), exam(2, "9")])
