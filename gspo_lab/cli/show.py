@@ -90,6 +90,8 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
+    from gspo_lab.study.origin import Origin
+
     step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
     asked_for = row["launched"] or {}
     state = asked_for.get("state", row["state"])
@@ -99,7 +101,7 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     line |= {"where": asked_for["place"]} if asked_for else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
     origin = (row["facts"] or {}).get("origin")
-    imported = {"recorded by": origin["program"]} if origin else {}
+    imported = {"recorded by": Origin.told(origin, row["run_id"]).program} if origin else {}
     return line | failed | imported | ({"message": row["message"]} if row["message"] else {})
 
 

@@ -114,7 +114,7 @@ class Trace:
     def recorder(self) -> str | None:
         """The program that recorded the run, by what its import says; None: a worker of this lab."""
         found = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
-        return Origin.from_json(found).recorder if found else None
+        return Origin.told(found, self.id).recorder if found else None
 
     @property
     def begun(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gspo_lab.errors import LabError
 from gspo_lab.study.declaration import optional, texts, typed
 
 ORIGIN = "origin"
@@ -31,6 +32,17 @@ class Origin:
     def to_json(self) -> dict[str, Any]:
         """Plain data, as run.json and the facts of a start have it."""
         return {**vars(self), "converted": list(self.converted)}
+
+    @staticmethod
+    def told(data: Any, run: str) -> "Origin":
+        """The same of the fact beside a run's start. LabError for other data."""
+        try:
+            return Origin.from_json(data)
+        except (KeyError, TypeError) as error:
+            raise LabError(
+                f"{run}: its journal names an origin that cannot be read ({error}): restore it from a copy, or move "
+                "its folder away"
+            ) from error
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Origin":

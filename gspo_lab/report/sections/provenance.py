@@ -92,7 +92,7 @@ def _origins(found: Findings) -> dict[str, list[str]]:
     for run in records(found.frame):
         told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
         if told is not None:
-            one = Origin.from_json(told)
+            one = Origin.told(told, run["run_id"])
             changed = f" ({'; '.join(one.converted)})" if one.converted else ""
             runs.setdefault(f"Recorded by {one.recorder}, read from {one.source}{changed}", []).append(run["run_id"])
     return runs
