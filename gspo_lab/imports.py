@@ -90,9 +90,11 @@ def import_run(
     """
     if state not in LAST_WORDS:
         raise ValueError(f"a run does not end as {state}")
-    declared = read_json(runs / run.study / STUDY)
-    if declared is None or run.arm not in declared["arms"] or run.seed not in declared["seeds"]:
-        raise LabError(f"{runs / run.study / STUDY} does not declare {run.id}: write the study first, with it")
+    file = runs / run.study / STUDY
+    present = read_json(file)
+    declared = None if present is None else Declaration.parse(present, file)
+    if declared is None or run.arm not in declared.arms or run.seed not in declared.seeds:
+        raise LabError(f"{file} does not declare {run.id}: write the study first, with it")
 
     def told() -> Iterator[Record]:
         steps = 0

@@ -173,6 +173,10 @@ def test_mistakes_are_one_line_and_change_nothing(study: Study, tmp_path: Path) 
         write_study(replace(study, question="Another?"), runs)
     with pytest.raises(LabError, match="does not declare toy/grpo/s9"):
         import_run(replace(run, seed=9), runs, log(run), TRL)
+    (home / "study.json").write_text('{"seeds": [0]}')
+    with pytest.raises(LabError, match=r"study\.json is no study of this lab"):
+        import_run(run, runs, log(run), TRL)
+    (home / "study.json").write_bytes(before)
     import_run(run, runs, log(run), TRL)
     with pytest.raises(LabError, match="has records already"):
         import_run(run, runs, log(run), TRL)
