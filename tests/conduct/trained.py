@@ -52,5 +52,9 @@ def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
     return {one.path.parent.name: [_timeless(record) for record in one.records()] for one in run_folders(runs / "tiny")}
 
 
+TIMED = ("at", "facts", "journal")
+"""Fields of a status that times and machines make: the last is a digest of lines that hold times."""
+
+
 def _timeless(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if not is_time(key) and key not in ("at", "facts")}
+    return {key: value for key, value in record.items() if not is_time(key) and key not in TIMED}
