@@ -77,9 +77,9 @@ def _rows(runs: Path, query: str) -> list[dict[str, Any]]:
     database = bring_up_to_date(runs)
     if database is None:
         return []
-    from gspo_lab.store.database import reading
+    from gspo_lab.store.database import explained, reading
 
-    with closing(reading(database)) as connection:
+    with explained(database), closing(reading(database)) as connection:
         cursor = connection.execute(query)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]

@@ -9,6 +9,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 """How families end the name of the token embedding, [rows, width]."""
 
+JSON_BYTES, HEADER_BYTES = 1 << 28, 100_000_000
+"""The largest file of JSON that is read (a tokenizer's is a tenth of that), and the header that safetensors allows."""
+
 AGAIN = "copy or download it again"
 
 Tensors = Mapping[str, tuple[int, ...]]
@@ -32,7 +36,7 @@ Tensors = Mapping[str, tuple[int, ...]]
 def check_folder(folder: Path) -> None:
     """LabError where config.json, whole weights of every layer or a tokenizer that fits them are missing."""
     config = read_config(folder)
-    if "model_type" not in config:
+    if not isinstance(config.get("model_type"), str):
         raise LabError(f"{folder / 'config.json'} names no model_type; a transformers model's configuration does")
     tensors = _weights(folder)
     parts = [config, *(part for part in (config.get("text_config"),) if isinstance(part, dict))]
@@ -51,6 +55,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _json(path: Path, what: str) -> dict[str, Any]:
     try:
+        if (size := path.stat().st_size) > JSON_BYTES:
+            raise LabError(f"{path} is no {what.partition(' ')[2]}: {size:,} bytes; {AGAIN}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}; {AGAIN}") from error
@@ -93,6 +99,8 @@ def _tensors(path: Path) -> Tensors | None:
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > size - 8:
             raise LabError(f"{path} is cut off within its header, or no safetensors file: {size:,} bytes; {AGAIN}")
+        if length > HEADER_BYTES:
+            raise LabError(f"{path} is no safetensors file: it announces a header of {length:,} bytes; {AGAIN}")
         text = file.read(length)
     try:
         header = {name: entry for name, entry in json.loads(text).items() if name != "__metadata__"}
@@ -111,11 +119,11 @@ def _tensors(path: Path) -> Tensors | None:
 def _check_layers(folder: Path, layers: int, tensors: Tensors) -> None:
     """Names say `layers.N.` in most families; in the others nothing is known."""
     there = {int(found[1]) for name in tensors if (found := re.search(r"\blayers\.(\d+)\.", name))}
-    missing = sorted(set(range(layers)) - there) if there else []
+    missing = layers - sum(layer < layers for layer in there) if there else 0
     if missing:
+        first = next(layer for layer in count() if layer not in there)
         raise LabError(
-            f"the model folder {folder} lacks the weights of {len(missing)} of {layers} layers, first layer "
-            f"{missing[0]}; {AGAIN}"
+            f"the model folder {folder} lacks the weights of {missing} of {layers} layers, first layer {first}; {AGAIN}"
         )
 
 

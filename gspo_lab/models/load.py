@@ -84,15 +84,20 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     Plain text begins as the tokenizer begins every text (with <bos>, for some) and never ends with the end of sequence.
     """
     try:
-        if getattr(tokenizer, "chat_template", None):
-            turn = [{"role": "user", "content": text}]
-            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
-        else:
-            ids = tokenizer.encode(text)
-            if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
-                ids = ids[:-1]
-    except (TypeError, UnicodeEncodeError) as error:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise LabError(f"the prompt {text[:40]!a} is no Unicode text (a lone surrogate?) and has no tokens") from error
+    if getattr(tokenizer, "chat_template", None):
+        turn = [{"role": "user", "content": text}]
+        try:
+            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
+        except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
+            told = f"{type(error).__name__}: {_first_line(error)}"
+            raise LabError(f"the model's chat template cannot be used ({told}): mend it, or remove it") from error
+    else:
+        ids = tokenizer.encode(text)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
+            ids = ids[:-1]
     if not ids:
         raise LabError("an empty prompt has no tokens: a model needs at least one to begin with")
     return [int(token) for token in ids]

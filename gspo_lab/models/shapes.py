@@ -3,7 +3,6 @@
 Shapes: H hidden size, V vocabulary, L layers, E experts, K experts per token.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +99,7 @@ VARIANTS = ("-Base", "-Instruct-2507", "-Thinking-2507", "-Instruct", "-SFT")
 def model_shape(name: str) -> ModelShape | None:
     """The shape of a folder's, a downloaded or a published model; None where it is embedded or not known.
 
-    LabError for a folder whose config.json cannot be read.
+    LabError where its config.json cannot be read.
     """
     if name in EMBEDDED:
         return None
@@ -108,7 +107,7 @@ def model_shape(name: str) -> ModelShape | None:
     if folder.is_dir():
         return shape_of(read_config(folder))
     for config in sorted(hub_folder(name).glob("snapshots/*/config.json")):
-        return shape_of(json.loads(config.read_text(encoding="utf-8")))
+        return shape_of(read_config(config.parent))
     short = next((name.removesuffix(ending) for ending in VARIANTS if name.endswith(ending)), name)
     return PUBLISHED.get(name) or PUBLISHED.get(short)
 

@@ -27,6 +27,8 @@ APPLICATION_ID = int.from_bytes(b"GSPO", "big")
 
 BUSY_SECONDS = 5.0
 
+DAMAGED = "is damaged; the journals are not: gspo-lab rebuild"
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
@@ -132,7 +134,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         line = {
-            sqlite3.SQLITE_CORRUPT: "is damaged; the journals are not: gspo-lab rebuild",
+            sqlite3.SQLITE_CORRUPT: DAMAGED,
             sqlite3.SQLITE_NOTADB: "is damaged (no SQLite database); the journals are not: gspo-lab rebuild",
             sqlite3.SQLITE_BUSY: "is held by another program: close that and try again",
             sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
@@ -142,11 +144,13 @@ def explained(path: Path) -> Iterator[None]:
         }.get(_primary(error))
         if any(f"no such {thing}" in str(error) for thing in ("table", "view", "column")):
             line = f"is not whole ({error}); the journals are: gspo-lab rebuild"
+        elif any(words in str(error) for words in ("Could not decode to UTF-8", "malformed JSON")):
+            line = DAMAGED
         if line is None:
             raise
         raise LabError(f"{path} {line}") from error
     except UnicodeDecodeError as error:  # the damage stands in SQLite's own words for it
-        raise LabError(f"{path} is damaged; the journals are not: gspo-lab rebuild") from error
+        raise LabError(f"{path} {DAMAGED}") from error
 
 
 def _primary(error: sqlite3.Error) -> int:

@@ -14,7 +14,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.states import STARTED
 from gspo_lab.store.aggregates import PROMPT_STREAM, of_a_span, of_first_minibatches, of_minibatches
 from gspo_lab.store.columns import Run, arrays, framed
-from gspo_lab.store.database import explained, reading
+from gspo_lab.store.database import DAMAGED, explained, reading
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
 
 if TYPE_CHECKING:
@@ -48,7 +48,27 @@ class Evidence:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            if isinstance(error, Exception) and self._is_damaged(refused=isinstance(error, LabError)):
+                raise LabError(f"{self._path} {DAMAGED}") from error
+        finally:
+            self.close()
+
+    def _is_damaged(self, refused: bool) -> bool:
+        """Whether the file is broken, or of the studies that were read holds other than their files: what reading it
+        then raises is neither a bug nor the user's mistake. Unless it was `refused` as one, journals are read again."""
+        from gspo_lab.store.audit import runs_at_fault, study_at_fault
+
+        names = [key[1] for key in self._known if isinstance(key, tuple) and key[0] == "study"]
+        try:
+            if any(study_at_fault(self, name) for name in names):
+                return True
+            if refused:
+                return False
+            broken = self.rows("PRAGMA quick_check(1)") != [("ok",)]
+            return broken or any(wrong for name in names for _, _, wrong in runs_at_fault(self, name))
+        except Exception:  # it cannot even be compared
+            return True
 
     def close(self) -> None:
         """Let the database go; frames that were read stay."""
@@ -77,7 +97,10 @@ class Evidence:
                 raise LabError(
                     f"no study '{name}'{nearest(name, known)} in {self._path}; it has {', '.join(known) or 'none'}"
                 )
-            content: dict[str, Any] = json.loads(found[0][0])
+            try:
+                content: dict[str, Any] = json.loads(found[0][0])
+            except ValueError as error:
+                raise LabError(f"{self._path} {DAMAGED}") from error
             return content
 
         return self._once(("study", name), read)

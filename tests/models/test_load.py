@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -146,6 +147,16 @@ def _more_tokens(count: int) -> Callable[[Path], None]:
     return harm
 
 
+def _sparse(name: str, start: bytes, size: int) -> Callable[[Path], None]:
+    """A file that says it is large and takes no room."""
+
+    def harm(folder: Path) -> None:
+        (folder / name).write_bytes(start)
+        os.truncate(folder / name, size)
+
+    return harm
+
+
 def _index(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
@@ -158,6 +169,8 @@ CHEAP = [
     pytest.param(_write("config.json", "{"), "cannot be read", id="broken config"),
     pytest.param(_write("config.json", "[1]"), "no JSON object", id="list as config"),
     pytest.param(_write("config.json", "{}"), "no model_type", id="empty config"),
+    pytest.param(lambda f: change_config(f, model_type={"a": 1}), "no model_type", id="object as model_type"),
+    pytest.param(_sparse("config.json", b"{", 30 << 30), "is no transformers configuration: 32,", id="huge config"),
     pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
     pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
     pytest.param(_write("model.safetensors", "x" * 20), "cut off within its header, or no safetensors", id="text"),
@@ -173,6 +186,12 @@ CHEAP = [
     pytest.param(_shards(cut=True), "model-00002-of-00002.safetensors is cut off", id="half a shard"),
     pytest.param(_write("model.safetensors.index.json", "{}", "model.safetensors"), "as an index of", id="no index"),
     pytest.param(lambda f: change_config(f, num_hidden_layers=2), "1 of 2 layers, first layer 1", id="layer gone"),
+    pytest.param(
+        lambda f: change_config(f, num_hidden_layers=10**12), "999999999999 of 1000000000000 layers, first", id="layers"
+    ),
+    pytest.param(
+        _sparse("model.safetensors", (30 << 30).to_bytes(8, "little"), 31 << 30), "a header of 32,", id="huge header"
+    ),
     pytest.param(_remove("tokenizer.json"), "no tokenizer in", id="no tokenizer"),
     pytest.param(_write("tokenizer.json", "{"), "tokenizer.json cannot be read", id="broken tokenizer"),
     pytest.param(_more_tokens(20), "has token 277, the model embeds 264: they do not belong", id="other tokenizer"),
@@ -394,6 +413,23 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
 def test_a_prompt_without_tokens_is_refused(text: str, message: str) -> None:
     with pytest.raises(LabError, match=message):
         encode_prompt(byte_tokenizer(), text)
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{% for m in messages %}", "TemplateSyntaxError"),
+        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
+        ("{{ messages[7].content }}", "UndefinedError"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+    ],
+)
+def test_a_chat_template_that_breaks_is_one_line(template: str, told: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(LabError, match=f"chat template cannot be used .{told}") as caught:
+        encode_prompt(tokenizer, "1+1=")
+    assert "\n" not in str(caught.value)
 
 
 def test_quiet_leaves_the_logging_as_it_was() -> None:

@@ -1,0 +1,83 @@
+"""lab.db damaged in every way that disks know: told by whatever reads it, and mended by `rebuild`, row by row."""
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from calling import Said, gspo_lab
+from rounds import rounds
+from synthetic_lab import make_lab
+
+PAGE = 4096
+Damage = Callable[[random.Random, bytes], bytes]
+
+
+def flipped(dice: random.Random, data: bytes) -> bytes:
+    """One to fifty bits turned, anywhere."""
+    out = bytearray(data)
+    for _ in range(dice.choice((1, 5, 50))):
+        out[dice.randrange(len(out))] ^= 1 << dice.randrange(8)
+    return bytes(out)
+
+
+def page(dice: random.Random, data: bytes) -> bytes:
+    """A page of zeros, of noise, or another's."""
+    at, other = (PAGE * dice.randrange(len(data) // PAGE) for _ in range(2))
+    instead = dice.choice((bytes(PAGE), dice.randbytes(PAGE), data[other : other + PAGE]))
+    return data[:at] + instead + data[at + PAGE :]
+
+
+def text(dice: random.Random, data: bytes) -> bytes:
+    """Bytes of a JSON text turned to others: its shape, or no UTF-8."""
+    at = data.index(dice.choice((b'{"model"', b'"question"')))
+    out = bytearray(data)
+    for _ in range(3):
+        out[at + dice.randrange(200)] = dice.randrange(256)
+    return bytes(out)
+
+
+def cut(dice: random.Random, data: bytes) -> bytes:
+    """Cut off anywhere."""
+    return data[: dice.randrange(1, len(data))]
+
+
+def header(dice: random.Random, data: bytes) -> bytes:
+    """Some of SQLite's own first hundred bytes."""
+    at = dice.randrange(100)
+    return data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
+
+
+def rows(database: Path) -> list[str]:
+    """All that the database holds, but how far and when files were read."""
+    with closing(sqlite3.connect(database)) as connection:
+        return [line for line in connection.iterdump() if 'INTO "files"' not in line]
+
+
+def told(said: Said) -> bool:
+    """One line, or a list of faults, that names the way out."""
+    assert said.code in (0, 1, 2), said.err
+    return said.code == 2 and "rebuild" in said.err
+
+
+@pytest.mark.parametrize("damage", [flipped, page, text, cut, header], ids=lambda one: one.__name__)
+def test_a_damaged_database_is_told_and_rebuilt(
+    damage: Damage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = make_lab(tmp_path, seeds=1, steps=2, every=2)
+    monkeypatch.chdir(tmp_path)
+    whole, held = database.read_bytes(), rows(database)
+    for dice in rounds(damage.__name__, 6):
+        for path in database.parent.glob("lab.db*"):
+            path.unlink()
+        database.write_bytes(damage(dice, whole))
+        said = [gspo_lab(*command) for command in (("list",), ("show", "toy"), ("certify", "toy"))]
+        if not any(map(told, said)):
+            assert said[-1].code == 1 or rows(database) == held, "a change that nobody told"
+        rebuilt = gspo_lab("rebuild")
+        if rebuilt.code:  # it looks like another program's or a newer version's, which is never replaced
+            assert "newer gspo-lab" in rebuilt.err or "not gspo-lab's" in rebuilt.err, rebuilt.err
+        else:
+            assert rows(database) == held
