@@ -38,6 +38,9 @@ REFUSED: Numbers = {
     # sockets; a pair of connected ones stays allowed, but for datagrams
     "socket": (41, 198),
     # memory and messages that outlive a process or that no limit counts
+    "vmsplice": (278, 75),
+    "tee": (276, 77),
+    "setsockopt": (54, 208),  # a socket may hold as much as it was made for
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -58,6 +61,10 @@ REFUSED: Numbers = {
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
+    # what the whole machine shares: locks on its files, its count of asynchronous requests
+    "flock": (73, 32),
+    "io_setup": (206, 0),
+    "io_submit": (209, 2),
     # wide doors into the kernel
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -129,6 +136,7 @@ NEWEST = 450
 
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 OWNERS_OF_SIGNALS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel signal another process
+LOCKS = (6, 7, 37, 38, 1024, 1026)  # F_SETLK, F_SETLKW, the same of open files, F_SETLEASE, F_NOTIFY
 SIGCHLD = 17
 DATAGRAM_BIT = 2  # of SOCK_DGRAM and of SOCK_RAW, which is the same within a machine
 IOCTLS = (0x5412, 0x541C, 0x8901, 0x8902)  # TIOCSTI, TIOCLINUX (typing into a terminal), FIOSETOWN, SIOCSPGRP
@@ -178,7 +186,7 @@ def assemble(machine: str | None = None) -> bytes:
     refuse_if("prlimit64", FIRST_ARGUMENT, EQUAL, 0, unless=True)  # one's own limits only
     refuse_if("rt_sigaction", FIRST_ARGUMENT, EQUAL, SIGCHLD)  # ignored, children's time would be told to nobody
     refuse_if("socketpair", SECOND_ARGUMENT, ANY_BIT, DATAGRAM_BIT)  # these could be sent elsewhere
-    refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS)
+    refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS, *LOCKS)
     refuse_if("ioctl", SECOND_ARGUMENT, EQUAL, *IOCTLS)
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)

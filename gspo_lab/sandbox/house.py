@@ -42,6 +42,10 @@ LEEWAY = 10.0
 GRACE = 10.0
 PATIENCE = 3.0
 CHUNK = 1 << 16
+STDERR = 1 << 16
+"""How much of a test's stderr is kept, its end; a candidate's tests may each have written all that they may."""
+PIPE = 1 << 16
+"""What fits into a pipe: who has written less never waited for us to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,14 @@ def oom_kills() -> int | None:
         return int(counts["oom_kill"])
     except (OSError, ValueError, KeyError):
         return None
+
+
+def memory_available() -> int:
+    """The bytes that programs of this machine could still have."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(found[1]) << 10 if found else 0
+    return 0
 
 
 @functools.cache
@@ -182,7 +194,7 @@ class House:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
             theirs.append(end)
         reading = Reading({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
-        ended_for_memory = oom_kills()
+        ended_for_memory, room = oom_kills(), memory_available()
         began = time.monotonic()
         try:
             socket.send_fds(self.control, [b"test"], theirs)
@@ -201,7 +213,7 @@ class House:
         finally:
             for end, _ in pipes:
                 os.close(end)
-        return self.judged(report, wall, reading, ended_for_memory)
+        return self.judged(report, wall, reading, ended_for_memory, room)
 
     def wait(self, reading: "Reading", deadline: float) -> dict[str, Any] | None:
         """The house's report on the test; None if the house came down or fell silent."""
@@ -227,12 +239,12 @@ class House:
         return None
 
     def judged(
-        self, report: dict[str, Any] | None, wall: float, reading: "Reading", ended_for_memory: int | None
+        self, report: dict[str, Any] | None, wall: float, reading: "Reading", ended_for_memory: int | None, room: int
     ) -> Ended:
         """What a report from inside and the bytes that were read make of a test; without a report it was killed."""
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
-            return Ended(Outcome("killed", None, stdout, stderr, 0.0, wall), doubtful=True, clean=False)
+            return Ended(Outcome("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False)
         if "failed" in report:
             raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
@@ -248,8 +260,12 @@ class House:
         elif status == 0:
             ending = "finished"
         elif status == -signal.SIGKILL:
-            # Who kills itself was not ended from outside: else an answer could keep itself out of every score.
-            ending = "killed" if ended_for_memory is None or oom_kills() != ended_for_memory else "error"
+            # Who kills itself was not ended from outside: else an answer could keep itself out of every score. Nor was
+            # who had most of its memory where the machine had all of it to give.
+            by_kernel = ended_for_memory is None or oom_kills() != ended_for_memory
+            most = self.limits.memory_bytes
+            own = report["memory"] > most / 2 and room >= most
+            ending = "error" if not by_kernel else "memory" if own else "killed"
         else:
             ending = "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "error"
         returned = result[0] if result and ending == "finished" else b""
@@ -257,14 +273,16 @@ class House:
             ending,
             status if cause == "exit" else None,
             stdout,
-            stderr,
+            stderr[-STDERR:],
             cpu,
             wall,
             returned[1:] if returned else None,
             returned[:1] == b"1" if returned else None,
         )
         by_kill = cause == "exit" and status == -signal.SIGKILL
-        doubtful = ending == "killed" or (ending == "error" and by_kill) or (ending == "time" and not spent)
+        waited = max(len(stdout), len(stderr)) >= PIPE or not report["asleep"]
+        doubtful = ending == "killed" or (ending in ("error", "memory") and by_kill)
+        doubtful = doubtful or (ending == "time" and not spent and waited)
         return Ended(outcome, doubtful, clean=report["clean"] and not reading.too_much)
 
     def close(self) -> None:

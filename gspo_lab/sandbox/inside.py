@@ -5,7 +5,8 @@ nothing newer than Python 3.9. Descriptor 0 holds its orders as JSON (`house.ord
 line names is a socket to the parent:
 
     parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
-    here   -> {"ready": version}, then per test {"cause", "status", "cpu", "wall", "clean"} or {"failed": why}
+    here   -> {"ready": version}, then per test {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"}
+              or {"failed": why}
 
 A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no expected output, no
 other test's input. The child loses the control socket before the candidate's first line, and cannot trace or read this
@@ -35,6 +36,11 @@ from gspo_lab.sandbox.candidate import prelude, run
 RESULT, CONTROL = 3, 9
 TICK_MS = 20
 MANY_FILES = 4096
+FEW_SOCKETS = 16
+"""As many hold little: an event loop has a pair."""
+ASLEEP, PATIENCE = 0.9, 1.5
+"""The share of its seconds after which a test that slept is late whatever else the machine did, and how many times its
+seconds one that is late gets to show that."""
 LEEWAY = 10.0
 """How many times `seconds` a test may take by the clock if the machine is too busy to run it."""
 
@@ -106,17 +112,53 @@ def send(number: int, those: list[Process]) -> None:
             os.kill(one.pid, number)
 
 
-def seconds_queued(pid: int) -> float:
-    """For how long a thread of the process was ready to run and no core was free: the longest among its threads.
+class Waits:
+    """What the kernel tells of every thread of a test, as far as it was ever looked at."""
 
-    0 where the kernel does not say.
-    """
-    longest = 0
-    with contextlib.suppress(OSError, IndexError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                longest = max(longest, int(file.read().split()[1]))
-    return longest / 1e9
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.queued: dict[int, float] = {}
+        """By thread for how long it was ready to run and no core was free; 0 where the kernel does not say."""
+        self.disk = False
+        """Whether one was seen to wait for a disk."""
+
+    def look(self, pid: int) -> float:
+        """Look at a process's threads; the longest that any of them was ever queued."""
+        longest = 0.0
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                    told = file.read().split()
+                with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
+                    self.disk |= file.read().rpartition(b") ")[2].startswith(b"D")
+                known = self.queued.get(int(thread), 0.0)
+                self.queued[int(thread)] = max(known, int(told[1]) / 1e9 if len(told) > 1 else 0.0)
+                longest = max(longest, self.queued[int(thread)])
+        return longest
+
+    def asleep(self, elapsed: float, those: list[Process]) -> float:
+        """For how long all of it waited of its own will, whatever else the machine did; 0 where that is not certain."""
+        with open("/proc/loadavg", "rb") as file:
+            last = int(file.read().split()[-1])  # the newest thread of this process namespace
+        if self.disk or last - self.first + 1 != len(self.queued):
+            return 0.0
+        return elapsed - sum(self.queued.values()) - sum(one.seconds for one in those)
+
+
+def bytes_of_socket() -> int:
+    """What the kernel may hold for one socket of a pair, which is on no process's account."""
+    pair = _socket.socketpair()
+    held = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
+    for one in pair:
+        one.close()
+    return 2 * held
+
+
+def sockets() -> int:
+    """How many sockets this network namespace has."""
+    with contextlib.suppress(OSError, IndexError), open("/proc/net/sockstat", "rb") as file:
+        return int(file.readline().split()[2])
+    return 0
 
 
 class House:
@@ -132,6 +174,8 @@ class House:
                 __import__("numpy")
         self.control = _socket.socket(fileno=CONTROL)
         self.unspoilt = self.scratch()
+        self.socket_bytes = bytes_of_socket() if orders["filter"] else 0  # else the machine's are counted
+        self.most, self.asleep = 0, False  # of one test: bytes seen at once, whether it slept its time away
         self.limit()
         self.refuse_calls()
         self.baseline = processes()[os.getpid()].resident  # a child shares it until it writes to it
@@ -139,8 +183,10 @@ class House:
         gc.freeze()
 
     def scratch(self) -> list[int]:
-        """The folders' times of change, which nobody can set: any file made or any attribute changed shows."""
-        return [os.stat(path).st_ctime_ns for path in self.orders["scratch"]]
+        """The folders' times of change, which nobody can set, and of access: any file made, any attribute changed and
+        any look into them shows."""
+        found = [os.stat(path) for path in self.orders["scratch"]]
+        return [time for one in found for time in (one.st_ctime_ns, one.st_atime_ns)]
 
     def serve(self) -> None:
         """Say that the house is ready, then run a program for each call until nobody calls."""
@@ -155,13 +201,14 @@ class House:
                 self.become_the_program(descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
+            self.most, self.asleep = 0, False
             try:
                 cause, wall = self.watch(pid)
             finally:
                 self.kill_all()
             status, cpu = self.reap(pid)
-            clean = self.scratch() == self.unspoilt
-            self.say({"cause": cause, "status": status, "cpu": cpu, "wall": wall, "clean": clean})
+            report = {"cause": cause, "status": status, "cpu": cpu, "wall": wall, "asleep": self.asleep}
+            self.say({**report, "memory": self.most, "clean": self.scratch() == self.unspoilt})
 
     def say(self, report: dict[str, Any]) -> None:
         """Send a report outside."""
@@ -173,6 +220,7 @@ class House:
         Time for which no core was free to run it is left out, so that a busy machine makes no program late.
         """
         began, queued, seconds = time.monotonic(), 0.0, self.orders["seconds"]
+        waits = Waits(pid)
         handle = os.pidfd_open(pid)
         try:
             poll = select.poll()
@@ -181,26 +229,36 @@ class House:
             while True:
                 ready = [descriptor for descriptor, _ in poll.poll(TICK_MS)]
                 elapsed = time.monotonic() - began
-                queued = max(queued, seconds_queued(pid))
+                queued = max(queued, waits.look(pid))
                 if handle in ready:
                     return "exit", elapsed - queued
                 if CONTROL in ready:
                     self.control.recv(16)
                     return "stop", elapsed - queued
+                those = family()
+                for one in those:
+                    if one.pid != pid:
+                        waits.look(one.pid)
                 if elapsed - queued > seconds or elapsed > LEEWAY * seconds:
-                    return "wall", elapsed - queued
-                overuse = self.overuse()
+                    self.asleep = waits.asleep(elapsed, those) > ASLEEP * seconds
+                    # A little more time for what only slept to show it: it is tried once and not twice.
+                    if self.asleep or elapsed - queued > PATIENCE * seconds or elapsed > LEEWAY * seconds:
+                        return "wall", elapsed - queued
+                overuse = self.overuse(those)
                 if overuse:
                     return overuse, elapsed - queued
         finally:
             os.close(handle)
 
-    def overuse(self) -> str | None:
+    def overuse(self, those: list[Process]) -> str | None:
         """The limit that the program is beyond, in a word; None where it is within all."""
-        those = family()
         if sum(one.seconds for one in those) > self.orders["seconds"]:
             return "cpu"
-        if sum(max(one.resident - self.baseline, 0) for one in those) > self.orders["memory_bytes"]:
+        held = sum(max(one.resident - self.baseline, 0) for one in those)
+        if self.socket_bytes:
+            held += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
+        self.most = max(self.most, held)
+        if held > self.orders["memory_bytes"]:
             return "memory"
         for path in self.orders["scratch"]:
             room = os.statvfs(path)

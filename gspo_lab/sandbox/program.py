@@ -48,7 +48,7 @@ class Outcome:
     | error | it exited with another status, or a signal of its own making ended it (`exit_code` is then -signal) |
     | time | beyond `seconds` |
     | memory | beyond `memory_bytes`, or beyond the files it may make |
-    | output | beyond `output_bytes` on stdout or stderr; what was read until then is kept |
+    | output | beyond `output_bytes` on stdout or stderr; what was read until then is kept, of stderr the end |
     | killed | ended from outside for none of these reasons (the machine ran out of memory, say), twice |
 
     SIGKILL counts as the program's own making where the kernel ended no process for want of memory meanwhile.

@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -188,8 +189,18 @@ class Sandbox:
             details=tuple(refused),
         )
 
-    def run(self, program: Program, inputs: Sequence[bytes], limits: Limits, *, go_on: GoOn = always) -> list[Outcome]:
+    def run(
+        self,
+        program: Program,
+        inputs: Sequence[bytes],
+        limits: Limits,
+        *,
+        go_on: GoOn = always,
+        keep_output: bool = True,
+    ) -> list[Outcome]:
         """The outcomes of the tests in order, up to the one after which `go_on` says no.
+
+        Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may fill gigabytes.
 
         A test that ran out of time by the clock while others ran is tried once more, alone, and that counts.
         SandboxFailed if the sandbox could not do its work: that says nothing about the program.
@@ -206,8 +217,10 @@ class Sandbox:
                     if ended.doubtful:
                         with self._crowd.alone():
                             ended = tenancy.test(content)
-                    outcomes.append(ended.outcome)
-                    if not go_on(index, ended.outcome):
+                    going_on = go_on(index, ended.outcome)
+                    bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
+                    outcomes.append(ended.outcome if keep_output else bare)
+                    if not going_on:
                         break
                 return outcomes
         finally:

@@ -20,6 +20,9 @@ from gspo_lab.sandbox.program import MIB
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 CONFIGURATION = ("/etc/alternatives", "/etc/ld.so.cache")
 """Debian's numpy finds its linear algebra through these."""
+DEVICES = ("null", "zero", "full", "random", "urandom")
+"""Not bubblewrap's own choice, which has terminals: the machine has a limited number of them."""
+STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 NUMPY = "/numpy"
 PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
 """Debian's names for what brings the tools."""
@@ -94,7 +97,11 @@ class Walls:
             command += ["--ro-bind", str(self.prefix), str(self.prefix)]
         for folder in self.numpy_folders():
             command += ["--ro-bind", str(folder), f"{NUMPY}/{folder.name}"]
-        command += ["--proc", "/proc", "--dev", "/dev"]
+        command += ["--proc", "/proc", "--tmpfs", "/dev"]
+        for name in DEVICES:
+            command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        for name, target in STREAMS.items():
+            command += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
         command += ["--size", str(file_bytes), "--tmpfs", "/tmp"]
         command += ["--size", str(min(file_bytes, 4 * MIB)), "--tmpfs", "/dev/shm"]
         return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]

@@ -249,6 +249,42 @@ except OSError as error:
         stopped("memory", "time", "finished", "error"),
         seconds=3.0,
     ),
+    Attack(
+        "pages held by pipes",
+        """
+import mmap
+pages = mmap.mmap(-1, 1 << 16)
+held = (ctypes.c_char * len(pages)).from_buffer(pages)
+_, into = os.pipe()
+vector = (ctypes.c_size_t * 2)(ctypes.addressof(held), len(pages))
+attempt("vmsplice", lambda: libc.vmsplice(into, vector, 1, 0), worked=lambda value: value > 0)
+""",
+    ),
+    Attack(
+        "buffers of sockets",
+        """
+import resource
+def fill():
+    held = []
+    try:
+        while True:
+            pair = socket.socketpair()
+            held.append(pair)
+            for one in pair:
+                one.setblocking(False)
+                attempt("more", lambda: one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22))
+                try:
+                    while True: one.send(bytes(1 << 16))
+                except BlockingIOError: pass
+    except OSError:
+        time.sleep(60)
+for _ in range(10):
+    if not os.fork(): fill()
+fill()
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
     Attack("stdout", "while True: os.write(1, b'x' * 65536)", stopped("output")),
     Attack("stderr", "while True: os.write(2, b'x' * 65536)", stopped("output")),
     Attack("one long line", "print('9' * (8 << 20))", stopped("output")),
@@ -385,6 +421,19 @@ attempt("affinity", lambda: os.sched_setaffinity(os.getppid(), {0}))
 attempt("idle", lambda: os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0)))
 attempt("real time", lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
 attempt("the clock", lambda: time.clock_settime(time.CLOCK_REALTIME, 0))
+""",
+    ),
+    Attack(
+        "what the machine counts",
+        """
+import fcntl, glob
+for path in (sys.executable, *glob.glob("/usr/lib/*")[:3], "/dev/null"):
+    for name, lock in (("flock", fcntl.flock), ("lockf", fcntl.lockf)):
+        attempt(f"{name} {path}", lambda: lock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB))
+    attempt("lease " + path, lambda: fcntl.fcntl(os.open(path, os.O_RDONLY), 1024, fcntl.F_RDLCK))
+call("io_setup", {"x86_64": 206, "aarch64": 0}[os.uname().machine], 1000, ctypes.create_string_buffer(8))
+attempt("pty", os.openpty)
+attempt("oom_score_adj", lambda: open("/proc/self/oom_score_adj", "w").write("0"))
 """,
     ),
     Attack(

@@ -60,6 +60,7 @@ def test_arguments_decide_where_they_must() -> None:
     assert decide(code, 302, 0, 7) == ALLOW
     assert decide(code, 302, 1, 7) == refused()
     assert decide(code, 72, 5, 1) == ALLOW
+    assert [decide(code, 72, 5, command) for command in (6, 7, 37, 38, 1024, 1026)] == [refused()] * 6
     assert [decide(code, 72, 5, command) for command in (8, 10, 15)] == [refused()] * 3
     assert decide(code, 16, 0, 0x5401) == ALLOW
     assert decide(code, 16, 0, 0x5412) == refused()

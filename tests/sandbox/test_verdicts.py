@@ -9,6 +9,7 @@ import pytest
 from walled import TIGHT
 
 from gspo_lab.sandbox import Job, Limits, Program, Sandbox
+from gspo_lab.sandbox.sandbox import Crowd
 
 SEARCH = """
 import ctypes, gc, json, os, sys
@@ -251,6 +252,43 @@ def test_who_may_have_been_ended_for_memory_is_not_judged(
     source = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nwhile True: pass"
     (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
     assert outcome.ending == "killed"
+
+
+def test_who_had_most_of_its_memory_where_the_machine_had_it_all_is_wrong(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = itertools.cycle([1, 2])
+    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(told))
+    source = """
+import os, time
+held = bytearray(os.urandom(1 << 20)) * 180
+time.sleep(0.3)
+os.kill(os.getpid(), 9)
+"""
+    endings = []
+    for room in (1 << 40, 200 << 20):
+        monkeypatch.setattr("gspo_lab.sandbox.house.memory_available", lambda room=room: room)
+        endings += [one.ending for one in sandbox.run(Program(source), [b""], TIGHT)]
+    assert endings == ["memory", "killed"], "of 256 MB it held 180; a machine with 200 could not give it all"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import time; time.sleep(60)", "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)"],
+    ids=["one", "four"],
+)
+def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late by the clock alone, but of its own will: it is not tried again with nobody beside it."""
+    monkeypatch.setattr(Crowd, "alone", None)
+    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.0))
+    assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True)
+
+
+def test_a_look_into_a_scratch_folder_shows(sandbox: Sandbox) -> None:
+    """Its time of access would tell the next test, had it the same house: its first process's start tells the house."""
+    source = "import os\nprint(open('/proc/1/stat').read().split()[21])\nos.utime('/dev/shm')\nos.listdir('/tmp')"
+    one, other = sandbox.run(Program(source), [b"", b""], TIGHT)
+    assert one.stdout != other.stdout
 
 
 def test_the_program_s_clocks_are_its_own_affair(sandbox: Sandbox) -> None:

@@ -1,9 +1,10 @@
 import json
 import math
+import tracemalloc
 
 import pytest
 
-from gspo_lab.tasks.benchmarks.compare import RULES, same_output, same_value
+from gspo_lab.tasks.benchmarks.compare import RULES, Rule, same_output, same_value
 
 OUTPUTS = [
     # expected, got, strict, lcb, tolerant
@@ -94,3 +95,16 @@ def test_numbers_longer_than_python_reads_are_compared_as_text() -> None:
 def test_each_rule_takes_what_the_one_before_it_takes() -> None:
     for *_, strict, lcb, tolerant in (*OUTPUTS, *VALUES):
         assert strict <= lcb <= tolerant
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("got", [b"1 " * 1_000_000, b"1\n" * 1_000_000], ids=["words", "lines"])
+def test_more_than_was_expected_is_never_taken_apart(rule: Rule, got: bytes) -> None:
+    tracemalloc.start()
+    try:
+        assert not same_output(rule, b"1", got + b"2")
+        assert not same_value(rule, b"[1]", b"[" + b"[1]," * (len(got) // 4) + b"1]", exact=True)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 5 * len(got), "its numbers alone would take fifty times that"

@@ -88,7 +88,7 @@ def grade_program(
         return len(failures) < len(RULES)
 
     try:
-        outcomes = opened.run(program, [case.input for case in cases], limits, go_on=go_on)
+        outcomes = opened.run(program, [case.input for case in cases], limits, go_on=go_on, keep_output=False)
     except SandboxFailed as error:
         return Grade(None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level)
     killed = any(one.ending == "killed" for one in outcomes)
