@@ -1,6 +1,6 @@
-"""What a study's end tells at once: per arm the scores, the reward and the clipping, and one line of what was seen.
+"""What a study's end tells at once: per arm the scores, the reward and the clipping, the answer, and what was seen.
 
-That line is `Findings.decision`'s; its grounds are in the report.
+The answer is the report's; its grounds are there.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from gspo_lab.study import Study
 
 if TYPE_CHECKING:
     from gspo_lab.findings import Findings
+    from gspo_lab.findings.answer import Answer
     from gspo_lab.findings.decision import Decision
     from gspo_lab.findings.outcomes import RunOutcome
 
@@ -59,6 +60,7 @@ class StudyOutcome:
     primary: str | None
     arms: tuple[ArmResult, ...]
     failures: tuple[str, ...]
+    answer: "Answer"
     seen: str
     exit_code: int
     """0 all runs that are needed finished; 1 some did not; 2 what failed can be fixed by the user; 130 interrupted."""
@@ -89,6 +91,7 @@ class StudyOutcome:
             "primary": self.primary,
             "arms": arms,
             "failures": list(self.failures),
+            "answer": self.answer.to_json(),
             "seen": self.seen,
             "exit_code": self.exit_code,
             "report": None if self.report is None else str(self.report),
@@ -99,12 +102,13 @@ def outcome(
     study: Study, runs: Path, endings: Sequence[ErrandEnd], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
     """The outcome of a study whose journals under `runs` are in the database."""
+    from gspo_lab.claims import answer
     from gspo_lab.findings import Findings
 
     failures = tuple(ending.line for ending in endings if ending.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
         found = Findings(evidence, study.name)
-        decided, arms = found.decision, arm_results(found, study)
+        decided, arms, said = found.decision, arm_results(found, study), answer(found)
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
     if interrupted:
@@ -113,7 +117,8 @@ def outcome(
         code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
         code = Exit.FINISHED if complete else Exit.INCOMPLETE
-    return StudyOutcome(study.name, decided.primary, arms, failures, "\n".join(seen(decided)), code, report)
+    told = "\n".join([*said.lines, *seen(decided, said.said)])
+    return StudyOutcome(study.name, decided.primary, arms, failures, said, told, code, report)
 
 
 def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
@@ -144,18 +149,20 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def seen(decided: "Decision") -> list[str]:
-    """The decision's sentences, each with the difference that it rests on, in all and pair by pair; then its flags."""
+def seen(decided: "Decision", answered: str = "") -> list[str]:
+    """The decision's sentences but the one that has `answered`, each with the difference that it rests on, in all and
+    pair by pair; then its flags."""
     if not decided.verdicts:
-        return list(decided.sentences)
+        return [] if answered == " ".join(decided.sentences) else list(decided.sentences)
     lines = []
     for verdict in decided.verdicts.values():
         baseline, arm = verdict.labels
-        paired, numbers = verdict.paired, ""
+        paired = verdict.paired
+        said = [verdict.sentence] if verdict.sentence != answered else []
         if paired.estimate is not None:
             pairs = " ".join(f"{difference:+.3f}" for difference in paired.differences)
-            numbers = f" {arm} - {baseline}: {paired.estimate:+.3f} ({pairs})"
-        lines.append(f"{verdict.sentence}{numbers}")
+            said.append(f"{arm} - {baseline}: {paired.estimate:+.3f} ({pairs})")
+        lines.append(" ".join(said))
     told = [f"{decided.primary}:", *lines] if len(lines) > 1 else [f"{decided.primary}: {lines[0]}"]
     return [*told, *decided.flags]
 

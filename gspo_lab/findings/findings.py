@@ -24,6 +24,7 @@ from gspo_lab.findings.elsewhere import archived, executions_at
 from gspo_lab.findings.executions import Executions, executions
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.layout import STUDY
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.states import State
@@ -272,6 +273,16 @@ class Findings:
     def decision(self) -> Decision:
         """What the study says of its question so far."""
         return decision(self)
+
+    @cached_property
+    def steadiness(self) -> dict[str, Steadiness]:
+        """Per treatment how its runs stood beside the baseline's."""
+        return steadiness(self)
+
+    @cached_property
+    def regime(self) -> Regime:
+        """Whether any finished run of the seeds that decide fell."""
+        return regime([one for one in self.outcomes(self.declaration.primary) if one.seed in self.decision.seeds])
 
     @cached_property
     def executions(self) -> Executions:

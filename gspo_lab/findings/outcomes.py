@@ -19,7 +19,7 @@ class RunOutcome:
     Single answers that could not be graded (`errors`) are left out of it; in `counted_wrong`, else the same number,
     they are wrong. Both are of the evaluations after `steps`. `carried` counts evaluations without any grade, which
     `final` replaces by the one before them; `nonfinite` are updates that were skipped, or of a dead model. `latest` is
-    where an unfinished run stands.
+    where an unfinished run stands. `best` is the highest that `final` would have been at any end, or the start's score.
     """
 
     arm: str
@@ -35,6 +35,7 @@ class RunOutcome:
     errors: int
     nonfinite: int
     stability: Stability | None
+    best: float | None = None
 
     @property
     def gain(self) -> float | None:
@@ -45,6 +46,16 @@ class RunOutcome:
     def collapsed(self) -> bool:
         """Whether the run fell for good; False, too, where that could not be judged."""
         return self.stability is not None and self.stability.collapse is not None
+
+    @property
+    def lost(self) -> float | None:
+        """How far the final score lies below the best one of its run; None where there is no final score."""
+        return None if self.final is None or self.best is None else self.best - self.final
+
+    @property
+    def fell(self) -> bool:
+        """Whether the run collapsed, or fell back to half of what it had gained."""
+        return self.collapsed or (self.stability is not None and self.stability.regression is not None)
 
     @property
     def judged(self) -> bool:
@@ -61,7 +72,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
         own = scores[scores["run_id"] == run.id]
         start = own[own["step"] == 0]["score"]
         trained = own[own["step"] > 0]
-        final = wrong = latest = None
+        final = wrong = latest = best = None
         deciding = tuple(int(step) for step in trained["step"].iloc[-last:])
         errors = int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:]))
         carried = 0
@@ -70,6 +81,8 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
             values, missing = values[-len(trained) :], missing[-len(trained) :]
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None
+            ends = [tail_mean(values[:end], last) for end in range(min(last, len(values)), len(values) + 1)]
+            best = max([*ends, *start[start.notna()]])
         if final is not None:
             wrong = final
             if errors:
@@ -89,6 +102,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 errors=errors,
                 nonfinite=len(found.nonfinite.get(run.id, ())),
                 stability=found.stabilities.get(run.id),
+                best=best,
             )
         )
     return out

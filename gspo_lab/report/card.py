@@ -22,28 +22,6 @@ TONES: dict[Word, str] = {
 """How a card looks by its word; the word itself always stands there too."""
 
 
-def headline(verdicts: Sequence[Verdict]) -> str:
-    """All comparisons in one sentence."""
-    baseline, about = verdicts[0].labels[0], verdicts[0].about
-    groups: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        word = "worse" if verdict.better == baseline else "better"
-        groups.setdefault(verdict.word.replace("better", word, 1), []).append(verdict.labels[1])
-    if list(groups) == ["not resolved"]:
-        return f"Whether {_listed(groups['not resolved'], 'or')} differs from {baseline}{about} is not resolved."
-    if list(groups) == ["withheld"]:
-        return f"No verdict on {_listed(groups['withheld'], 'or')} against {baseline}."
-    told = [
-        f"no verdict on {_listed(arms, 'or')}" if word == "withheld" else f"{_listed(arms, 'and')} {word}"
-        for word, arms in groups.items()
-    ]
-    return f"Against {baseline}{about}: {'; '.join(told)}."
-
-
-def _listed(names: Sequence[str], last: str) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
-
-
 def badge_text(matched: Certificate) -> str:
     """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
     said = matched.headline.partition(": ")[2]

@@ -16,7 +16,7 @@ from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.lints import WAIVABLE
-from gspo_lab.study.rules import broken_looks, broken_rules
+from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import (
     ARM_KEYS,
     NAME,
@@ -87,6 +87,7 @@ def load_study(
     if not problems:
         problems += broken_rules(study_arms, verdict, tables, raw.get("compares_engines", False))
         problems += broken_looks(verdict.looks, len(declared_seeds))
+        problems += broken_question(verdict, [claim.name for claim in claims])
         if sweep is not None and verdict.looks:
             problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")
         problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])

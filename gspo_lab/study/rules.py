@@ -69,6 +69,22 @@ def broken_looks(looks: Sequence[int] | None, seeds: int) -> list[str]:
     return []
 
 
+def broken_question(verdict: VerdictTable, claims: Collection[str]) -> list[str]:
+    """What is wrong with `verdict.question` in a study that declares these claims."""
+    if verdict.question == "stability" and verdict.looks:
+        return [
+            "verdict.looks: a look is at the score, and question = 'stability' is answered by all runs; leave it out"
+        ]
+    if isinstance(verdict.question, str):
+        return []
+    declared = f"this study has {', '.join(claims)}" if claims else "this study declares none, under [[claim]]"
+    return [
+        f"verdict.question: no claim '{name}'{nearest(name, claims)}; {declared}"
+        for name in verdict.question
+        if name not in claims
+    ]
+
+
 def _inside(arms: Mapping[str, Arm]) -> list[str]:
     """What is wrong within single arms; what is wrong in all of them is told once, as the study's."""
     found: dict[str, list[str]] = {}

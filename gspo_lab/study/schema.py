@@ -3,6 +3,8 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic.functional_validators import BeforeValidator
+from pydantic_core import PydanticCustomError
 
 from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction
 from gspo_lab.objectives.ratios import Level
@@ -266,9 +268,20 @@ class BenchTable(Table):
         ]
 
 
+def _known_question(asked: Any) -> Any:
+    names = asked if isinstance(asked, list) else None
+    if asked in ("score", "stability") or (names and all(type(name) is str for name in names)):
+        return asked
+    raise PydanticCustomError("question", "must be 'score', 'stability' or a list of the names of its claims")
+
+
 class VerdictTable(Table):
     """The rule, fixed before the first step, by which the study is decided."""
 
+    question: Annotated[str | list[str], BeforeValidator(_known_question)] = Field(
+        "score",
+        description="what answers the question: the `score`, the `stability` of runs, or a list of claims' names",
+    )
     primary: str | None = Field(None, description="the benchmark whose score decides; unset: the first one")
     last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
     margin: float = Field(

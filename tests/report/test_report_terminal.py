@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
+from gspo_lab.claims import answer as answer_to
 from gspo_lab.conduct.summary import outcome
 from gspo_lab.findings import Findings
 from gspo_lab.records import Record, RunStatus
@@ -60,12 +61,13 @@ def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     database = make_lab(tmp_path, toml, **how)
     seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).seen
     with Evidence.open(database) as evidence:
-        written = answer(Findings(evidence, "toy"))
+        found = Findings(evidence, "toy")
+        written = answer(found)
     assert written is not None
+    assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answer_to(found).lines
     compared = written.data.get("comparisons")
     sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]
     assert wanted in " ".join(sentences)
     terminal = " ".join(seen.splitlines())
     for sentence in sentences:
         assert sentence in terminal
-    assert terminal.startswith(("addition: ", sentences[0]))

@@ -104,7 +104,8 @@ def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: A
 
 @pytest.mark.parametrize("key", list(VerdictTable.model_fields))
 def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path, key: str) -> None:
-    value = {"primary": "sums", "baseline": "gspo", "last": 2, "looks": [3]}.get(key, 0.25)
+    given = {"primary": "sums", "baseline": "gspo", "last": 2, "looks": [3], "question": "stability"}
+    value = given.get(key, 0.25)
     found = load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={value}"]).verdict
     assert getattr(found, key) == value
 

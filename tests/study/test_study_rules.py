@@ -166,6 +166,35 @@ def test_the_verdict_names_what_there_is(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("asked", ["'scoer'", "3", "[]", "[1]", "true"])
+def test_what_can_answer_no_question(tmp_path: Path, asked: str) -> None:
+    (only,) = mistakes(tmp_path, overrides=[f"verdict.question={asked}"])
+    said = "verdict.question: must be 'score', 'stability' or a list of the names of its claims; got "
+    assert only.startswith(said)
+
+
+def test_claims_that_answer_the_question_are_declared(tmp_path: Path) -> None:
+    wanted = 'verdict.question=["C04-clip-gab"]'
+    assert mistakes(tmp_path, overrides=[wanted]) == [
+        "verdict.question: no claim 'C04-clip-gab'; this study declares none, under [[claim]]"
+    ]
+    claimed = SHARED + ARMS + '\n[[claim]]\nname = "C04-clip-gap"\n'
+    (only,) = mistakes(tmp_path, claimed, overrides=[wanted])
+    assert only == (
+        "verdict.question: no claim 'C04-clip-gab' (did you mean 'C04-clip-gap'?); this study has C04-clip-gap"
+    )
+    assert load(tmp_path, claimed, overrides=['verdict.question=["C04-clip-gap"]']).verdict.question == ["C04-clip-gap"]
+
+
+def test_a_study_of_stability_takes_no_looks(tmp_path: Path) -> None:
+    overrides = ["verdict.question='stability'"]
+    assert load(tmp_path, overrides=overrides).verdict.question == "stability"
+    found = mistakes(tmp_path, seeds=[0, 1, 2, 3, 4], overrides=[*overrides, "verdict.looks=[3, 5]"])
+    assert found == [
+        "verdict.looks: a look is at the score, and question = 'stability' is answered by all runs; leave it out"
+    ]
+
+
 @pytest.mark.parametrize(
     ("looks", "said"),
     [

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings import Findings
+from gspo_lab.findings.answer import headline
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.matching import Certificate
 from gspo_lab.report.calibration import calibration_lines
-from gspo_lab.report.card import badge_text, badges, cards, headline, numbers, summary
+from gspo_lab.report.card import badge_text, badges, cards, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
@@ -24,6 +26,8 @@ def answer(found: Findings) -> Section | None:
     progress = _progress(states, planned, stopped=decided.stopped) + _not_graded(found)
     data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
     data["grader_errors"] = found.grader_errors
+    said = answer_to(found)
+    data["answer"] = said.to_json()
     verdicts = list(decided.verdicts.values())
     again = found.executions
     link = linked(again)
@@ -32,7 +36,7 @@ def answer(found: Findings) -> Section | None:
     badge = None if link is None else (link, bool(again.taken_back))
     if not verdicts:
         stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
-        return _plain(" ".join(decided.sentences), progress, matched, {**data, **stability}, badge)
+        return _plain(" ".join(decided.sentences), said.lines, progress, matched, {**data, **stability}, badge)
     progress += _collapses(decided.ended)
     wider = found.new_problems
     data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
@@ -63,7 +67,7 @@ def answer(found: Findings) -> Section | None:
         data,
         "\n".join([*top, progress_line, "", grounds, "", *lines, "", plain(told)]),
         (
-            *([data["headline"]] if title else []),
+            *said.lines,
             *(" ".join(one) for one in told_of.values()),
             f"{badge_text(matched)}. {progress}",
             *([f"{link}."] if link else []),
@@ -72,7 +76,12 @@ def answer(found: Findings) -> Section | None:
 
 
 def _plain(
-    said: str, progress: str, matched: Certificate, data: dict[str, Any], executions: tuple[str, bool] | None
+    said: str,
+    lines: Sequence[str],
+    progress: str,
+    matched: Certificate,
+    data: dict[str, Any],
+    executions: tuple[str, bool] | None,
 ) -> Section:
     card = h("div", h("p", said, class_="verdict"), class_="card")
     link = () if executions is None else (f"{executions[0]}.",)
@@ -80,7 +89,7 @@ def _plain(
         [f"**{plain(said)}** {plain(progress)} Matching: {plain(badge_text(matched))}.", *map(plain, link)]
     )
     body = (badges(matched, progress, executions=executions), card)
-    return Section("answer", "Answer", body, data, markdown, (said, progress, *link))
+    return Section("answer", "Answer", body, data, markdown, (*lines, progress, *link))
 
 
 def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:

@@ -1,0 +1,178 @@
+"""The answer to the declared question: which word, in which colour, and what to type next."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
+
+from gspo_lab.claims import answer
+from gspo_lab.findings import Findings
+from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.steadiness import Steadiness
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
+from gspo_lab.stats.binary import fisher_p
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run
+
+STABILITY = TWO_ARMS + '[verdict]\nquestion = "stability"\n'
+
+
+def right(score: Callable[[Run, int], float]) -> Change:
+    """After each step so many of the 20 problems are right: the first ones, of GSPO's arms those from the seed on."""
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        first = run.seed if run.arm.startswith("gspo") and record.step else 0
+        number = int(record.problem.rpartition("-")[2]) - first
+        return replace(record, correct=int(0 <= number < round(20 * score(run, record.step))))
+
+    return change
+
+
+def collapsing(*arms: str) -> Change:
+    """Runs of these arms die at step 6 and answer nothing right from then on; all others rise by .1 an evaluation."""
+    answered = right(
+        lambda run, step: 0.0 if run.arm in arms and step > 6 else 0.3 + 0.025 * step + 0.05 * (run.seed % 2)
+    )
+
+    def change(run: Run, record: Record) -> Record | None:
+        if isinstance(record, UpdateRecord) and run.arm in arms and record.step >= 6:
+            return replace(record, nonfinite=1)
+        if isinstance(record, StepRecord):
+            return replace(record, reward_mean=0.3 + 0.02 * record.step)
+        return answered(run, record)
+
+    return change
+
+
+def answered(database: Path) -> Answer:
+    with Evidence.open(database) as evidence:
+        return answer(Findings(evidence, "toy"))
+
+
+def stood(database: Path) -> dict[str, Steadiness]:
+    with Evidence.open(database) as evidence:
+        return Findings(evidence, "toy").steadiness
+
+
+def rising(gap: float) -> Change:
+    """gspo ends `gap` above grpo, 1 problem of 20 more or less from seed to seed."""
+    return right(
+        lambda run, step: 0.3 + (0.02 * step + (gap if run.arm == "gspo" else 0) if step else 0) + 0.05 * (run.seed % 2)
+    )
+
+
+def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
+    found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
+    assert (found.word, found.colour) == ("gspo better", "green")
+    assert found.said.startswith("gspo is better than grpo beyond margin")
+    assert found.rests_on.startswith("gspo - grpo is +0.250, 95 % interval ")
+    assert "none of 10 runs collapsed or fell back" in found.rests_on.lower()
+    assert found.next == "gspo-lab replicate toy"
+
+
+def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
+    found = answered(make_lab(tmp_path, seeds=3, gain=0.0))
+    assert (found.word, found.colour) == ("not resolved", "grey")
+    assert found.next.startswith(("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds "))
+
+
+def test_equivalent(tmp_path: Path) -> None:
+    many = TWO_ARMS + "[verdict]\nmargin = 0.4\n"
+    found = answered(make_lab(tmp_path, many, seeds=5, change=rising(0.0)))
+    assert (found.word, found.colour) == ("equivalent", "green")
+
+
+def test_one_seed_is_grey(tmp_path: Path) -> None:
+    found = answered(make_lab(tmp_path, seeds=1))
+    assert (found.word, found.colour) == ("one seed", "grey")
+    assert found.next == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
+
+
+def test_running_and_missing(tmp_path: Path) -> None:
+    missing = answered(make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished"))
+    assert (missing.word, missing.colour, missing.next) == ("withheld", "red", "gspo-lab run studies/toy.toml")
+    assert missing.said == "Not answered: 2 runs are missing."
+    assert missing.rests_on == "grpo seed 2 failed, gspo seed 2 failed."
+
+
+def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
+    for place, study in (("score", TWO_ARMS), ("stability", STABILITY)):
+        found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
+        assert (found.word, found.colour) == ("all collapsed", "red")
+        assert found.said.startswith("All 6 runs collapsed")
+        assert found.rests_on == "By non-finite, at steps 6 to 6."
+        assert found.next == ("gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"), (
+            "a quarter of the study's"
+        )
+
+
+def test_a_study_of_stability_in_which_nothing_fell_is_grey(tmp_path: Path) -> None:
+    """Equal scores would have been green: they answer another question."""
+    database = make_lab(tmp_path, STABILITY + "margin = 0.4\n", seeds=5, change=collapsing())
+    found = answered(database)
+    assert (found.word, found.colour) == ("regime not reached", "grey")
+    # 1 - .025 ** (1 / 10): Clopper-Pearson of 0 of 10.
+    assert "None of 10 runs collapsed or fell back, which up to 31 % may all the same" in found.rests_on
+    assert "practically equivalent" in found.rests_on
+    assert found.next.endswith("--set update.learning_rate=0.0002 --name toy-further")
+
+
+def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
+    found, own = answered(database), stood(database)["gspo"]
+    assert (found.word, found.colour) == ("more stable", "green")
+    assert found.said == "gspo is more stable than grpo on this one starting model."
+    assert "0 of 5 runs of gspo fell, 5 of 5 of grpo" in found.rests_on
+    assert own.p == own.p_adjusted == fisher_p((5, 5), (0, 5))
+    # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
+    # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best.
+    assert own.lost.paired.estimate == pytest.approx((3 * (0.3 - 0.4 / 3) + 2 * (0.35 - 0.45 / 3)) / 5)
+
+
+def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None:
+    own = stood(make_lab(tmp_path, STABILITY, seeds=3, change=collapsing("grpo")))["gspo"]
+    assert own.p == pytest.approx(0.1)
+    assert own.lost.better == "gspo", "how far they fell can"
+
+
+def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> None:
+    """grpo shows that runs can fall here; grpo-replay and gspo do not, and lose alike."""
+    study = FOUR_ARMS + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.3\n'
+    database = make_lab(tmp_path, study, seeds=5, change=collapsing("grpo"))
+    words = {arm: one.word for arm, one in stood(database).items()}
+    assert words == {"grpo": "less stable", "gspo": "as stable", "gspo-replay": "as stable"}
+    found = answered(database)
+    assert (found.word, found.colour) == ("arm by arm", "green")
+    assert found.said == (
+        "Against grpo-replay on this one starting model: grpo less stable; gspo and gspo-replay as stable."
+    )
+
+
+def test_claims_answer_by_their_words(tmp_path: Path) -> None:
+    declared = '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C12-grpo-needs-replay"\n'
+    asked = f'[verdict]\nquestion = ["C04-clip-gap"]\n{declared}'
+    found = answered(make_lab(tmp_path, TWO_ARMS + asked, seeds=3))
+    assert found.said.startswith("C04-clip-gap is ")
+    assert "C12" not in found.said
+    replay = asked.replace('["C04-clip-gap"]', '["C12-grpo-needs-replay"]')
+    found = answered(make_lab(tmp_path / "replay", FOUR_ARMS + replay, seeds=3))
+    assert found.colour == "grey"
+    assert found.word in ("regime not reached", "not testable here")
+
+
+def test_a_study_of_before_asks_for_the_score(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        assert Findings(evidence, "toy").declaration.verdict.question == "score"
+
+
+def test_fisher_s_exact_p_by_hand() -> None:
+    # 0 of 3 against 3 of 3: 2 of the 20 tables with these totals are as unlikely.
+    assert fisher_p((0, 3), (3, 3)) == pytest.approx(2 / 20)
+    # 1 of 4 against 3 of 4: tables of 0..4 have 1, 16, 36, 16, 1 of 70 ways; all but the middle one are no likelier.
+    assert fisher_p((1, 4), (3, 4)) == pytest.approx(34 / 70)
+    assert fisher_p((0, 5), (5, 5)) == pytest.approx(2 / 252)
+    assert fisher_p((0, 0), (2, 5)) == 1.0
