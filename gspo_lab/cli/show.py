@@ -37,7 +37,7 @@ def show(
             return
         study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study, runs)
-        told, again = ([], []) if json or rest else _told(evidence, study)
+        told = [] if json or rest else _told(evidence, study)
     if rest:
         known = [str(row["run_id"]) for row in rows]
         rows = [row for row in rows if row["run_id"] == name]
@@ -48,12 +48,11 @@ def show(
     elif rest:
         typer.echo("\n".join(_whole(rows[0])))
     else:
-        typer.echo("\n".join(told))
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
-        typer.echo("\n".join(again), nl=bool(again))
+        typer.echo("\n".join(told))
 
 
-def _told(evidence: "Evidence", study: str) -> tuple[list[str], list[str]]:
+def _told(evidence: "Evidence", study: str) -> list[str]:
     """The study's question and its answer; then its predecessors and replications, and which words held, nothing where
     it was run once."""
     from gspo_lab.claims import answer
@@ -61,7 +60,7 @@ def _told(evidence: "Evidence", study: str) -> tuple[list[str], list[str]]:
     from gspo_lab.report.sections.replications import lines
 
     found = Findings(evidence, study)
-    return [found.declaration.question, *answer(found).lines, ""], lines(found)
+    return ["", found.declaration.question, *answer(found).lines, *lines(found)]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:

@@ -142,7 +142,12 @@ def test_list_of_nothing_says_how_to_begin(here: Path) -> None:
 
 
 def test_show_tells_where_the_runs_of_the_latest_study_stand(lab: Path) -> None:
-    head, *rows, again = gspo_lab("show").out.splitlines()
+    table, _, rest = gspo_lab("show").out.partition("\n\n")
+    head, *rows = table.splitlines()
+    question, said, _, command, again = rest.splitlines()
+    assert question == "Is seen only here to be looked at?"
+    assert said == "Not answered: 1 run is missing."
+    assert command.startswith("Next: gspo-lab run ")
     assert again == "Carried out 2 times: older (original), seen (the same by content)."
     assert head.split() == ["run", "state", "step", "reward", "sums"]
     assert [row.split() for row in rows] == [
@@ -190,7 +195,7 @@ def test_show_leaves_out_what_was_not_measured(here: Path) -> None:
     (first, second) = gspo_lab("show", "--json").json
     assert (first["state"], first["reward"], first["scores"]) == ("planned", None, {})
     assert second["reward"] == pytest.approx(0.4)
-    head, *rows = gspo_lab("show").out.splitlines()
+    head, *rows = gspo_lab("show").out.partition("\n\n")[0].splitlines()
     assert head.split() == ["run", "state", "step", "reward", "sums"]
     assert rows[0].split()[1] == "planned"
     assert rows[0].split()[-2:] == ["–", "–"]
