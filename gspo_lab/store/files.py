@@ -4,12 +4,12 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN
+from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECTS
 
 
 class Seen(NamedTuple):
@@ -67,6 +67,15 @@ def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:
     """The table `files`."""
     query = "SELECT path, size, modified_ns, offset, head, tail FROM files"
     return {path: Seen(*rest) for path, *rest in connection.execute(query)}
+
+
+def by_folder(seen: Mapping[str, Seen]) -> dict[str, dict[str, Seen]]:
+    """The files of each run and each subject, by its id: told apart once, and not once for each of them."""
+    found: dict[str, dict[str, Seen]] = {}
+    for name, one in seen.items():
+        parts = name.split("/")
+        found.setdefault("/".join(parts[: 2 if parts[0] == SUBJECTS else 3]), {})[name] = one
+    return found
 
 
 def remember(connection: sqlite3.Connection, name: str, seen: Seen | None) -> None:

@@ -35,6 +35,7 @@ from gspo_lab.store.files import (
     Seen,
     Source,
     all_seen,
+    by_folder,
     first_line,
     folders,
     json_file,
@@ -139,6 +140,7 @@ def _alone(runs: Path) -> Iterator[None]:
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     seen, states = all_seen(connection), _states(connection)
+    theirs = by_folder(seen)
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
@@ -153,9 +155,9 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     for one in sorted(present | subjects):
         try:
             if one in subjects:
-                count = _take_subject(connection, runs, one, seen)
+                count = _take_subject(connection, runs, one, theirs.get(one, {}))
             else:
-                count = take_run(connection, runs, runs / one, seen, states.get(one))
+                count = take_run(connection, runs, runs / one, theirs.get(one, {}), states.get(one))
         except LabError as error:
             broken.append(error)
             continue

@@ -4,12 +4,14 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from run_folders import Lab, answers, step_records
+from synthetic_lab import make_lab
 
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
@@ -379,3 +381,26 @@ def test_a_journal_that_was_rewritten_before_it_grew_is_read_anew(lab: Lab) -> N
     lab.write(RUN, RunStatus(state="finished", step=4, at=200.0))
     ingest(lab.runs)
     assert lab.query("SELECT loss FROM updates WHERE step = 3 AND minibatch = 1") == [(8.1,)]
+
+
+def test_a_look_with_nothing_new_costs_each_run_the_same_however_many_there_are(tmp_path: Path) -> None:
+    """Counted in calls of functions, which no busy machine changes."""
+
+    def calls(seeds: int) -> int:
+        runs = make_lab(tmp_path, name=f"of{seeds}", seeds=seeds, steps=1, every=1).parent
+        count = 0
+
+        def counted(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            assert not ingest(runs).changed
+        finally:
+            sys.setprofile(None)
+        return count
+
+    few = calls(10)
+    more = calls(30)  # beside the first, eighty runs where there were twenty
+    assert more < 4.2 * few
