@@ -24,7 +24,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from gspo_lab.layout import JOURNAL
@@ -72,9 +71,7 @@ class Journal:
         self._last = self._digest_at_end()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()
 
     def write(self, records: Iterable[Record]) -> None:
@@ -96,9 +93,7 @@ class Journal:
         self._torn, self._last = False, last
 
     def _digest_at_end(self) -> bytes:
-        with self.path.open("rb") as file:
-            line = _line_before(file, file.seek(0, os.SEEK_END))
-        return START if line is None else _own(line)
+        return digest_before(self.path, self.path.stat().st_size).encode()
 
 
 class Damage(NamedTuple):

@@ -16,26 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab import layout
 from gspo_lab.errors import LabError
 from gspo_lab.files import held, holder, read_json, write_json
 from gspo_lab.journal import Journal, from_end, in_force, scan
-from gspo_lab.layout import (
-    CHECKPOINTS,
-    EVALUATION,
-    EVALUATIONS,
-    FINAL,
-    GRADES,
-    JOURNAL,
-    LAUNCHES,
-    LOCK,
-    LOG,
-    MADE,
-    PROGRESS,
-    RESUME,
-    RUN,
-    SUBJECT,
-    WARM_START,
-)
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.states import LAST_WORDS, STARTED, State
 
@@ -52,20 +36,20 @@ class WorkFolder:
     @property
     def log(self) -> Path:
         """The worker's output."""
-        return self.path / LOG
+        return self.path / layout.LOG
 
     @property
     def launches(self) -> Path:
         """What launchers have asked for on other hosts, and what became of it (`launch.afar`)."""
-        return self.path / LAUNCHES
+        return self.path / layout.LAUNCHES
 
     def at_work(self) -> str | None:
         """The process that holds the folder, for people; None where nobody does."""
-        return holder(self.path / LOCK)
+        return holder(self.path / layout.LOCK)
 
     def held(self, refusal: str) -> AbstractContextManager[None]:
         """Be the one who works here. LabError(refusal) where somebody else does."""
-        return held(self.path / LOCK, refusal)
+        return held(self.path / layout.LOCK, refusal)
 
 
 class StartFolder(WorkFolder):
@@ -74,35 +58,35 @@ class StartFolder(WorkFolder):
     @property
     def wished(self) -> bool:
         """Whether it says what is to be made."""
-        return (self.path / WARM_START).is_file()
+        return (self.path / layout.WARM_START).is_file()
 
     def wish(self) -> dict[str, Any]:
         """Model, task, settings, seed, base and cache."""
-        content: dict[str, Any] = read_json(self.path / WARM_START)
+        content: dict[str, Any] = read_json(self.path / layout.WARM_START)
         return content
 
     def ask(self, wish: dict[str, Any]) -> None:
         """Write what is to be made."""
-        write_json(self.path / WARM_START, wish)
+        write_json(self.path / layout.WARM_START, wish)
 
     def steps_done(self) -> int:
         """How far its worker says that it is."""
-        found = read_json(self.path / PROGRESS)
+        found = read_json(self.path / layout.PROGRESS)
         return int(found["step"]) if found else 0
 
     def say(self, step: int, steps: int) -> None:
         """How far it is: `step` of `steps`."""
-        write_json(self.path / PROGRESS, {"step": step, "steps": steps})
+        write_json(self.path / layout.PROGRESS, {"step": step, "steps": steps})
 
     def made(self) -> Path | None:
         """The model's folder, if it has been made and is still there."""
-        made = read_json(self.path / MADE)
+        made = read_json(self.path / layout.MADE)
         path = Path(made["path"]) if made else None
         return path if path is not None and path.exists() else None
 
     def finish(self, model: Path) -> None:
         """Write where the model lies that was made."""
-        write_json(self.path / MADE, {"path": str(model.resolve())})
+        write_json(self.path / layout.MADE, {"path": str(model.resolve())})
 
 
 class JournalFolder(WorkFolder):
@@ -111,7 +95,7 @@ class JournalFolder(WorkFolder):
     @property
     def journal(self) -> Path:
         """The file of its records."""
-        return self.path / JOURNAL
+        return self.path / layout.JOURNAL
 
     def append(self) -> Journal:
         """The journal, to be written to by whoever holds the folder."""
@@ -125,7 +109,7 @@ class JournalFolder(WorkFolder):
     @property
     def grades(self) -> "JournalFolder":
         """Later grades of its answers."""
-        return JournalFolder(self.path / GRADES)
+        return JournalFolder(self.path / layout.GRADES)
 
 
 class EvaluationFolder(JournalFolder):
@@ -133,12 +117,12 @@ class EvaluationFolder(JournalFolder):
 
     def declaration(self) -> dict[str, Any] | None:
         """What is asked of whom and how; None before anything was."""
-        content: dict[str, Any] | None = read_json(self.path / EVALUATION)
+        content: dict[str, Any] | None = read_json(self.path / layout.EVALUATION)
         return content
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write what is asked of whom and how."""
-        write_json(self.path / EVALUATION, content)
+        write_json(self.path / layout.EVALUATION, content)
 
 
 class SubjectFolder(JournalFolder):
@@ -146,11 +130,11 @@ class SubjectFolder(JournalFolder):
 
     def evaluation(self, name: str) -> EvaluationFolder:
         """The folder of a later evaluation by its name, there or not."""
-        return EvaluationFolder(self.path / EVALUATIONS / name)
+        return EvaluationFolder(self.path / layout.EVALUATIONS / name)
 
     def describe(self, content: dict[str, Any]) -> None:
         """Write what a subject is that is no run."""
-        write_json(self.path / SUBJECT, content)
+        write_json(self.path / layout.SUBJECT, content)
 
 
 @dataclass(frozen=True)
@@ -173,11 +157,11 @@ class RunFolder(SubjectFolder):
     @property
     def asked(self) -> bool:
         """Whether it says what is to be run."""
-        return (self.path / RUN).is_file()
+        return (self.path / layout.RUN).is_file()
 
     def specification(self) -> dict[str, Any] | None:
         """run.json as it is; None where there is none."""
-        content: dict[str, Any] | None = read_json(self.path / RUN)
+        content: dict[str, Any] | None = read_json(self.path / layout.RUN)
         return content
 
     def specify(self, content: dict[str, Any]) -> None:
@@ -188,7 +172,7 @@ class RunFolder(SubjectFolder):
                 raise LabError(
                     f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW"
                 )
-            write_json(self.path / RUN, content)
+            write_json(self.path / layout.RUN, content)
 
     def run(self) -> "Run":
         """What is to be run. LabError where run.json is missing or damaged."""
@@ -197,12 +181,12 @@ class RunFolder(SubjectFolder):
         remedy = "restore it from a copy, or move its folder away and call gspo-lab rebuild"
         data = self.specification()
         if data is None:
-            raise LabError(f"{self.path / RUN} is missing: {remedy}")
+            raise LabError(f"{self.path / layout.RUN} is missing: {remedy}")
         try:
             return Run.from_json(data)
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             told = str(error).partition("\n")[0]
-            raise LabError(f"{self.path / RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
+            raise LabError(f"{self.path / layout.RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error
 
     def standing(self) -> Standing:
         """Where the run stands, whatever the journal's length: its last word counts, or else its last step."""
@@ -225,32 +209,32 @@ class RunFolder(SubjectFolder):
     @property
     def checkpoints(self) -> Path:
         """The folder of its checkpoints."""
-        return self.path / CHECKPOINTS
+        return self.path / layout.CHECKPOINTS
 
     @property
     def resume(self) -> Path:
         """What the run goes on from."""
-        return self.checkpoints / RESUME
+        return self.checkpoints / layout.RESUME
 
     @property
     def final(self) -> Path:
         """The trained model as a Hugging Face folder."""
-        return self.checkpoints / FINAL
+        return self.checkpoints / layout.FINAL
 
     def drop_resume(self) -> None:
         """Delete what a finished run would have gone on from: as large as the optimizer's state, never read again."""
-        for path in (self.resume, self.resume.with_name(f".{RESUME}.partial")):
+        for path in (self.resume, self.resume.with_name(f".{layout.RESUME}.partial")):
             path.unlink(missing_ok=True)
 
 
 def work_folders(home: Path) -> Iterator[WorkFolder]:
     """All folders of a study in which somebody has ever been at work: runs, pilots, evaluations, grades."""
-    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{LOCK}"))
+    return (WorkFolder(lock.parent) for lock in home.glob(f"**/{layout.LOCK}"))
 
 
 def launched_folders(home: Path) -> Iterator[WorkFolder]:
     """All folders of a study on which a worker of another host was asked for and whose end nobody took note of."""
-    return (WorkFolder(path.parent) for path in home.glob(f"**/{LAUNCHES}"))
+    return (WorkFolder(path.parent) for path in home.glob(f"**/{layout.LAUNCHES}"))
 
 
 def run_folders(home: Path) -> Iterator[RunFolder]:

@@ -2,28 +2,11 @@
 
 import errno
 import sys
+from importlib import import_module
 
 import typer
 
 from gspo_lab import __version__
-from gspo_lab.cli import (
-    calibrate,
-    certify,
-    check,
-    claims,
-    engines,
-    evaluate,
-    export,
-    grade,
-    listing,
-    plan,
-    rebuild,
-    replicate,
-    report,
-    run,
-    show,
-    why,
-)
 from gspo_lab.cli.options import TOLD
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
@@ -48,22 +31,21 @@ def _options(
         raise typer.Exit
 
 
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("replicate", epilog=replicate.EXAMPLES)(replicate.replicate)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
-app.command("check", epilog=check.EXAMPLES)(check.check)
-app.command("list", epilog=listing.EXAMPLES)(listing.list_studies)
-app.command("show", epilog=show.EXAMPLES)(show.show)
-app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
-app.command("why", epilog=why.EXAMPLES)(why.why)
-app.command("claims", epilog=claims.EXAMPLES)(claims.claims)
-app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command("grade", epilog=grade.EXAMPLES)(grade.grade)
-app.add_typer(engines.app, name="engines", epilog=engines.EXAMPLES)
-app.command("export", epilog=export.EXAMPLES)(export.export)
-app.command("rebuild", epilog=rebuild.EXAMPLES)(rebuild.rebuild)
+COMMANDS = (
+    *("run", "replicate", "report", "plan", "check", "list", "show", "certify", "why", "claims"),
+    *("calibrate", "eval", "grade", "engines", "export", "rebuild"),
+)
+"""In the order of help: each is a file of this folder with EXAMPLES and a function of the file's name, or an `app`."""
+FILES = {"list": "listing", "eval": "evaluate"}
+"""Where a command's name is one of Python's own."""
+
+for name in COMMANDS:
+    file = FILES.get(name, name)
+    module = import_module(f"gspo_lab.cli.{file}")
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name, epilog=module.EXAMPLES)
+    else:
+        app.command(name, epilog=module.EXAMPLES)(getattr(module, file))
 
 
 THE_MACHINES = {

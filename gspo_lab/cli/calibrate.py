@@ -34,33 +34,13 @@ def calibrate(
             status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
         found = run_calibration(studies, np.random.default_rng(SEED), progress)
-    rows = [_data(row) for row in found.rows]
+    rows = [row.to_json() for row in found.rows]
     if json:
         print_json({"ok": found.ok, "studies": studies, "seed": SEED, "rows": rows})
     else:
         typer.echo("\n".join(lines(rows, studies)))
     if not found.ok:
         raise typer.Exit(Exit.INCOMPLETE)
-
-
-def _data(row: "Row") -> dict[str, Any]:
-    return {
-        "cell": row.cell,
-        "method": row.method,
-        "n": row.n,
-        "studies": row.studies,
-        "false_alarms": row.rate.k,
-        "rate": row.rate.k / row.rate.n,
-        "rate_low": row.rate.low,
-        "rate_high": row.rate.high,
-        "coverage": row.coverage,
-        "median_width": row.median_width,
-        "withheld": row.withheld,
-        "expectation": row.expectation,
-        "lowest": row.lowest,
-        "highest": row.highest,
-        "passed": row.passed,
-    }
 
 
 def lines(rows: list[dict[str, Any]], studies: int) -> list[str]:

@@ -8,8 +8,8 @@ from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of,
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
+    from gspo_lab.evaluation.spot_check import SpotCheck
     from gspo_lab.matching import Certificate
-    from gspo_lab.matching.verified import Regraded
     from gspo_lab.store import Evidence
 
 EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"
@@ -53,16 +53,15 @@ def certify(
 
 def graded_again(
     evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
-) -> "dict[str, Regraded]":
+) -> "dict[str, SpotCheck]":
     """Per run a sample of its own answers, graded again."""
     from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.regrade import Stored
     from gspo_lab.evaluation.spot_check import spot_check
-    from gspo_lab.matching.verified import Regraded
     from gspo_lab.runfolder import RunFolder
     from gspo_lab.store.answers import questions, stored
 
-    out: dict[str, Regraded] = {}
+    out: dict[str, SpotCheck] = {}
     made: dict[str, Any] = {}
     ids = [run.id for run in evidence.chosen(study)]
     with progress({"grading again": len(ids)}) as advance:
@@ -70,7 +69,6 @@ def graded_again(
             own = [Stored(*row) for row in stored(evidence, run).get("", [])]
             folder = RunFolder(runs / run)
             if own:
-                seen = spot_check(folder, own, questions(evidence, run), most, chance, made, unsafe=unsafe)
-                out[run] = Regraded(seen.graded, seen.odd, seen.left)
+                out[run] = spot_check(folder, own, questions(evidence, run), most, chance, made, unsafe=unsafe)
             advance("grading again", 1)
     return out

@@ -1,11 +1,11 @@
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import AgainstItself, Arms, Json, Name, Overrides, Seeds, Steps, StudyFile, study_from
+from gspo_lab.cli.options import Json, of_a_study
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -32,14 +32,9 @@ def _translations(study: "Study") -> "dict[str, Mapping[str, Any]]":
     return out
 
 
+@of_a_study
 def check(
-    study_file: StudyFile,
-    overrides: Overrides = None,
-    seeds: Seeds = None,
-    steps: Steps = None,
-    arms: Arms = None,
-    name: Name = None,
-    aa: AgainstItself = None,
+    wanted: "Callable[..., Study]",
     engine: Annotated[
         str | None, typer.Option(metavar="ENGINE", help="Check it for another engine than its own.")
     ] = None,
@@ -55,8 +50,7 @@ def check(
     from gspo_lab.plan.check import findings
     from gspo_lab.study import flat
 
-    overrides = [*(overrides or ()), *([] if engine is None else [f"engine={engine}"])]
-    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
+    study = wanted(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
     found = findings(study)
     failed = any(finding.level == "error" for finding in found)
@@ -68,7 +62,7 @@ def check(
         f"{study.name}: {study.question}",
         f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs",
     ]
-    resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in study.arms.items()}
+    resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
     keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
     for arm, settings in resolved.items():
         differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)

@@ -71,10 +71,14 @@ def _engines() -> list[dict[str, Any]]:
                 "where": None if version is None else str(home_of(name)) if "environment" in told else "the lab's own",
                 "varies": None if capabilities is None else _said(capabilities.settings),
                 "records": None if capabilities is None else _said(capabilities.records),
-                **{key: told.get(key) or None for key in ("summary", "ran", "loaded", "never")},
+                **_told(told),
             }
         )
     return rows
+
+
+def _told(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}
 
 
 def _said(names: Any) -> list[str] | str:
@@ -95,13 +99,7 @@ def _launchers() -> list[dict[str, Any]]:
     from gspo_lab.launch import LAUNCHERS
 
     told = known()["launcher"]
-    return [
-        {
-            "launcher": name,
-            **{key: told.get(name, {}).get(key) or None for key in ("summary", "ran", "loaded", "never")},
-        }
-        for name in LAUNCHERS
-    ]
+    return [{"launcher": name, **_told(told.get(name, {}))} for name in LAUNCHERS]
 
 
 def _proof(engine: str, device: str) -> str:

@@ -20,6 +20,7 @@ LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "
 """What kept answers from the token limit that was asked for."""
 
 
+COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
 RATING = "rating (estimate, not CodeElo)"
 
 
@@ -55,18 +56,9 @@ def scores(
             "evaluation": evaluation,
             "step": int(step),
             "problems": len(part),
-            "answers": int(part["answers"].sum()),
-            "score": None,
-            "low": None,
-            "high": None,
-            "k": None,
-            "pass_at_k": None,
+            **dict.fromkeys(("score", "low", "high", "k", "pass_at_k")),
             "distinct": float(part["distinct"].mean()),
-            "repeats": int(part["repeats"].sum()),
-            "long": int(part["long"].sum()),
-            "truncated": int(part["truncated"].sum()),
-            "errors": int(part["errors"].sum()),
-            "by_others": int(part["by_others"].sum()),
+            **{name: int(part[name].sum()) for name in COUNTS},
             "answered_by": min(part["answered_by"].dropna(), default=None),
             "limits": how.get(run_id, {}).get("limits"),
             "weights": how.get(run_id, {}).get("subject", {}).get("checkpoints", {}).get(str(step)),

@@ -27,7 +27,7 @@ SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONC
 FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""
 
 
-def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
+def listing(runs: Runs = RUNS, json: Json = False) -> None:
     """List the studies that were run, the latest last, and the models and servers that were asked without one."""
     from gspo_lab.cli.output import print_json, print_table
 

@@ -1,7 +1,9 @@
 """Options that several commands share, so that they look and work alike everywhere."""
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -123,26 +125,43 @@ def run_named(evidence: "Evidence", name: str) -> str:
 
 
 def study_from(
-    file: Path,
-    overrides: list[str] | None,
-    seeds: str | None,
-    steps: int | None,
-    arms: str | None,
-    name: str | None,
-    aa: str | None,
+    study_file: StudyFile,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    arms: Arms = None,
+    name: Name = None,
+    aa: AgainstItself = None,
 ) -> "Study":
     """The study that a file and these options make, the same for every command. LabError for a mistake in either."""
     from gspo_lab.registry import nearest
     from gspo_lab.study import against_itself, load_study
 
     study = load_study(
-        file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
+        study_file, overrides=overrides or (), seeds=seed_list(seeds), steps=steps, arms=names(arms), name=name
     )
     if aa is None:
         return study
     if aa not in study.arms:
         raise LabError(f"--aa: no arm '{aa}'{nearest(aa, study.arms)}; this study has {', '.join(study.arms)}")
     return against_itself(study, aa)
+
+
+def of_a_study(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that has the options of `study_from` before its own, and is called with a function in their place: that
+    gives the study, with further overrides if need be."""
+    shared = inspect.signature(study_from).parameters
+    parameters = [*shared.values(), *list(inspect.signature(command).parameters.values())[1:]]
+
+    def called(**given: Any) -> None:
+        named = {name: given.pop(name) for name in shared}
+        overrides = named.pop("overrides") or []
+        command(lambda *more: study_from(overrides=[*overrides, *more], **named), **given)
+
+    called.__doc__ = command.__doc__
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return called
 
 
 def seed_list(text: str | None) -> list[int] | None:

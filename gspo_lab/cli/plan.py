@@ -1,23 +1,13 @@
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import (
-    RUNS,
-    AgainstItself,
-    Arms,
-    Jobs,
-    Json,
-    Name,
-    On,
-    Overrides,
-    Runs,
-    Seeds,
-    Steps,
-    StudyFile,
-    study_from,
-)
+from gspo_lab.cli.options import RUNS, Jobs, Json, On, Runs, of_a_study
 from gspo_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from gspo_lab.study import Study
 
 EXAMPLES = (
     "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
@@ -28,16 +18,11 @@ LARGEST_SD = 1.5
 """Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
 
 
+@of_a_study
 def plan(
-    study_file: StudyFile,
-    overrides: Overrides = None,
-    seeds: Seeds = None,
-    steps: Steps = None,
-    arms: Arms = None,
-    name: Name = None,
+    wanted: "Callable[..., Study]",
     jobs: Jobs = None,
     on: On = "local",
-    aa: AgainstItself = None,
     sd: Annotated[
         float | None, typer.Option(help="Assume this sd of a pair's difference instead of a measured one.")
     ] = None,
@@ -53,7 +38,7 @@ def plan(
 
     if sd is not None and not 0 <= sd <= LARGEST_SD:
         raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
-    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
+    study = wanted()
     planned, found = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
     if json:
         print_json({**planned.to_json(), "detectable": asdict(found)})

@@ -1,25 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import (
-    RUNS,
-    Accept,
-    AgainstItself,
-    Arms,
-    Jobs,
-    Json,
-    Name,
-    On,
-    Overrides,
-    Runs,
-    Seeds,
-    Steps,
-    StudyFile,
-    study_from,
-)
+from gspo_lab.cli.options import RUNS, Accept, Jobs, Json, On, Runs, of_a_study
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 
@@ -34,16 +19,11 @@ EXAMPLES = (
 )
 
 
+@of_a_study
 def run(
-    study_file: StudyFile,
-    overrides: Overrides = None,
-    seeds: Seeds = None,
-    steps: Steps = None,
-    arms: Arms = None,
-    name: Name = None,
+    wanted: "Callable[..., Study]",
     jobs: Jobs = None,
     on: On = "local",
-    aa: AgainstItself = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
@@ -57,7 +37,7 @@ def run(
     from gspo_lab.plan import plan
 
     checked(accept_mismatch, reports)
-    study = study_from(study_file, overrides, seeds, steps, arms, name, aa)
+    study = wanted()
     if dry_run:
         planned = plan(study, runs, on=on, jobs=jobs)
         if json:

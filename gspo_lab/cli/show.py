@@ -6,12 +6,14 @@ import typer
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study_named
 
 if TYPE_CHECKING:
-    from gspo_lab.store import Evidence
+    pass
 
 EXAMPLES = (
     "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
     "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d"
 )
+
+STEPS = ("steps_done", "steps_planned")
 
 
 def show(
@@ -73,17 +75,8 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     if name not in subjects.index:
         raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
     kept = (
-        "bench",
-        "evaluation",
-        "problems",
-        "answers",
-        "score",
-        "low",
-        "high",
-        "k",
-        "pass_at_k",
-        "errors",
-        "answered_by",
+        *("bench", "evaluation", "problems", "answers", "score", "low", "high"),
+        *("k", "pass_at_k", "errors", "answered_by"),
     )
     return [
         {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in kept}}
@@ -93,9 +86,10 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
+    from gspo_lab.cli.output import cell
     from gspo_lab.study.origin import Origin
 
-    step = f"{_known(row['steps_done'])}/{_known(row['steps_planned'])}"
+    step = f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
     asked_for = row["launched"] or {}
     state = asked_for.get("state", row["state"])
     if (row["state"], state) == ("running", "queued"):  # it has begun, and no conductor was there to see it
@@ -130,10 +124,6 @@ def _whole(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _known(value: int | None) -> str:
-    return "–" if value is None else str(value)
-
-
 def _runs(evidence: Any, study: str, runs: Path) -> list[dict[str, Any]]:
     """One row per run: where it stands, by its launcher too where that is on other hosts, its last step's reward, the
     share of responses that the grader failed on, and the scores of its last evaluation."""
@@ -154,17 +144,13 @@ def _runs(evidence: Any, study: str, runs: Path) -> list[dict[str, Any]]:
         mine = scores[scores["run_id"] == run_id]
         out.append(
             {
-                "run_id": run_id,
-                "state": row["state"],
-                "steps_done": None if row["steps_done"] is None else int(row["steps_done"]),
-                "steps_planned": None if row["steps_planned"] is None else int(row["steps_planned"]),
+                **{name: row[name] for name in ("run_id", "state", "message")},
+                **{name: None if (count := row[name]) is None else int(count) for name in STEPS},
                 "reward": float(last[run_id]) if run_id in last.index else None,
                 "grader_errors": failed.get(run_id),
                 "scores": {bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
-                "message": row["message"],
                 "launched": whereabouts(RunFolder(runs / run_id)),
-                "settings": json.loads(row["settings"] or "null"),
-                "facts": json.loads(row["facts"] or "null"),
+                **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
             }
         )
     return out

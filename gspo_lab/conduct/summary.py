@@ -86,16 +86,8 @@ class StudyOutcome:
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [{**vars(arm), "score": arm.score} for arm in self.arms]
-        return {
-            "study": self.study,
-            "primary": self.primary,
-            "arms": arms,
-            "failures": list(self.failures),
-            "answer": self.answer.to_json(),
-            "seen": self.seen,
-            "exit_code": self.exit_code,
-            "report": None if self.report is None else str(self.report),
-        }
+        told = {"answer": self.answer.to_json(), "report": None if self.report is None else str(self.report)}
+        return {**vars(self), "arms": arms, "failures": list(self.failures), **told}
 
 
 def outcome(
@@ -131,7 +123,7 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
         mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
         tail = arm.settings.steps - max(1, round(arm.settings.steps * TAIL))
         late = steps[steps["step"] >= tail]
-        rewards = [_known(late[late["run_id"] == run_id]["reward_mean"].mean()) for run_id in mine["run_id"]]
+        rewards = [late[late["run_id"] == run_id]["reward_mean"].mean() for run_id in mine["run_id"]]
         mine_ended = [ended[name, seed] for seed in study.seeds if (name, seed) in ended]
         judged = [one.collapsed for one in mine_ended if one.judged]
         out.append(
@@ -173,13 +165,8 @@ def _final(ended: "RunOutcome | None") -> float | None:
 
 
 def _mean(values: Any) -> float | None:
-    known = [value for value in values if value is not None]
+    known = [float(value) for value in values if value is not None and value == value]  # a frame's NaN is an unknown
     return sum(known) / len(known) if known else None
-
-
-def _known(value: Any) -> float | None:
-    """A frame's NaN is an unknown."""
-    return None if value is None or value != value else float(value)
 
 
 def _shown(value: float | None, form: str) -> str:

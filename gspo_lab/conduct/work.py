@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol
 
 from gspo_lab.conduct.watch import Watch
@@ -85,9 +85,7 @@ class Interrupts:
                 self._former[number] = signal.signal(number, self._heard)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from gspo_lab import __version__
@@ -178,11 +177,9 @@ class Grading:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True)
-        if error is None and self._error is not None:
+        if error[1] is None and self._error is not None:
             raise self._error
 
     def take(self, answered: Answered) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import questions
@@ -14,8 +14,7 @@ Asked = tuple[str, int, str, int, int | None, str | None, str | None]
 """bench, step, problem, sample, sample_seed, prompt, reference."""
 
 
-@dataclass(frozen=True)
-class SpotCheck:
+class SpotCheck(NamedTuple):
     """How many answers were graded again; by a name and in words what is not as recorded; why the rest was not."""
 
     graded: int

@@ -143,10 +143,4 @@ def _wanted(found: HalfCollapse | DoseRatio) -> str:
 
 
 def _limits(found: HalfCollapse | DoseRatio) -> dict[str, Any]:
-    return {
-        "estimate": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "resolved": found.resolved,
-        "reason": found.reason,
-    }
+    return {name: getattr(found, name) for name in ("estimate", "low", "high", "resolved", "reason")}

@@ -10,17 +10,16 @@ The cluster is asked only whether the keeper waits, is there, or has gone: whate
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab.files import read_json, write_json
-from gspo_lab.launch.base import CONDUCTOR
+from gspo_lab.launch.base import start_worker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -38,10 +37,17 @@ class Launch:
     name: str
 
     @staticmethod
-    def of(folder: WorkFolder, launcher: str) -> "Launch | None":
-        """The one that a launcher has asked for last and whose end nobody has taken note of."""
+    def left(folder: WorkFolder, launcher: str, there: Callable[[str], bool]) -> "Launch | None":
+        """The one that a launcher has asked for last and whose end nobody has taken note of, if its cluster says that
+        it is `there`; one that has ended or is about to is forgotten: what came of it stands in the folder."""
         found = [path for path in _records(folder) if path.stem.startswith(f"{launcher}-")]
-        return Launch(folder, found[-1].stem) if found else None
+        if not found:
+            return None
+        launch = Launch(folder, found[-1].stem)
+        if there(launch.name) and not launch.to_stop and (launch.attempt() or {}).get("code") is None:
+            return launch
+        launch.forget()
+        return None
 
     @property
     def _record(self) -> Path:
@@ -148,15 +154,7 @@ class Keeper:
         return -signal.SIGKILL if self._killed else Exit.STOPPED
 
     def _run(self) -> int:
-        with self._launch.folder.log.open("ab") as log:
-            self._worker = subprocess.Popen(
-                [sys.executable, "-m", "gspo_lab.worker", str(self._launch.folder.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment, CONDUCTOR: str(os.getpid())},
-                process_group=0,
-            )
+        self._worker = start_worker(self._launch.folder, self._environment)
         if self._stopped.is_set():  # asked to just now, when there was no worker yet
             self._end(self._worker)
         code = self._worker.wait()

@@ -4,11 +4,16 @@ The command is always the same, `python -m gspo_lab.worker FOLDER`; who starts i
 what it does. A launcher may start it again: a worker goes on from what the folder holds.
 """
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gspo_lab.errors import LabError
+from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
@@ -24,6 +29,27 @@ SAME_EVERYWHERE = {
     "PYTHONUNBUFFERED": "1",
 }
 """What every worker has in its environment, whoever starts it: records must not depend on that."""
+
+
+def at_least_one(jobs: int) -> int:
+    """How many workers at once. LabError for none."""
+    if jobs < 1:
+        raise LabError(f"jobs = {jobs}: at least one worker is needed")
+    return jobs
+
+
+def start_worker(folder: WorkFolder, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start the worker of a folder here, in a process group of its own, its output appended to the folder's log; it
+    ends with this process."""
+    with folder.log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gspo_lab.worker", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, CONDUCTOR: str(os.getpid())},
+            process_group=0,
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import CONDUCTOR, SAME_EVERYWHERE, Slot
+from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one, start_worker
 from gspo_lab.machine import cores
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
@@ -30,48 +29,26 @@ class LocalPool:
     jobs: int | None = None
 
     def slots(self, device: str) -> list[Slot]:
-        """A slot for each worker at a time on this machine."""
-        return slots(device, self.jobs)
+        """The places for workers here. More jobs than GPUs share them in turn; raises LabError for cuda without one."""
+        gpus = visible_gpus() if device in ("auto", "cuda") else []
+        if device == "cuda" and not gpus:
+            raise LabError(
+                "device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
+            )
+        kind, places = ("gpu", gpus) if on_gpu(device) else ("core", [str(core) for core in range(cores())])
+        count = at_least_one(self.jobs if self.jobs is not None else _jobs_wanted(len(places)))
+        chosen = [places[i % len(places)] for i in range(count)]
+        return [
+            Slot(kind, place, {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""})
+            for place in chosen
+        ]
 
     def start(self, folder: Path, slot: Slot) -> "LocalProcess":
-        """Start the worker of `folder` as a process of this machine."""
-        return start(folder, slot)
+        """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor."""
+        return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
     def find(self, folder: Path) -> None:
         """Workers here end with their conductor."""
-
-
-def slots(device: str, jobs: int | None = None) -> list[Slot]:
-    """The places for workers here. More jobs than GPUs share them in turn; raises LabError for cuda without a GPU."""
-    gpus = visible_gpus() if device in ("auto", "cuda") else []
-    if device == "cuda" and not gpus:
-        raise LabError("device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'")
-    if on_gpu(device):
-        kind, places = "gpu", gpus
-    else:
-        kind, places = "core", [str(core) for core in range(cores())]
-    count = jobs if jobs is not None else _jobs_wanted(len(places))
-    if count < 1:
-        raise LabError(f"jobs = {count}: at least one worker is needed")
-    chosen = [places[i % len(places)] for i in range(count)]
-    return [
-        Slot(kind, place, {**SAME_EVERYWHERE, "CUDA_VISIBLE_DEVICES": place if kind == "gpu" else ""})
-        for place in chosen
-    ]
-
-
-def start(folder: Path, slot: Slot) -> "LocalProcess":
-    """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor."""
-    with WorkFolder(folder).log.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gspo_lab.worker", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **slot.environment, CONDUCTOR: str(os.getpid())},
-            process_group=0,
-        )
-    return LocalProcess(process, slot.name)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import IO, Any
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.launch import ray_driver
 from gspo_lab.launch.afar import FarProcess, Launch, Seen
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot
+from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
 
@@ -88,9 +88,7 @@ class RayCluster:
             )
         kind = "gpu" if gpus else "core"
         self._environment = {**SAME_EVERYWHERE, **({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})}
-        count = places if self._jobs is None else self._jobs
-        if count < 1:
-            raise LabError(f"jobs = {count}: at least one worker is needed")
+        count = at_least_one(places if self._jobs is None else self._jobs)
         return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
 
     def start(self, folder: Path, slot: Slot) -> FarProcess:
@@ -100,14 +98,8 @@ class RayCluster:
 
     def find(self, folder: Path) -> FarProcess | None:
         """The actor that the folder tells of, if Ray knows it."""
-        launch = Launch.of(WorkFolder(folder), NAME)
-        if launch is None:
-            return None
-        known = launch.name in self._connection().greeting["actors"]
-        if not known or launch.to_stop or (launch.attempt() or {}).get("code") is not None:
-            launch.forget()  # it has ended or is about to: what came of it stands in the folder
-            return None
-        return self._follow(launch)
+        launch = Launch.left(WorkFolder(folder), NAME, lambda name: name in self._connection().greeting["actors"])
+        return None if launch is None else self._follow(launch)
 
     def _follow(self, launch: Launch) -> FarProcess:
         forwarded = {key: value for key, value in os.environ.items() if key.startswith(FORWARDED)}

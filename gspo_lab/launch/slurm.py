@@ -19,7 +19,7 @@ from pathlib import Path
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.afar import FarProcess, Keeper, Launch, Seen
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot
+from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -84,9 +84,7 @@ class SlurmCluster:
         tried = _call("sbatch", "--test-only", *self._asked_for, "--wrap=true")
         if tried.returncode:
             raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._asked_for)}: {_last(tried.stderr)}")
-        count = self._places(on_gpu) if self._jobs is None else self._jobs
-        if count < 1:
-            raise LabError(f"jobs = {count}: at least one worker is needed")
+        count = at_least_one(self._places(on_gpu) if self._jobs is None else self._jobs)
         self._environment = {**SAME_EVERYWHERE, **({} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})}
         kind = "gpu" if on_gpu else "core"
         return [Slot(kind, str(index), self._environment, host=self._named) for index in range(count)]
@@ -130,14 +128,9 @@ class SlurmCluster:
 
     def find(self, folder: Path) -> FarProcess | None:
         """The job that the folder tells of, if it has not ended."""
-        launch = Launch.of(WorkFolder(folder.resolve()), NAME)
-        if launch is None:
-            return None
-        ended = self._queue.now(job_of(launch.name)) is None
-        if ended or launch.to_stop or (launch.attempt() or {}).get("code") is not None:
-            launch.forget()  # what came of it stands in the folder
-            return None
-        return self._follow(launch)
+        work = WorkFolder(folder.resolve())
+        launch = Launch.left(work, NAME, lambda name: self._queue.now(job_of(name)) is not None)
+        return None if launch is None else self._follow(launch)
 
     def _follow(self, launch: Launch) -> FarProcess:
         self._queue.expect(job_of(launch.name))

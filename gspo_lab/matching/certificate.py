@@ -28,7 +28,6 @@ from gspo_lab.matching.pairing import (
 )
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
-from gspo_lab.matching.unverified import UNVERIFIED
 from gspo_lab.study import Declaration, flat
 
 if TYPE_CHECKING:
@@ -41,6 +40,11 @@ SAYINGS = 6
 DECIDING = (OWN_RECORD, "weights", "prompts", "first rollout")
 """Checks without which equal settings are a promise: that the lab saw the runs, that they started alike, were asked
 alike and answered alike."""
+JOURNALS, REGRADED, SIGNATURE = "journals", "regraded", "signature"
+UNVERIFIED = tuple(
+    Check(name, NOT_VERIFIED, "not verified here; gspo-lab certify does") for name in (JOURNALS, REGRADED, SIGNATURE)
+)
+"""The checks of a whole record that a report leaves to `gspo-lab certify`: they cost as much as reading all again."""
 WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, NOT_VERIFIED, DECLARED, EQUAL)
 
 
@@ -165,10 +169,7 @@ class Certificate:
             "baseline": self.baseline,
             "lock": asdict(self.lock),
             "of_the_study": [asdict(check) for check in self.of_the_study],
-            "pairs": [
-                {"arms": list(pair.arms), "seed": pair.seed, "checks": [asdict(check) for check in pair.checks]}
-                for pair in self.pairs
-            ],
+            "pairs": [asdict(pair) for pair in self.pairs],
             "undeclared": list(self.undeclared),
             "open": list(self.open),
             "unproven": list(self.unproven),

@@ -2,21 +2,8 @@
 
 from collections.abc import Callable
 
-from gspo_lab.matching.pairing import (
-    EQUAL,
-    SAMPLING,
-    STARTING,
-    UNDECLARED,
-    UNKNOWN,
-    Check,
-    Sides,
-    differs,
-    each,
-    graders,
-    listed,
-    same_graders,
-)
-from gspo_lab.matching.settings import shown
+from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
+from gspo_lab.matching.settings import listed, shown
 from gspo_lab.matching.trace import COUNTS, IDENTITIES, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
@@ -119,7 +106,7 @@ def benchmark_protocol(pair: Sides) -> Check:
     """How benchmarks are asked: problems, samples, temperature, nucleus, token limit, interval."""
     odd = [key for key in pair.unstated if under(key, ["bench"])]
     if odd:
-        return Check("benchmark protocol", UNDECLARED, each(odd, pair.values), tuple(odd))
+        return Check("benchmark protocol", UNDECLARED, pair.values(odd), tuple(odd))
     benches = [value for key, value in pair.one.settings.items() if under(key, ["bench"]) and key.endswith(".name")]
     said = f"equal settings of {listed(benches)}" if benches else "no benchmark declared by either"
     return Check("benchmark protocol", EQUAL, said)
@@ -152,10 +139,9 @@ def benchmark_items(pair: Sides, first_item: Callable[[Trace, Trace, str, int], 
 def benchmark_grader(pair: Sides) -> Check:
     """Who extracted and graded the benchmarks' answers, in which version."""
     benches = sorted({bench for side in (pair.one, pair.other) for bench, _ in side.asked if bench != ROLLOUT})
-    one, other = (
-        {f"{bench} by {by}" for bench in benches for by in graders(side, bench)} for side in (pair.one, pair.other)
-    )
-    return same_graders(pair, "benchmark grader", one, other)
+    sides = (pair.one, pair.other)
+    one, other = ({f"{bench} by {by}" for bench in benches for by in side.graders(bench)} for side in sides)
+    return pair.same_graders("benchmark grader", one, other)
 
 
 def base_score(pair: Sides) -> Check:

@@ -3,22 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gspo_lab.matching.pairing import (
-    DECLARED,
-    EQUAL,
-    OWN_RECORD,
-    STARTING,
-    UNDECLARED,
-    UNKNOWN,
-    Check,
-    Sides,
-    differs,
-    each,
-    graders,
-    listed,
-    same_graders,
-)
-from gspo_lab.matching.settings import shown
+from gspo_lab.matching.pairing import DECLARED, EQUAL, OWN_RECORD, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
+from gspo_lab.matching.settings import listed, shown
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study import Arm, flat
 from gspo_lab.study.dotted import differing, under
@@ -37,9 +23,9 @@ def settings(pair: Sides) -> Check:
     """Every resolved setting but the benchmarks', which are a check of their own."""
     odd = [key for key in pair.unstated if not under(key, ["bench"])]
     if odd:
-        return Check("settings", UNDECLARED, each(odd, pair.values), tuple(odd))
+        return Check("settings", UNDECLARED, pair.values(odd), tuple(odd))
     if pair.stated:
-        return Check("settings", DECLARED, each(pair.stated, pair.values), pair.stated)
+        return Check("settings", DECLARED, pair.values(pair.stated), pair.stated)
     return Check("settings", EQUAL, f"{len(pair.one.settings)} settings")
 
 
@@ -137,8 +123,8 @@ def restarts(pair: Sides) -> Check:
 
 def grader(pair: Sides) -> Check:
     """The reward function and its version, as the task names it and as every kept training answer was graded."""
-    one, other = (graders(side, ROLLOUT) | {side.facts.get("grader")} - {None} for side in (pair.one, pair.other))
-    return same_graders(pair, "grader", one, other)
+    one, other = (side.graders(ROLLOUT) | {side.facts.get("grader")} - {None} for side in (pair.one, pair.other))
+    return pair.same_graders("grader", one, other)
 
 
 def _fact(key: str, value: Any, alone: bool) -> str:

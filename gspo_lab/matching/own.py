@@ -4,7 +4,6 @@ Runs that are no evidence of their own cannot be a pair. Nothing of a pair is co
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -28,12 +27,8 @@ Odd = tuple[str, str]
 """What is wrong with a run's record: a name for it, and what was found."""
 
 
-@dataclass(frozen=True)
-class Account:
-    """Per check what is wrong with one run's record. A check that is missing could not be made of it."""
-
-    checks: Mapping[str, tuple[Odd, ...]]
-
+Account = Mapping[str, tuple[Odd, ...]]
+"""Per check what is wrong with one run's record. A check that is missing could not be made of it."""
 
 NAMES = ("identity", "plan", "own numbers", "sealed answers")
 MEANINGS = {
@@ -50,7 +45,7 @@ def checks(pair: Sides, accounts: Mapping[str, Account]) -> tuple[Check, ...]:
 
 
 def _check(pair: Sides, name: str, accounts: Mapping[str, Account]) -> Check:
-    found = [(trace, accounts[trace.id].checks.get(name)) for trace in (pair.one, pair.other)]
+    found = [(trace, accounts[trace.id].get(name)) for trace in (pair.one, pair.other)]
     odd = [(f"{trace.arm}: {part}", f"{trace.id}: {said}") for trace, ones in found for part, said in ones or ()]
     if odd:
         return Check(name, UNDECLARED, "; ".join(said for _, said in odd), tuple(dict.fromkeys(p for p, _ in odd)))
@@ -67,7 +62,7 @@ def accounts(evidence: "Evidence", declared: Declaration, traces: Sequence[Trace
     for trace in traces:
         for (bench, _), asked in trace.asked.items():
             most[bench] = max(most.get(bench, 0), asked.problems)
-    return {trace.id: Account(_account(evidence, declared, trace, known, twins, most)) for trace in traces}
+    return {trace.id: _account(evidence, declared, trace, known, twins, most) for trace in traces}
 
 
 def _account(
@@ -77,7 +72,7 @@ def _account(
     known: Mapping[str | None, Mapping[str, Any]],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
-) -> dict[str, tuple[Odd, ...]]:
+) -> Account:
     copied = [("seed", f"it sampled in step 0 what {one.id} did") for one, copy in twins if copy is trace]
     signed = [start for start in trace.starts if start.run is not None]
     out: dict[str, tuple[Odd, ...]] = {}

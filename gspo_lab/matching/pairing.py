@@ -1,11 +1,11 @@
 """Two runs side by side: what their arms declare, and how a check says what it found."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
-from gspo_lab.matching.settings import declared, shown
+from gspo_lab.matching.settings import declared, listed, shown
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
@@ -47,9 +47,10 @@ class Sides:
         """The declared differences in one of the tables or keys `names`."""
         return [key for key in self.stated if under(key, names)]
 
-    def values(self, key: str) -> str:
-        """A setting in both runs, for a reader."""
-        return self.told(self.one.settings.get(key), self.other.settings.get(key))
+    def values(self, keys: Iterable[str]) -> str:
+        """Settings in both runs, for a reader."""
+        one, other = self.one.settings, self.other.settings
+        return "; ".join(f"{key}: {self.told(one.get(key), other.get(key))}" for key in keys)
 
     def told(self, one: Any, other: Any) -> str:
         """Two values with the arms that they are of, for a reader."""
@@ -59,6 +60,15 @@ class Sides:
         """Who recorded nothing: `known` says of each side whether it did."""
         names = [trace.arm for trace, has in zip((self.one, self.other), known, strict=True) if not has]
         return f"nothing recorded by {' and '.join(names)}"
+
+    def same_graders(self, name: str, one: set[Any], other: set[Any]) -> Check:
+        """A check on the names and versions of graders; no setting of an arm excuses another one."""
+        if not one or not other:
+            return Check(name, UNKNOWN, self.silent(bool(one), bool(other)))
+        if one == other:
+            return Check(name, EQUAL, listed(sorted(one)))
+        said = self.told(listed(sorted(one)), listed(sorted(other)))
+        return Check(name, UNDECLARED, said, tuple(sorted(one ^ other)))
 
 
 OWN_RECORD = "own record"
@@ -84,27 +94,3 @@ def differs(name: str, said: str, parts: tuple[str, ...], excuses: Iterable[str]
     if reasons:
         return Check(name, DECLARED, f"{said} (declared: {listed(reasons)})", parts)
     return Check(name, UNDECLARED, said, parts)
-
-
-def same_graders(pair: Sides, name: str, one: set[Any], other: set[Any]) -> Check:
-    """A check on the names and versions of graders; no setting of an arm excuses another one."""
-    if not one or not other:
-        return Check(name, UNKNOWN, pair.silent(bool(one), bool(other)))
-    if one == other:
-        return Check(name, EQUAL, listed(sorted(one)))
-    return Check(name, UNDECLARED, pair.told(listed(sorted(one)), listed(sorted(other))), tuple(sorted(one ^ other)))
-
-
-def graders(trace: Trace, bench: str) -> set[str]:
-    """Who graded the run's answers to a bench, by every answer's own word."""
-    return {by for (name, _), asked in trace.asked.items() if name == bench for by in asked.graders if by is not None}
-
-
-def each(keys: Sequence[str], say: Callable[[str], str]) -> str:
-    """Each key with what there is to say of it."""
-    return "; ".join(f"{key}: {say(key)}" for key in keys)
-
-
-def listed(names: Iterable[Any]) -> str:
-    """Names with commas between them."""
-    return ", ".join(str(name) for name in names) or "nothing"

@@ -25,6 +25,11 @@ def undeclared(one: Arm, other: Arm) -> list[str]:
     return [key for key in keys if key not in stated]
 
 
+def listed(names: Iterable[Any]) -> str:
+    """Names with commas between them."""
+    return ", ".join(str(name) for name in names) or "nothing"
+
+
 def shown(value: Any) -> str:
     """A recorded value for a reader: digests by their first twelve digits."""
     if value is None:

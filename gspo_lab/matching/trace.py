@@ -116,6 +116,11 @@ class Trace:
         found = {key.removeprefix(f"{ORIGIN}."): v for key, v in self.facts.items() if under(key, [ORIGIN])}
         return Origin.told(found, self.id).recorder if found else None
 
+    def graders(self, bench: str) -> set[str]:
+        """Who graded the run's answers to a bench, by every answer's own word."""
+        own = (asked.graders for (name, _), asked in self.asked.items() if name == bench)
+        return {by for graders in own for by in graders if by is not None}
+
     @property
     def begun(self) -> bool:
         """Whether the facts are those of step 0, so that their weights are the starting weights."""

@@ -1,13 +1,12 @@
 """What only `gspo-lab certify` looks at: whether files and database are what was recorded, and grades what they say."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gspo_lab.layout import STUDY
-from gspo_lab.matching.certificate import Certificate
+from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.pairing import EQUAL, NOT_VERIFIED, UNDECLARED, UNKNOWN, Check
-from gspo_lab.matching.unverified import JOURNALS, REGRADED, SIGNATURE
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.store.signature import check as check_signature
 
@@ -18,16 +17,11 @@ SHOWN = 6
 """Faults that are told in words; the parts name them all."""
 
 
-@dataclass(frozen=True)
-class Regraded:
-    """Of one run: answers graded again; by a name and in words what was then otherwise; why others were left."""
-
-    graded: int
-    odd: Sequence[tuple[str, str]]
-    left: Sequence[str]
+Again = tuple[int, Sequence[tuple[str, str]], Sequence[str]]
+"""Of one run: answers graded again; by a name and in words what was then otherwise; why others were left."""
 
 
-def verified(evidence: "Evidence", found: Certificate, again: Mapping[str, Regraded]) -> Certificate:
+def verified(evidence: "Evidence", found: Certificate, again: Mapping[str, Again]) -> Certificate:
     """The certificate with the checks of the whole record. `again`: per run id its answers graded again."""
     return replace(
         found, of_the_study=(_journals(evidence, found.study), _regraded(again), _signed(evidence, found.study))
@@ -53,13 +47,13 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
 
 
-def _regraded(again: Mapping[str, Regraded]) -> Check:
+def _regraded(again: Mapping[str, Again]) -> Check:
     """Whether answers that are graded again are as they were stored, by the grader that graded them."""
-    odd = [(f"{_short(run)}: {part}", f"{run}: {said}") for run, one in again.items() for part, said in one.odd]
+    odd = [(f"{_short(run)}: {part}", f"{run}: {said}") for run, (_, ones, _) in again.items() for part, said in ones]
     if odd:
         return _failed(REGRADED, odd)
-    left = dict.fromkeys(why for one in again.values() for why in one.left)
-    told = f"{sum(one.graded for one in again.values())} answers graded again, all as they were"
+    left = dict.fromkeys(why for *_, reasons in again.values() for why in reasons)
+    told = f"{sum(graded for graded, *_ in again.values())} answers graded again, all as they were"
     return Check(REGRADED, NOT_VERIFIED if left or not again else EQUAL, "; ".join([told, *left]))
 
 

@@ -178,12 +178,14 @@ def _first_step(
         parted = next(((step, a, b) for step, a, b in zip(*columns, strict=True) if _differ(a, b)), None)
         if parted is not None:
             step, a, b = parted
-            yield (step, place), _rollout(step, answers, a, b) if kind == "rollout" else _plain(kind, name, parted)
-
-
-def _plain(kind: str, name: str, parted: tuple[Any, Any, Any]) -> Difference:
-    step, a, b = parted
-    return Difference(kind, f"step {step}, {name}", shown(a), shown(b))
+            yield (
+                (step, place),
+                (
+                    _rollout(step, answers, a, b)
+                    if kind == "rollout"
+                    else Difference(kind, f"step {step}, {name}", shown(a), shown(b))
+                ),
+            )
 
 
 def _rollout(step: int, answers: Answers, a: str, b: str) -> Difference:

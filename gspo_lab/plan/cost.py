@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
@@ -32,20 +32,6 @@ TOKENS = 48
 """Where no limit on the response is given: about what an embedded model's task needs."""
 
 
-class Amount(Protocol):
-    """What a run has to do, as far as its time depends on it."""
-
-    @property
-    def steps(self) -> int:
-        """Rollout batches to train on."""
-        ...
-
-    @property
-    def answers(self) -> int:
-        """Answers to benchmarks."""
-        ...
-
-
 @dataclass(frozen=True)
 class Pace:
     """`basis` says where the numbers come from."""
@@ -56,9 +42,9 @@ class Pace:
     basis: str
 
 
-def run_seconds(pace: Pace, amount: Amount) -> float:
-    """Seconds of a run: its start, its steps, its answers."""
-    return START_SECONDS + amount.steps * pace.seconds_per_step + amount.answers * pace.seconds_per_answer
+def run_seconds(pace: Pace, steps: int, answers: int) -> float:
+    """Seconds of a run: its start, its steps, its answers to benchmarks."""
+    return START_SECONDS + steps * pace.seconds_per_step + answers * pace.seconds_per_answer
 
 
 def measured_pace(settings: Settings, runs: Path) -> Pace | None:

@@ -43,5 +43,4 @@ def pilot(study: Study, arm: Arm) -> Run:
 
 def settings_digest(arm: Arm) -> str:
     """What a found range holds for: all of the arm's settings but the range."""
-    settings = flat(arm.settings.model_dump(mode="json"))
-    return digest({key: value for key, value in settings.items() if key not in BAND})
+    return digest({key: value for key, value in flat(arm.resolved).items() if key not in BAND})

@@ -128,23 +128,21 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
         if stands.finished:
             rest = Work(0, 0, 0, 0, 0)
-        seconds = run_seconds(paces[run.arm], rest) if not stands.finished else 0.0
+        seconds = run_seconds(paces[run.arm], rest.steps, rest.answers) if not stands.finished else 0.0
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
     needy = [run for run, stands in zip(study.runs(), planned, strict=True) if stands.state is not State.FINISHED]
     starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if folder.made() is None]
     stages = [
         [paces[run.arm].warm_start_seconds for run in starts],
-        [run_seconds(paces[run.arm], tasks.work(run.settings, 0)) for run in waiting],
+        [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
         [run.seconds for run in planned if run.seconds],
     ]
     return Plan(
         study=study.name,
         runs=tuple(planned),
         workers=len(places),
-        updates_per_step={
-            name: arm.settings.update.minibatches * arm.settings.update.epochs for name, arm in study.arms.items()
-        },
+        updates_per_step={name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()},
         responses=sum(work.responses for work in left),
         response_tokens_max=sum(work.response_tokens_max for work in left),
         evaluations=sum(work.evaluations for work in left),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.sandbox.filter import assemble
-from gspo_lab.sandbox.program import MIB, Ending, Limits, Outcome, Program, SandboxFailed
+from gspo_lab.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
 from gspo_lab.sandbox.walls import ENVIRONMENT, Walls
 
 BOOT = """
@@ -52,7 +52,7 @@ PIPE = 1 << 16
 class Ended:
     """How one test ended, and whether that is to be believed."""
 
-    outcome: Outcome
+    outcome: ExecutionResult
     doubtful: bool
     """It took too long by the clock alone, or was killed from outside: on a busy machine that proves nothing."""
     clean: bool
@@ -244,7 +244,7 @@ class House:
         """What a report from inside and the bytes that were read make of a test; without a report it was killed."""
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
-            return Ended(Outcome("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False)
+            return Ended(ExecutionResult("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False)
         if "failed" in report:
             raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
@@ -269,7 +269,7 @@ class House:
         else:
             ending = "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "error"
         returned = result[0] if result and ending == "finished" else b""
-        outcome = Outcome(
+        outcome = ExecutionResult(
             ending,
             status if cause == "exit" else None,
             stdout,

@@ -39,7 +39,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExecutionResult:
     """How one test ended. Everything here was taken by the parent after the program and all its children were dead.
 
     | ending | |
@@ -69,16 +69,16 @@ class Outcome:
     exact: bool | None = None
 
 
-GoOn = Callable[[int, Outcome], bool]
+GoOn = Callable[[int, ExecutionResult], bool]
 """Asked in the parent after each test with its index and outcome: shall the next one run?"""
 
 
-def always(index: int, outcome: Outcome) -> bool:
+def always(index: int, outcome: ExecutionResult) -> bool:
     """Run all tests, whatever the ones before did."""
     return True
 
 
-def while_finished(index: int, outcome: Outcome) -> bool:
+def while_finished(index: int, outcome: ExecutionResult) -> bool:
     """Run the next test as long as each one before came to its end."""
     return outcome.ending == "finished"
 

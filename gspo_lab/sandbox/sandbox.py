@@ -16,13 +16,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from gspo_lab.errors import LabError
 from gspo_lab.machine import cores
 from gspo_lab.sandbox.house import Ended, House
-from gspo_lab.sandbox.program import GoOn, Job, Limits, Outcome, Program, SandboxFailed, always
+from gspo_lab.sandbox.program import ExecutionResult, GoOn, Job, Limits, Program, SandboxFailed, always
 from gspo_lab.sandbox.walls import Walls, missing, numpy_for, pythons
 
 UIDS = range(60600, 61100)
@@ -87,30 +86,17 @@ class Crowd:
         self.waiting = 0
 
     @contextlib.contextmanager
-    def among(self) -> Iterator[None]:
-        """Run beside others, unless one is to be alone."""
+    def turn(self, *, alone: bool) -> Iterator[None]:
+        """Run beside others, unless one is to be alone; or `alone`, when nobody else runs."""
         with self.changed:
-            self.changed.wait_for(lambda: not self.waiting)
+            self.waiting += alone
+            self.changed.wait_for(lambda: not (self.running if alone else self.waiting))
             self.running += 1
         try:
             yield
         finally:
             with self.changed:
-                self.running -= 1
-                self.changed.notify_all()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Run when nobody else does."""
-        with self.changed:
-            self.waiting += 1
-            self.changed.wait_for(lambda: not self.running)
-            self.running += 1
-        try:
-            yield
-        finally:
-            with self.changed:
-                self.waiting -= 1
+                self.waiting -= alone
                 self.running -= 1
                 self.changed.notify_all()
 
@@ -141,7 +127,7 @@ class Tenancy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.leave()
 
 
@@ -197,7 +183,7 @@ class Sandbox:
         *,
         go_on: GoOn = always,
         keep_output: bool = True,
-    ) -> list[Outcome]:
+    ) -> list[ExecutionResult]:
         """The outcomes of the tests in order, up to the one after which `go_on` says no.
 
         Without `keep_output` only `go_on` sees what a test wrote and returned: one candidate's may fill gigabytes.
@@ -210,13 +196,13 @@ class Sandbox:
         slot = self._free.get()
         try:
             with Tenancy(program, limits, self.walls, slot.uid) as tenancy:
-                outcomes: list[Outcome] = []
+                outcomes: list[ExecutionResult] = []
                 for index, content in enumerate(inputs):
-                    with self._crowd.among():
-                        ended = tenancy.test(content)
-                    if ended.doubtful:
-                        with self._crowd.alone():
+                    for alone in (False, True):
+                        with self._crowd.turn(alone=alone):
                             ended = tenancy.test(content)
+                        if not ended.doubtful:
+                            break
                     going_on = go_on(index, ended.outcome)
                     bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
                     outcomes.append(ended.outcome if keep_output else bare)
@@ -226,7 +212,7 @@ class Sandbox:
         finally:
             self._free.put(slot)
 
-    def run_many(self, jobs: Sequence[Job]) -> list[list[Outcome]]:
+    def run_many(self, jobs: Sequence[Job]) -> list[list[ExecutionResult]]:
         """Several candidates, as many at once as there are slots; outcomes in the jobs' order."""
         with ThreadPoolExecutor(self.slots, thread_name_prefix="sandbox") as pool:
             waiting = [pool.submit(self.run, job.program, job.inputs, job.limits, go_on=job.go_on) for job in jobs]
@@ -240,7 +226,7 @@ class Sandbox:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

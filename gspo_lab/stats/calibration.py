@@ -6,13 +6,14 @@ methods that are known to fail. If one of those passes, this check itself is bro
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.binary import Proportion, binomial_band, clopper_pearson
-from gspo_lab.stats.cells import CELLS, Cell, Expectation, Method, Outcome
+from gspo_lab.stats.cells import CELLS, Cell, Conclusion, Expectation, Method
 
 LEAST_STUDIES = 100
 CHUNK = 100
@@ -48,6 +49,12 @@ class Row:
         rate = self.rate.k / self.rate.n
         return (self.lowest is None or rate >= self.lowest) and (self.highest is None or rate <= self.highest)
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as `gspo-lab calibrate --json` prints it."""
+        alarms, studies, _, low, high = self.rate
+        rate = {"false_alarms": alarms, "rate": alarms / studies, "rate_low": low, "rate_high": high}
+        return {**vars(self), **rate, "passed": self.passed}
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -82,7 +89,7 @@ def run_calibration(
 
 
 def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator[Row]:
-    outcomes: list[list[Outcome | None]] = [[] for _ in cell.methods]
+    outcomes: list[list[Conclusion | None]] = [[] for _ in cell.methods]
     for done in range(0, studies, CHUNK):
         drawn = cell.draw(rng, studies=min(CHUNK, studies - done))
         for a, b in zip(drawn.a, drawn.b, strict=True):
@@ -92,7 +99,7 @@ def _measure(cell: Cell, studies: int, rng: Generator, alpha: float) -> Iterator
         yield _row(cell, method, kept, alpha)
 
 
-def _row(cell: Cell, method: Method, outcomes: list[Outcome | None], alpha: float) -> Row:
+def _row(cell: Cell, method: Method, outcomes: list[Conclusion | None], alpha: float) -> Row:
     studies = len(outcomes)
     given = [outcome for outcome in outcomes if outcome is not None]
     widths = [outcome.width for outcome in given if outcome.width is not None]

@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.looks import first_resolving
-from gspo_lab.stats.paired import LEAST_SEEDS, paired_t, welch
+from gspo_lab.stats.paired import LEAST_SEEDS, paired_t
 from gspo_lab.stats.series import last_fifth, normalised_auc
 from gspo_lab.stats.simulate import NOISE, Arms, Benchmark, answers, benchmark_scores, curves, scores, several
 from gspo_lab.stats.two_way import items_variance, two_way
@@ -24,14 +24,14 @@ Expectation = Literal["inside the band", "at most the band", "at most half", "mu
 """Of alpha's exact binomial band; "at most half": of that of alpha / 2; "told": a power, held to nothing."""
 
 
-class Outcome(NamedTuple):
+class Conclusion(NamedTuple):
     """What a method said of one study: a false alarm or not, and the width of its interval (None: it gives words)."""
 
     alarm: bool
     width: float | None
 
 
-Judge = Callable[[Floats, Floats, float, Generator], Outcome | None]
+Judge = Callable[[Floats, Floats, float, Generator], Conclusion | None]
 
 
 class Method(NamedTuple):
@@ -52,55 +52,55 @@ class Cell(NamedTuple):
     methods: tuple[Method, ...]
 
 
-def _decided(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _decided(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     paired = decide(a_S, b_S, margin=1.0, alpha=alpha).paired
-    return _outcome(paired.low, paired.high)
+    return _conclusion(paired.low, paired.high)
 
 
-def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
     """With b truly one margin ahead, "beyond margin", "equivalent" and "a is better" are all untrue."""
     verdict = decide(a_S, b_S + 1.0, margin=1.0, alpha=alpha, labels=("a", "b"))
     untrue = verdict.word in ("better beyond margin", "practically equivalent") or verdict.better == "a"
-    return Outcome(untrue, None)
+    return Conclusion(untrue, None)
 
 
-def _any_of_several(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Outcome:
+def _any_of_several(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
     verdicts = decide_all([Scores(a_S, b_S) for b_S in b_MS], Rule(1.0, alpha))
-    return Outcome(any(verdict.better is not None for verdict in verdicts), None)
+    return Conclusion(any(verdict.better is not None for verdict in verdicts), None)
 
 
-def _each_by_itself(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Outcome:
+def _each_by_itself(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
     """As if every arm had alpha to itself."""
     every = [paired_t(b_S - a_S, alpha).p for b_S in b_MS]
-    return Outcome(any(p is not None and p < alpha for p in every), None)
+    return Conclusion(any(p is not None and p < alpha for p in every), None)
 
 
 def _looking(looks: tuple[int, ...]) -> Judge:
     """The first look that resolves; seeds behind the last one are not counted."""
 
-    def judge(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+    def judge(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
         rule = Rule(1.0, alpha, looks)
         _, verdict = first_resolving(
             looks, lambda n: decide_all([Scores(a_S[:n], b_S[:n])], rule)[0], lambda verdict: verdict.resolved
         )
-        return Outcome(verdict.better is not None, None)
+        return Conclusion(verdict.better is not None, None)
 
     return judge
 
 
-def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome:
+def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
     """As if a seed might be added until the plain interval excludes 0."""
     every = [paired_t(b_S[:n] - a_S[:n], alpha).p for n in range(LEAST_SEEDS, len(a_S) + 1)]
-    return Outcome(any(p is not None and p < alpha for p in every), None)
+    return Conclusion(any(p is not None and p < alpha for p in every), None)
 
 
 def _equivalent(difference: float) -> Judge:
     """Whether "practically equivalent" is said at this true difference, in margins."""
 
-    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome:
+    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         alone = items_variance(b_SI - a_SI)
         a_S, b_S = a_SI.mean(axis=1), b_SI.mean(axis=1) + difference
-        return Outcome(decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == "practically equivalent", None)
+        return Conclusion(decide(a_S, b_S, 1.0, alpha, items_variance=alone).word == "practically equivalent", None)
 
     return judge
 
@@ -108,52 +108,54 @@ def _equivalent(difference: float) -> Judge:
 def _inside(difference: float) -> Judge:
     """Version 0.1: the plain interval inside the margin, whatever the answers vary, from three pairs on."""
 
-    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome:
+    def judge(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion:
         plain = paired_t(b_SI.mean(axis=1) - a_SI.mean(axis=1) + difference, alpha)
-        return Outcome(word_for(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent", None)
+        return Conclusion(word_for(plain.low or 0.0, plain.high or 0.0, 1.0) == "practically equivalent", None)
 
     return judge
 
 
-def _by_seed(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _by_seed(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     return _decided(a_SI.mean(axis=1), b_SI.mean(axis=1), alpha, rng)
 
 
-def _by_seed_and_item(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _by_seed_and_item(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     both = two_way(b_SI - a_SI, alpha, scale=1.0)
-    return _outcome(both.low, both.high)
+    return _conclusion(both.low, both.high)
 
 
-def _by_area(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _by_area(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     steps = np.arange(a_ST.shape[1])
     a_S, b_S = (np.array([normalised_auc(steps, run_T) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
     return _decided(a_S, b_S, alpha, rng)
 
 
-def _by_tail(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _by_tail(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     a_S, b_S = (np.array([last_fifth(run_T) for run_T in arm_ST]) for arm_ST in (a_ST, b_ST))
     return _decided(a_S, b_S, alpha, rng)
 
 
-def _resampled_seeds(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _resampled_seeds(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     d_S = b_S - a_S
     means = d_S[rng.integers(len(d_S), size=(RESAMPLES, len(d_S)))].mean(axis=1)
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
-    return _outcome(float(low), float(high))
+    return _conclusion(float(low), float(high))
 
 
-def _items_only(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Outcome | None:
+def _items_only(a_SI: Floats, b_SI: Floats, alpha: float, rng: Generator) -> Conclusion | None:
     items = paired_t((b_SI - a_SI).mean(axis=0), alpha)
-    return _outcome(items.low, items.high)
+    return _conclusion(items.low, items.high)
 
 
-def _steps_of_one_seed(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Outcome | None:
-    steps = welch(a_ST[0, -100:], b_ST[0, -100:], alpha)
-    return _outcome(steps.low, steps.high)
+def _steps_of_one_seed(a_ST: Floats, b_ST: Floats, alpha: float, rng: Generator) -> Conclusion | None:
+    from scipy import stats  # half a second to import, and only calibration asks
+
+    found = stats.ttest_ind(b_ST[0, -100:], a_ST[0, -100:], equal_var=False).confidence_interval(1 - alpha)
+    return _conclusion(float(found.low), float(found.high))
 
 
-def _outcome(low: float | None, high: float | None) -> Outcome | None:
-    return None if low is None or high is None else Outcome(low > 0 or high < 0, high - low)
+def _conclusion(low: float | None, high: float | None) -> Conclusion | None:
+    return None if low is None or high is None else Conclusion(low > 0 or high < 0, high - low)
 
 
 LOOKS = (5, 8)

@@ -129,32 +129,6 @@ def t_quantile(df: float, level: float) -> float:
 
 
 @dataclass(frozen=True)
-class Welch:
-    """Difference of two means that ignores the pairing; the interval is None with fewer than 2 runs or no spread."""
-
-    estimate: float
-    df: float | None
-    low: float | None
-    high: float | None
-    p: float | None
-
-
-def welch(y_a: ArrayLike, y_b: ArrayLike, alpha: float = 0.05) -> Welch:
-    """mean(b) - mean(a) with unequal variances and Satterthwaite's df (Welch 1947). Shown, never decides."""
-    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
-    estimate = float(b.mean() - a.mean())
-    if min(len(a), len(b)) < 2:
-        return Welch(estimate, None, None, None, None)
-    var_a, var_b = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
-    largest = max(float(np.abs(a).max()), float(np.abs(b).max()))
-    if var_a + var_b <= (ROUNDING * largest) ** 2:
-        return Welch(estimate, None, None, None, None)
-    df = (var_a + var_b) ** 2 / (var_a**2 / (len(a) - 1) + var_b**2 / (len(b) - 1))
-    low, high, p = t_interval(estimate, math.sqrt(var_a + var_b), df, alpha)
-    return Welch(estimate, df, low, high, p)
-
-
-@dataclass(frozen=True)
 class LeaveOneOut:
     """The mean difference with each seed left out in turn; `flips` when one of these has the other sign."""
 

@@ -27,28 +27,12 @@ def _normal(rng: Generator, shape: tuple[int, int]) -> Floats:
     return rng.standard_normal(shape)
 
 
-def _four_times(rng: Generator, shape: tuple[int, int]) -> Floats:
-    return 4 * rng.standard_normal(shape)
-
-
-def _heavy(rng: Generator, shape: tuple[int, int]) -> Floats:
-    return rng.standard_t(3, shape)
-
-
-def _skewed(rng: Generator, shape: tuple[int, int]) -> Floats:
-    return rng.standard_exponential(shape) - 1
-
-
-def _collapsing(rng: Generator, shape: tuple[int, int]) -> Floats:
-    return rng.standard_normal(shape) - 6 * (rng.random(shape) < 0.15)
-
-
 NOISE: Mapping[str, tuple[Noise, Noise]] = {
     "normal": (_normal, _normal),
-    "one arm 4x as noisy": (_normal, _four_times),
-    "heavy tails, t3": (_heavy, _heavy),
-    "skewed": (_skewed, _skewed),
-    "15 % collapse": (_collapsing, _collapsing),
+    "one arm 4x as noisy": (_normal, lambda rng, shape: 4 * rng.standard_normal(shape)),
+    "heavy tails, t3": (lambda rng, shape: rng.standard_t(3, shape),) * 2,
+    "skewed": (lambda rng, shape: rng.standard_exponential(shape) - 1,) * 2,
+    "15 % collapse": (lambda rng, shape: rng.standard_normal(shape) - 6 * (rng.random(shape) < 0.15),) * 2,
 }
 """Noise of the first and the second arm, of standard deviation 1 but for the name's sake; means equal."""
 

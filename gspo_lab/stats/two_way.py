@@ -33,12 +33,7 @@ class TwoWay:
     reason: str | None = None
 
 
-def two_way(
-    differences_SI: ArrayLike,
-    alpha: float = 0.05,
-    *,
-    scale: float = 0.0,
-) -> TwoWay:
+def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.0) -> TwoWay:
     """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
 
     Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);

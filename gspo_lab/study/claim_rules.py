@@ -12,26 +12,13 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.schema import ClaimTable
 
 CLAIM_ROLES = (
-    "grpo",
-    "gspo",
-    "gspo-token",
-    "grpo-replay",
-    "gspo-replay",
-    "moe",
-    "dense",
-    "moe-rollout-replay",
-    "corrected",
-    "uncorrected",
-    "luspo",
+    *("grpo", "gspo", "gspo-token", "grpo-replay", "gspo-replay"),
+    *("moe", "dense", "moe-rollout-replay", "corrected", "uncorrected", "luspo"),
 )
 LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
-OVER_UPDATES = (
-    "mean over updates",
-    "mean over updates with minibatch = 0",
-    "mean over updates with minibatch >= 1",
-)
+OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {which}" for which in ("= 0", ">= 1")))
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)
 OF_ALL = ("area under the curve", "largest", "mean over the last fifth")

@@ -33,13 +33,8 @@ OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 
 
 WAIVABLE = (
-    "aggregation-label",
-    "undeclared-difference",
-    "replay-on-dense",
-    "rollout-logp-as-old",
-    "dual-clip-one-arm",
-    "std-one-arm",
-    "correction-one-arm",
+    *("aggregation-label", "undeclared-difference", "replay-on-dense", "rollout-logp-as-old"),
+    *("dual-clip-one-arm", "std-one-arm", "correction-one-arm"),
 )
 """The lints that are errors: they stop a study unless it waives them by name, `[waive]`, with a reason."""
 
@@ -149,7 +144,7 @@ def _kl(study: Study, known: Known) -> Iterator[Finding]:
 def _undeclared(study: Study, known: Known) -> Iterator[Finding]:
     arms = list(study.arms.values())
     for other in arms[1:]:
-        a, b = (flat(arm.settings.model_dump(mode="json")) for arm in (arms[0], other))
+        a, b = flat(arms[0].resolved), flat(other.resolved)
         for key in differing(a, b):
             if not under(key, {*arms[0].declared, *other.declared}):
                 message = f"arm.{other.name} differs from arm.{arms[0].name} in {key}, which neither declares"
@@ -307,21 +302,8 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
 
 
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
-    _too_wide,
-    _too_narrow,
-    _aggregation_label,
-    _kl,
-    _undeclared,
-    _replay,
-    _rollout_logprobs,
-    _mismatch,
-    _mismatch_range,
-    _one_arm_only,
-    _seeds,
-    _benchmarks,
-    _warmup,
-    _evaluations,
-    _graders,
+    *(_too_wide, _too_narrow, _aggregation_label, _kl, _undeclared, _replay, _rollout_logprobs, _mismatch),
+    *(_mismatch_range, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
 )
 
 

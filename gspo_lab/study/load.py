@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -380,9 +381,5 @@ def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
 
 
 def _opening_comment(path: Path) -> str:
-    lines = []
-    for line in _text(path).splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.lstrip("# ").rstrip())
-    return "\n".join(lines)
+    opening = takewhile(lambda line: line.startswith("#"), _text(path).splitlines())
+    return "\n".join(line.lstrip("# ").rstrip() for line in opening)

@@ -9,13 +9,8 @@ from gspo_lab.study.dotted import flat
 from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
 
 RATIO_KEYS = (
-    "objective.preset",
-    "objective.importance_sampling_level",
-    "objective.clip",
-    "objective.clip_low",
-    "objective.clip_high",
-    "objective.clip_target",
-    "objective.dual_clip",
+    *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
+    *("objective.clip", "objective.clip_low", "objective.clip_high", "objective.clip_target"),
 )
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
@@ -142,7 +137,7 @@ def _within(settings: Settings) -> list[str]:
 
 def _between(arms: Mapping[str, Arm]) -> list[str]:
     out = []
-    resolved = {name: flat(arm.settings.model_dump(mode="json")) for name, arm in arms.items()}
+    resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
     for a, b in combinations(arms, 2):
         # A preset's name alone changes nothing; its values stand beside it.
         keys = [key for key in resolved[a] if key != "objective.preset"]

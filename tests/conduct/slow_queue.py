@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from gspo_lab.launch.base import Slot
-from gspo_lab.launch.local import LocalProcess, slots, start
+from gspo_lab.launch.local import LocalPool, LocalProcess
 from gspo_lab.states import Exit, State
 
 QUEUED, LOST = [State.QUEUED] * 2, [State.LOST] * 2
@@ -39,7 +39,7 @@ class Job:
         if (state := next(self.says)) is State.RUNNING:
             if self.gives_up:
                 return Exit.LOST
-            self.worker = start(self.folder, self.slot)
+            self.worker = LocalPool().start(self.folder, self.slot)
         else:
             self.says = chain([state], self.says)
         return None
@@ -63,7 +63,10 @@ class SlowQueue:
     gives_up: str = field(default="", kw_only=True)
 
     def slots(self, device: str) -> list[Slot]:
-        return [Slot("node", str(i), one.environment, host="far") for i, one in enumerate(slots(device, self.jobs))]
+        return [
+            Slot("node", str(i), one.environment, host="far")
+            for i, one in enumerate(LocalPool(self.jobs).slots(device))
+        ]
 
     def start(self, folder: Path, slot: Slot) -> Job:
         gives_up = bool(self.gives_up) and folder.match(self.gives_up)

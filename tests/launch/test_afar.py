@@ -112,5 +112,7 @@ def test_a_job_that_has_gone_without_a_word(tmp_path: Path) -> None:
 
 def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
     launch = asked(tmp_path)
-    assert Launch.of(launch.folder, "far") == launch
-    assert Launch.of(launch.folder, "near") is None
+    assert Launch.left(launch.folder, "far", lambda name: True) == launch
+    assert Launch.left(launch.folder, "near", lambda name: True) is None
+    assert Launch.left(launch.folder, "far", lambda name: False) is None
+    assert launch.record() is None, "what its cluster does not know has ended"

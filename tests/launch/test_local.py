@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.local import LocalPool, slots, torch_knows_cuda, visible_gpus
+from gspo_lab.launch.local import LocalPool, torch_knows_cuda, visible_gpus
 from gspo_lab.machine import cores
 
 
@@ -30,7 +30,7 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_slot_per_core_with_one_thread_each() -> None:
-    found = slots("cpu")
+    found = LocalPool().slots("cpu")
     assert len(found) == cores() <= len(os.sched_getaffinity(0))
     for slot in found:
         assert slot.environment["OMP_NUM_THREADS"] == slot.environment["MKL_NUM_THREADS"] == "1"
@@ -59,22 +59,22 @@ def test_a_container_s_quota_counts(quota: str, lent: int, tmp_path: Path, monke
 
 
 def test_jobs_by_argument_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(slots("cpu", 7)) == 7
+    assert len(LocalPool(7).slots("cpu")) == 7
     monkeypatch.setenv("GSPO_LAB_JOBS", "3")
-    assert len(slots("cpu")) == 3
-    assert len(slots("cpu", 1)) == 1, "the argument is nearer than the environment"
+    assert len(LocalPool().slots("cpu")) == 3
+    assert len(LocalPool(1).slots("cpu")) == 1, "the argument is nearer than the environment"
     monkeypatch.setenv("GSPO_LAB_JOBS", "many")
     with pytest.raises(LabError, match="GSPO_LAB_JOBS=many"):
-        slots("cpu")
+        LocalPool().slots("cpu")
     with pytest.raises(LabError, match="jobs = 0"):
-        slots("cpu", 0)
+        LocalPool(0).slots("cpu")
 
 
 def test_gpus_are_slots_and_more_jobs_share_them(nvidia_smi: Path) -> None:
     nvidia_smi.write_text("GPU 0: NVIDIA H200 (UUID: GPU-aa)\nGPU 1: NVIDIA H200 (UUID: GPU-bb)\n")
-    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in slots("cuda")] == ["0", "1"]
-    assert [slot.name for slot in slots("cuda", 3)] == ["gpu 0", "gpu 1", "gpu 0"]
-    assert {(slot.kind, slot.host) for slot in slots("cuda")} == {("gpu", None)}
+    assert [slot.environment["CUDA_VISIBLE_DEVICES"] for slot in LocalPool().slots("cuda")] == ["0", "1"]
+    assert [slot.name for slot in LocalPool(3).slots("cuda")] == ["gpu 0", "gpu 1", "gpu 0"]
+    assert {(slot.kind, slot.host) for slot in LocalPool().slots("cuda")} == {("gpu", None)}
 
 
 def test_slices_of_a_gpu_are_slots(nvidia_smi: Path) -> None:
@@ -98,8 +98,8 @@ def test_cuda_without_a_gpu_is_refused_and_auto_takes_the_cores(nvidia_smi: Path
     if Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("this machine has a GPU")
     with pytest.raises(LabError, match="no GPU here"):
-        slots("cuda")
-    assert [slot.name for slot in slots("auto")] == [slot.name for slot in slots("cpu")]
+        LocalPool().slots("cuda")
+    assert [slot.name for slot in LocalPool().slots("auto")] == [slot.name for slot in LocalPool().slots("cpu")]
 
 
 def test_what_torch_was_built_for_is_read_right() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
-from gspo_lab.launch.local import slots
+from gspo_lab.launch.local import LocalPool
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.plan.check import check
 from gspo_lab.plan.memory import fits, refuse_too_little, worker_memory
@@ -73,7 +73,7 @@ def one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError) as refused:
-        refuse_too_little(study(tmp_path, str(huge)), slots("cpu", 2))
+        refuse_too_little(study(tmp_path, str(huge)), LocalPool(2).slots("cpu"))
     said = str(refused.value)
     assert "\n" not in said
     # 30.5 billion parameters a thousand times, but for the embeddings: weights of 4 bytes, two moments of 4 each
@@ -98,26 +98,26 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
 
 
 def test_gpus_are_measured_and_shared(tmp_path: Path, one_gpu: None) -> None:
-    whole = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), slots("cuda"))
+    whole = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool().slots("cuda"))
     assert [(fit.arm, fit.has, fit.too_little) for fit in whole] == [
         ("grpo", 24 * 2**30, True),
         ("adapters", 24 * 2**30, True),
     ]
-    shared = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), slots("cuda", 2))
+    shared = fits(study(tmp_path, "Qwen/Qwen3-4B", "cuda"), LocalPool(2).slots("cuda"))
     assert {fit.has for fit in shared} == {12 * 2**30}
     sparing = ["model=Qwen/Qwen3-0.6B", "rollout.at_a_time=8", "update.gradient_checkpointing=true"]
     small = load_study(tmp_path / "fits.toml", overrides=sparing)
-    refuse_too_little(small, slots("cuda"))
+    refuse_too_little(small, LocalPool().slots("cuda"))
 
 
 def test_what_is_embedded_or_not_known_is_not_judged(tmp_path: Path) -> None:
     for model in ("tiny-qwen3", "somebody/some-model"):
-        assert fits(study(tmp_path, model), slots("cpu")) == []
-        refuse_too_little(study(tmp_path, model), slots("cpu"))
+        assert fits(study(tmp_path, model), LocalPool().slots("cpu")) == []
+        refuse_too_little(study(tmp_path, model), LocalPool().slots("cpu"))
 
 
 def test_a_worker_has_its_share_of_main_memory() -> None:
-    one, two = worker_memory(slots("cpu", 1)), worker_memory(slots("cpu", 2))
+    one, two = worker_memory(LocalPool(1).slots("cpu")), worker_memory(LocalPool(2).slots("cpu"))
     assert one is not None
     assert two is not None
     assert one >= two > 1e8

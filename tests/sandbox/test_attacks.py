@@ -6,7 +6,7 @@ import pytest
 from attacks import ATTACKS, Attack
 from walled import TIGHT, Host
 
-from gspo_lab.sandbox import Job, Limits, Outcome, Program, Sandbox
+from gspo_lab.sandbox import ExecutionResult, Job, Limits, Program, Sandbox
 
 HONEST = Program("print(int(input()) + 1)")
 
@@ -20,7 +20,7 @@ def planted(host: Host) -> list[Path]:
     return [path for place in places for path in Path(place).glob("planted*")]
 
 
-def assert_held(attack: Attack, outcome: Outcome, host: Host) -> None:
+def assert_held(attack: Attack, outcome: ExecutionResult, host: Host) -> None:
     assert outcome.ending in attack.endings, (attack.name, outcome)
     assert b"ESCAPED" not in outcome.stdout, (attack.name, outcome.stdout)
     if outcome.ending == "finished":

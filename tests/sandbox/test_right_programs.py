@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from walled import TIGHT
 
-from gspo_lab.sandbox import Limits, Outcome, Program, Sandbox, while_finished
+from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, while_finished
 
 STDIN = b"3 4\n10 20\n"
 WANTED = b"7\n30\n"
@@ -132,7 +132,7 @@ os.waitpid(pid, 0)
 
 def one(
     sandbox: Sandbox, source: str, stdin: bytes = STDIN, limits: Limits = TIGHT, function: str | None = None
-) -> Outcome:
+) -> ExecutionResult:
     (outcome,) = sandbox.run(Program(source, function), [stdin], limits)
     return outcome
 

@@ -234,13 +234,13 @@ def test_who_wants_to_be_alone_is_alone() -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def among() -> None:
-        with crowd.among():
+        with crowd.turn(alone=False):
             inside.set()
             assert leave.wait(120)
             log.append("among")
 
     def alone() -> None:
-        with crowd.alone():
+        with crowd.turn(alone=True):
             log.append("alone begins")
             until(lambda: counted.waits == 3)  # the later one was woken, looked, and waits on
             log.append("alone ends")

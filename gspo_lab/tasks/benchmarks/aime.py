@@ -3,7 +3,7 @@
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, NoAnswer, last_box, prompt, spoken
+from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, prompt
 from gspo_lab.tasks.benchmarks.datasets import find
 from gspo_lab.tasks.benchmarks.integers import read_integer
 from gspo_lab.tasks.benchmarks.published import Published
@@ -22,9 +22,6 @@ class _Aime(Published):
     max_tokens = 38_912
     source: sources.Source
 
-    def __init__(self, data: str | None = None) -> None:
-        self.data = data
-
     def read(self) -> tuple[Problem, ...]:
         files = find(self.name, [self.name], self.source, self.data)
         problems = []
@@ -35,14 +32,10 @@ class _Aime(Published):
             problems.append(Problem(f"{self.name}-{item.id}", prompt(item.problem), str(gold)))
         return tuple(problems)
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
-        """Right is the gold number in the last complete box behind the thinking; see `read_integer`."""
-        try:
-            box = last_box(spoken(answer))
-        except NoAnswer as error:
-            return Grade(0.0, False, None, str(error))
-        shown = " ".join(box.split())[:SHOWN]
-        number = read_integer(box)
+    def judged(self, problem: Problem, stated: str) -> Grade:
+        """Right is the gold number; see `read_integer`."""
+        shown = " ".join(stated.split())[:SHOWN]
+        number = read_integer(stated)
         if number is None:
             return Grade(0.0, False, shown, f"not a whole number from 0 to 999: {shown!r}")
         if number == int(problem.reference):

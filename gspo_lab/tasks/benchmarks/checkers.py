@@ -8,7 +8,7 @@ shown the correct output as if a program had printed it: that number is the full
 import json
 from collections.abc import Sequence
 
-from gspo_lab.sandbox import Limits, Outcome, Program, Sandbox, SandboxFailed, while_finished
+from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed, while_finished
 from gspo_lab.tasks.base import Grade
 from gspo_lab.tasks.benchmarks.cases import Case
 from gspo_lab.tasks.benchmarks.programs import why
@@ -70,7 +70,7 @@ def _files(case: Case, output: bytes) -> bytes:
     return json.dumps([[name, content.decode("latin-1")] for name, content in named]).encode()
 
 
-def _number(outcome: Outcome) -> float | None:
+def _number(outcome: ExecutionResult) -> float | None:
     """The one number that the checker printed, and nothing else; None for any other end."""
     if outcome.ending != "finished":
         return None
@@ -80,7 +80,7 @@ def _number(outcome: Outcome) -> float | None:
         return None
 
 
-def _said(outcome: Outcome) -> str:
+def _said(outcome: ExecutionResult) -> str:
     if outcome.ending != "finished":
         return why(outcome)
     return repr(outcome.stdout[:80])

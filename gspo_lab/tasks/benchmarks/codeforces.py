@@ -15,7 +15,6 @@ from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import NoAnswer
 from gspo_lab.tasks.benchmarks.cases import Case, cases_digest
 from gspo_lab.tasks.benchmarks.checkers import grade_checked
 from gspo_lab.tasks.benchmarks.compare import Rule
@@ -69,7 +68,7 @@ class Codeforces(Published):
             raise LabError(f"codeforces: compare = {compare!r} must be one of {', '.join(get_args(Rule))}")
         if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0 < time_factor <= 100:
             raise LabError(f"codeforces: time_factor = {time_factor!r} must be a number above 0, at most 100")
-        self.data = data
+        super().__init__(data)
         self.tests = tests
         self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
         self.time_factor = float(time_factor)
@@ -80,17 +79,17 @@ class Codeforces(Published):
         """The problems of the file."""
         return tuple(_problem(one) for one in self._asked.values())
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
+    def stated(self, answer: str) -> str:
+        """Its program."""
+        return extract_program(answer)
+
+    def judged(self, problem: Problem, stated: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
-        try:
-            source = extract_program(answer)
-        except NoAnswer as error:
-            return Grade(0.0, False, None, str(error))
         asked = self._asked[problem.id]
         cases = asked.official
         if asked.generated is not None:
             cases += _generated(asked.generated, problem.id, asked.row["generated_tests"])
-        opened, program = sandbox(self.unsafe), Program(source)
+        opened, program = sandbox(self.unsafe), Program(stated)
         if asked.row["generated_checker"]:
             return grade_checked(opened, program, cases, asked.limits, asked.row["generated_checker"])
         return grade_program(opened, program, cases, asked.limits, self.rule, accepts_output)

@@ -10,17 +10,8 @@ BAD_TESTS = "bad tests"
 ERRATA: dict[str, str] = {
     **dict.fromkeys(
         (
-            "abc311_c",
-            "abc326_d",
-            "abc327_b",
-            "abc333_e",
-            "abc343_a",
-            "abc343_e",
-            "abc362_c",
-            "arc185_c",
-            "find-words-containing-character",
-            "find-the-peaks",
-            "generate-binary-strings-without-adjacent-zeros",
+            *("abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_a", "abc343_e", "abc362_c", "arc185_c"),
+            *("find-words-containing-character", "find-the-peaks", "generate-binary-strings-without-adjacent-zeros"),
         ),
         SEVERAL,
     ),

@@ -40,7 +40,7 @@ class Gsm8k(Published):
     trains = True
 
     def __init__(self, data: str | None = None, train_data: str | None = None) -> None:
-        self.data = {"held-out": data, "train": train_data}
+        self.files = {"held-out": data, "train": train_data}
 
     def read(self) -> tuple[Problem, ...]:
         """The held-out problems."""
@@ -56,21 +56,32 @@ class Gsm8k(Published):
 
     def _read(self, split: str) -> tuple[Problem, ...]:
         source = sources.GSM8K[split]
-        files = find(f"{self.name} ({split})", STEMS[split], source, self.data[split])
+        files = find(f"{self.name} ({split})", STEMS[split], source, self.files[split])
         label = {"train": "train", "held-out": "test"}[split]
         return tuple(
             _problem(f"{self.name}-{label}-{place}", item)
             for place, item in enumerate(read_items(self.name, files, source.rows), start=1)
         )
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
-        """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
+    def stated(self, answer: str) -> str:
+        """What stands in the last box or behind the last mark, whichever comes later."""
+        text = spoken(answer)
+        marked = text.rfind(MARK)
+        behind = text[marked + len(MARK) :] if marked >= 0 else text
         try:
-            found = _stated(spoken(answer))
+            return last_box(behind)
         except NoAnswer as error:
-            return Grade(0.0, False, None, str(error))
-        shown = " ".join(found.split())[:LONGEST]
-        value = read_number(found)
+            if marked < 0 or isinstance(error, Unclosed):
+                raise
+        line = behind.strip().partition("\n")[0]
+        if not line:
+            raise NoAnswer(f"nothing behind {MARK}")
+        return line
+
+    def judged(self, problem: Problem, stated: str) -> Grade:
+        """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
+        shown = " ".join(stated.split())[:LONGEST]
+        value = read_number(stated)
         if value is None:
             return Grade(0.0, False, shown, f"not a number: {shown!r}")
         if value == Decimal(problem.reference):
@@ -88,21 +99,6 @@ def read_number(text: str) -> Decimal | None:
     if not _NUMBER.fullmatch(number) or not any(one.isdigit() for one in number):
         return None
     return Decimal(number.replace(",", ""))
-
-
-def _stated(text: str) -> str:
-    """What stands in the last box or behind the last mark, whichever comes later."""
-    marked = text.rfind(MARK)
-    behind = text[marked + len(MARK) :] if marked >= 0 else text
-    try:
-        return last_box(behind)
-    except NoAnswer as error:
-        if marked < 0 or isinstance(error, Unclosed):
-            raise
-    line = behind.strip().partition("\n")[0]
-    if not line:
-        raise NoAnswer(f"nothing behind {MARK}")
-    return line
 
 
 def _problem(name: str, item: Item) -> Problem:

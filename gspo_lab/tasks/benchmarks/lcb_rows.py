@@ -23,17 +23,8 @@ from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, lines
 
 INDEX_VERSION = 1
 COLUMNS = (
-    "question_title",
-    "question_content",
-    "platform",
-    "question_id",
-    "contest_id",
-    "contest_date",
-    "starter_code",
-    "difficulty",
-    "public_test_cases",
-    "private_test_cases",
-    "metadata",
+    *("question_title", "question_content", "platform", "question_id", "contest_id", "contest_date"),
+    *("starter_code", "difficulty", "public_test_cases", "private_test_cases", "metadata"),
 )
 _WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
 

@@ -11,7 +11,6 @@ from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import NoAnswer
 from gspo_lab.tasks.benchmarks.compare import Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, find
 from gspo_lab.tasks.benchmarks.errata import ERRATA
@@ -77,7 +76,7 @@ class LiveCodeBench(Published):
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
         self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
-        self.data = data
+        super().__init__(data)
         self.limits = Limits(seconds=float(seconds), memory_bytes=4 * GIB)
         self.unsafe = unsafe
 
@@ -85,14 +84,14 @@ class LiveCodeBench(Published):
         """The problems of the file within the window of dates."""
         return tuple(_problem(entry) for entry in self._entries.values())
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
+    def stated(self, answer: str) -> str:
+        """Its program."""
+        return extract_program(answer)
+
+    def judged(self, problem: Problem, stated: str) -> Grade:
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
-        try:
-            source = extract_program(answer)
-        except NoAnswer as error:
-            return Grade(0.0, False, None, str(error))
         entry = self._entries[problem.id]
-        program = Program(source, entry.function)
+        program = Program(stated, entry.function)
         accepts = accepts_output if entry.function is None else accepts_value
         return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule, accepts)
 

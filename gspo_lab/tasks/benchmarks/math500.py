@@ -5,7 +5,7 @@ import re
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, NoAnswer, last_box, prompt, spoken
+from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, prompt
 from gspo_lab.tasks.benchmarks.datasets import find
 from gspo_lab.tasks.benchmarks.expressions import VERSION, Expressions, Undecided, WorkerFailed, check_installed
 from gspo_lab.tasks.benchmarks.published import Published
@@ -33,7 +33,7 @@ class Math500(Published):
     max_tokens = 32_768
 
     def __init__(self, data: str | None = None) -> None:
-        self.data = data
+        super().__init__(data)
         self.expressions = Expressions()
 
     def read(self) -> tuple[Problem, ...]:
@@ -46,20 +46,16 @@ class Math500(Published):
                 raise LabError(f"{item.where}: the gold {item.gold!r:.60} is no expression")
         return tuple(Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items)
 
-    def grade(self, problem: Problem, answer: str) -> Grade:
+    def judged(self, problem: Problem, stated: str) -> Grade:
         """An answer that cannot be compared within the bounds of `Expressions` is wrong; a failure of the grader's own
         (the gold cannot be read, the process cannot be started) is an error."""
-        try:
-            box = last_box(spoken(answer))
-        except NoAnswer as error:
-            return Grade(0.0, False, None, str(error))
-        shown = " ".join(box.split())[:SHOWN]
-        if _bare(box) == _bare(problem.reference):
+        shown = " ".join(stated.split())[:SHOWN]
+        if _bare(stated) == _bare(problem.reference):
             return Grade(1.0, True, shown, "the same text as the reference")
-        if len(box) > LONGEST:
-            return Grade(0.0, False, shown, f"{len(box)} characters in the box")
+        if len(stated) > LONGEST:
+            return Grade(0.0, False, shown, f"{len(stated)} characters in the box")
         try:
-            equal = self.expressions.equal(problem.reference, box)
+            equal = self.expressions.equal(problem.reference, stated)
         except Undecided as error:
             return Grade(0.0, False, shown, str(error))
         except WorkerFailed as error:

@@ -9,7 +9,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 
-from gspo_lab.sandbox import Limits, Outcome, Program, Sandbox, SandboxFailed
+from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxFailed
 from gspo_lab.tasks.base import Grade
 from gspo_lab.tasks.benchmarks.boxed import NoAnswer, spoken
 from gspo_lab.tasks.benchmarks.cases import Case
@@ -24,7 +24,7 @@ ENDINGS = {
     "output": "output limit",
 }
 
-Accepts = Callable[[Rule, Case, Outcome], bool]
+Accepts = Callable[[Rule, Case, ExecutionResult], bool]
 
 
 _OPENING = threading.Lock()
@@ -59,12 +59,12 @@ def extract_program(answer: str) -> str:
     return program
 
 
-def accepts_output(rule: Rule, case: Case, outcome: Outcome) -> bool:
+def accepts_output(rule: Rule, case: Case, outcome: ExecutionResult) -> bool:
     """Of a script: whether its stdout is the expected one."""
     return same_output(rule, case.output, outcome.stdout)
 
 
-def accepts_value(rule: Rule, case: Case, outcome: Outcome) -> bool:
+def accepts_value(rule: Rule, case: Case, outcome: ExecutionResult) -> bool:
     """Of a function: whether it returned the expected value."""
     return same_value(rule, case.output, outcome.result, bool(outcome.exact))
 
@@ -81,7 +81,7 @@ def grade_program(
         return Grade(None, None, program.source, error="no tests", isolation=opened.level)
     failures: dict[Rule, str] = {}
 
-    def go_on(index: int, outcome: Outcome) -> bool:
+    def go_on(index: int, outcome: ExecutionResult) -> bool:
         for one in RULES:
             if one not in failures and not (outcome.ending == "finished" and accepts(one, cases[index], outcome)):
                 failures[one] = f"test {index + 1} of {len(cases)}: {why(outcome)}"
@@ -103,7 +103,7 @@ def grade_program(
     return Grade(float(right), right, program.source, reason, isolation=opened.level)
 
 
-def why(outcome: Outcome) -> str:
+def why(outcome: ExecutionResult) -> str:
     """How a failed test ended, in a few words: `wrong output`, `exit 1: ZeroDivisionError: division by zero`."""
     if outcome.ending == "finished":
         return "wrong output"

@@ -5,7 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Problem, Task
+from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.benchmarks.boxed import NoAnswer, last_box, spoken
 from gspo_lab.tasks.benchmarks.datasets import digest
 from gspo_lab.tasks.pools import known_split
 
@@ -22,6 +23,9 @@ class Published(Task, ABC):
     trains = False
     """Whether it has problems to train on, too."""
 
+    def __init__(self, data: str | None = None) -> None:
+        self.data = data
+
     @abstractmethod
     def read(self) -> tuple[Problem, ...]:
         """All held-out problems, in the order of their file; LabError for whatever is wrong with the data."""
@@ -31,6 +35,22 @@ class Published(Task, ABC):
         if known_split(self.name, split) == "train":
             raise LabError(f"task '{self.name}' is a benchmark and has no problems to train on; train on gsm8k, say")
         return self._held_out
+
+    def stated(self, answer: str) -> str:
+        """What of an answer is graded: the last complete box behind the thinking. NoAnswer where there is none."""
+        return last_box(spoken(answer))
+
+    @abstractmethod
+    def judged(self, problem: Problem, stated: str) -> Grade:
+        """The grade of what an answer states."""
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """Of what the answer states; one that states nothing is wrong."""
+        try:
+            stated = self.stated(answer)
+        except NoAnswer as error:
+            return Grade(0.0, False, None, str(error))
+        return self.judged(problem, stated)
 
     @property
     def data_digest(self) -> str | None:
