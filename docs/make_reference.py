@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.claims import LIBRARY, Claim
-from gspo_lab.claims.roles import ROLES
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
+from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.schema import ARM_KEYS, BenchTable, ClaimTable, LaunchTable, ObjectiveTable, Settings, VerdictTable
 
 HERE = Path(__file__).parent
@@ -155,7 +155,7 @@ same: they are then listed with the reason, and are no members of the family tha
 
 def claims_markdown() -> str:
     """docs/claims.md: how a claim gets its word, and every built-in one with what speaks against it."""
-    roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in ROLES.items())
+    roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in CLAIM_ROLES.items())
     introduction = (HERE / "claims_introduction.md").read_text(encoding="utf-8").replace("{roles}", roles)
     tested = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is None]
     others = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is not None]

@@ -57,8 +57,8 @@ class Expectation:
         sign = " / " if self.comparison == "ratio" else " - "
         bounds = {"above": self.above, "below": self.below, "inside": self.inside}
         own = {
-            "margin": recorded.margin,
-            "reward margin": recorded.reward_margin,
+            "margin": recorded.verdict.margin,
+            "reward margin": recorded.verdict.reward_margin,
             "1 + clip_high": 1 + recorded.settings[arms[0]].objective.clip_high,
         }
         return over_seeds(

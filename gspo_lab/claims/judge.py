@@ -9,9 +9,10 @@ from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Side, Untestab
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.roles import ROLES, find_roles
+from gspo_lab.claims.roles import find_roles
 from gspo_lab.findings import Findings
 from gspo_lab.stats import holm
+from gspo_lab.study.claim_rules import CLAIM_ROLES
 
 
 def judge(found: Findings, *, every: bool = False) -> list[Result]:
@@ -54,7 +55,7 @@ def _read(readings: Sequence[Recorded], claim: Claim, given: Mapping[str, str], 
     missing = [role for role in claim.roles if role not in found]
     roles = {role: found[role] for role in claim.roles if role in found}
     if missing:
-        wanted = ", ".join(f"{role} ({ROLES.get(role, 'name it under arms')})" for role in missing)
+        wanted = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in missing)
         return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
     unmet = [*_unmatched(recorded.found, roles), *_unmet(claim.needs, recorded, roles)]
     if unmet:

@@ -134,7 +134,7 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
         float(np.mean([time_to_threshold(x, y, threshold, float(x[-1])).restricted_high for x, y in runs]))
         for runs in zip(*curves["prompts"].values(), strict=True)
     )
-    margin = recorded.margin
+    margin = recorded.verdict.margin
     first = over_seeds("AUC of the score against prompts, GSPO - GRPO", area["prompts"], Region(above=0))
     notes = []
     if first.interval is not None and Region(-margin, margin).contains(*first.interval):
@@ -164,7 +164,7 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
     pairs = recorded.seeds([arm for arms in rungs.values() for arm in arms])
     if len(pairs) < 3:
         raise Untestable(f"{len(pairs)} seeds finished on every range; 3 are needed")
-    equal = Region(-recorded.margin, recorded.margin)
+    equal = Region(-recorded.verdict.margin, recorded.verdict.margin)
     middle = len(rungs["gspo"]) // 2
     apart: dict[tuple[str, str], dict[int, float]] = {two: {} for two in combinations(rungs["gspo"][middle:], 2)}
     further, worse = {}, {}

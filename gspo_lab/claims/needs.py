@@ -158,7 +158,7 @@ def _no_collapse(recorded: Recorded, roles: Roles) -> Unmet:
 
 def _reward_margin(recorded: Recorded, roles: Roles) -> Unmet:
     lacking = "the study declares no verdict.reward_margin: nothing says which training rewards are as good as equal"
-    return lacking if recorded.reward_margin is None else None
+    return lacking if recorded.verdict.reward_margin is None else None
 
 
 def _little_truncation(recorded: Recorded, roles: Roles, role: str) -> Unmet:

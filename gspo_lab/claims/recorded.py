@@ -42,20 +42,11 @@ class Recorded:
         self.found = found
         self._wrong = wrong
         self.settings: dict[str, Settings] = {name: arm.settings for name, arm in found.declaration.arms.items()}
+        self.verdict = found.declaration.verdict
         self.seeds = found.seeds
         self._frames: dict[tuple[str, tuple[str, ...]], DataFrame] = {}
         self.details = cache(self._details)
         self.band_counts = cache(self._band_counts)
-
-    @property
-    def margin(self) -> float:
-        """The study's declared margin of equivalence, in units of the score."""
-        return self.found.declaration.verdict.margin
-
-    @property
-    def reward_margin(self) -> float | None:
-        """The same in units of the training reward, which may have another scale; None: not declared."""
-        return self.found.declaration.verdict.reward_margin
 
     @cached_property
     def mixtures(self) -> dict[str, bool | None]:

@@ -10,21 +10,6 @@ LUSPO = "seq-mean-token-sum"
 REPLAY = "routing_replay"
 CORRECTION = ("objective.mismatch_correction", "objective.mismatch_low", "objective.mismatch_high")
 
-ROLES: dict[str, str] = {
-    "grpo": "token-level ratio, no replay",
-    "gspo": "sequence-level ratio, no replay",
-    "gspo-token": "GSPO-token's ratio, no replay",
-    "grpo-replay": "the grpo arm with routing replay",
-    "gspo-replay": "the gspo arm with routing replay",
-    "moe": "mixture of experts, no replay",
-    "dense": "the moe arm's objective on a dense model",
-    "moe-rollout-replay": "the moe arm with the sampler's routing replayed (R3)",
-    "corrected": "an arm with a mismatch correction",
-    "uncorrected": "the corrected arm without its correction",
-    "luspo": "the gspo arm with aggregation = 'seq-mean-token-sum'",
-}
-"""Every role that a built-in claim may ask for, and the arm that plays it by default."""
-
 
 def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
     """Role -> arm for every role that an arm of the study plays; `given` goes over what is found.

@@ -93,12 +93,7 @@ class LiveView(AbstractContextManager["LiveView"]):
     """One row per run: step, reward, clip fraction, steps a minute, time left, and where if elsewhere; total below."""
 
     def __init__(
-        self,
-        console: Console,
-        title: str,
-        errands: Sequence[Errand],
-        slots: Sequence[Slot],
-        began: float | None = None,
+        self, console: Console, title: str, errands: Sequence[Errand], slots: Sequence[Slot], began: float | None = None
     ) -> None:
         self._began = time.monotonic() if began is None else began
         self._collapsed: set[str] = set()

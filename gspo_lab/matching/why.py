@@ -160,11 +160,7 @@ def _first_prompt(one: Trace, other: Trace, answers: Answers) -> Iterator[tuple[
         yield (step, 1), Difference("prompt", f"step {step}, digest", *values, context=(note,))
 
 
-STEP_COLUMNS = (
-    ("rollout", "rollout_digest", 2),
-    ("log-probs", "logprob_digest", 3),
-    ("reward", "reward_mean", 4),
-)
+STEP_COLUMNS = (("rollout", "rollout_digest", 2), ("log-probs", "logprob_digest", 3), ("reward", "reward_mean", 4))
 
 
 def _first_step(

@@ -47,8 +47,7 @@ def several(rng: Generator, studies: int, seeds: int, arms: int) -> Arms:
     """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`."""
     pair_RS = rng.standard_normal((studies, seeds))
     return Arms(
-        pair_RS + rng.standard_normal((studies, seeds)),
-        pair_RS[:, None] + rng.standard_normal((studies, arms, seeds)),
+        pair_RS + rng.standard_normal((studies, seeds)), pair_RS[:, None] + rng.standard_normal((studies, arms, seeds))
     )
 
 
@@ -59,8 +58,7 @@ def answers(
     answers are finitely many; a share `collapse` of b's runs ends 6 lower. All of it in b: only differences count."""
     run_RSI = rng.normal(0.0, seed_sd, (studies, seeds, 1)) - 6.0 * (rng.random((studies, seeds, 1)) < collapse)
     return Arms(
-        np.zeros((studies, seeds, items)),
-        run_RSI + rng.normal(0.0, item_sd * np.sqrt(items), (studies, seeds, items)),
+        np.zeros((studies, seeds, items)), run_RSI + rng.normal(0.0, item_sd * np.sqrt(items), (studies, seeds, items))
     )
 
 

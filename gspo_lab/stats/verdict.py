@@ -27,13 +27,7 @@ from gspo_lab.stats.paired import (
     pairing,
     sign_count,
 )
-from gspo_lab.stats.power import (
-    LEAST_FOR_EQUIVALENCE,
-    detectable_factor,
-    sd_range,
-    seeds_for_equivalence,
-    seeds_needed,
-)
+from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
 
 Word = Literal[
     "better beyond margin",
@@ -340,13 +334,7 @@ def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | Non
 
 
 def _notes(
-    word: Word,
-    paired: PairedT,
-    level: float,
-    rule: Rule,
-    family: int,
-    dropped: LeaveOneOut | None,
-    together: Pairing,
+    word: Word, paired: PairedT, level: float, rule: Rule, family: int, dropped: LeaveOneOut | None, together: Pairing
 ) -> tuple[str, ...]:
     notes = []
     if dropped is not None and dropped.flips:

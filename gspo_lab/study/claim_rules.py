@@ -11,10 +11,20 @@ from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
 from gspo_lab.study.schema import ClaimTable
 
-CLAIM_ROLES = (
-    *("grpo", "gspo", "gspo-token", "grpo-replay", "gspo-replay"),
-    *("moe", "dense", "moe-rollout-replay", "corrected", "uncorrected", "luspo"),
-)
+CLAIM_ROLES: dict[str, str] = {
+    "grpo": "token-level ratio, no replay",
+    "gspo": "sequence-level ratio, no replay",
+    "gspo-token": "GSPO-token's ratio, no replay",
+    "grpo-replay": "the grpo arm with routing replay",
+    "gspo-replay": "the gspo arm with routing replay",
+    "moe": "mixture of experts, no replay",
+    "dense": "the moe arm's objective on a dense model",
+    "moe-rollout-replay": "the moe arm with the sampler's routing replayed (R3)",
+    "corrected": "an arm with a mismatch correction",
+    "uncorrected": "the corrected arm without its correction",
+    "luspo": "the gspo arm with aggregation = 'seq-mean-token-sum'",
+}
+"""Every role that a built-in claim may ask for, and the arm that plays it by default."""
 LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
 IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
@@ -41,7 +51,7 @@ def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Se
 
 
 def _mistakes(claim: ClaimTable, arms: Sequence[str], benches: Sequence[str]) -> list[str]:
-    roles = CLAIM_ROLES if claim.metric is None else IN_PLACE_ROLES
+    roles = tuple(CLAIM_ROLES) if claim.metric is None else IN_PLACE_ROLES
     out = []
     for role, arm in (claim.arms or {}).items():
         if role not in roles:

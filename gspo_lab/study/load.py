@@ -299,11 +299,7 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
     elif preset not in PRESETS:
         problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
-    out = {
-        "preset": preset,
-        **asdict(PRESETS[preset]),
-        **{k: v for k, v in {**shared, **own}.items() if k != "preset"},
-    }
+    out = {"preset": preset, **asdict(PRESETS[preset]), **{k: v for k, v in {**shared, **own}.items() if k != "preset"}}
     if out["mismatch_correction"] in list(CORRECTION_RANGES):
         published = zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES[out["mismatch_correction"]], strict=True)
         out |= {key: bound for key, bound in published if out[key] is None}

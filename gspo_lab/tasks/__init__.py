@@ -26,10 +26,7 @@ __all__ = [
     "without_sandbox",
 ]
 
-TASKS = {
-    "addition": "gspo_lab.tasks.addition:Addition",
-    "countdown": "gspo_lab.tasks.countdown:Countdown",
-}
+TASKS = {"addition": "gspo_lab.tasks.addition:Addition", "countdown": "gspo_lab.tasks.countdown:Countdown"}
 
 BENCHMARKS = {
     "aime24": "gspo_lab.tasks.benchmarks.aime:Aime24",

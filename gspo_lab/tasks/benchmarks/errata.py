@@ -16,8 +16,5 @@ ERRATA: dict[str, str] = {
         SEVERAL,
     ),
     **dict.fromkeys(("abc337_e", "abc355_e"), INTERACTIVE),
-    **dict.fromkeys(
-        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"),
-        BAD_TESTS,
-    ),
+    **dict.fromkeys(("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), BAD_TESTS),
 }

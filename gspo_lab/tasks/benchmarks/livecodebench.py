@@ -15,13 +15,7 @@ from gspo_lab.tasks.benchmarks.compare import Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, find
 from gspo_lab.tasks.benchmarks.errata import ERRATA
 from gspo_lab.tasks.benchmarks.lcb_rows import Entry, Window, read_cases, read_entries
-from gspo_lab.tasks.benchmarks.programs import (
-    accepts_output,
-    accepts_value,
-    extract_program,
-    grade_program,
-    sandbox,
-)
+from gspo_lab.tasks.benchmarks.programs import accepts_output, accepts_value, extract_program, grade_program, sandbox
 from gspo_lab.tasks.benchmarks.published import Published
 
 GIB = 1 << 30

@@ -18,11 +18,7 @@ from gspo_lab.tasks.benchmarks.compare import RULES, Rule, same_output, same_val
 FENCE = "```"
 SHOWN = 200
 
-ENDINGS = {
-    "time": "time limit",
-    "memory": "memory limit",
-    "output": "output limit",
-}
+ENDINGS = {"time": "time limit", "memory": "memory limit", "output": "output limit"}
 
 Accepts = Callable[[Rule, Case, ExecutionResult], bool]
 
