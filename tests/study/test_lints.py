@@ -1,6 +1,7 @@
 """Each lint fires on what it is about, and is silent beside it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -268,7 +269,7 @@ def test_no_benchmark_is_no_verdict(tmp_path: Path) -> None:
 def test_a_difference_that_nobody_declared_is_an_error(tmp_path: Path) -> None:
     whole = study(tmp_path)
     other = whole.arms["gspo"].settings.model_copy(update={"device": "cpu"})
-    object.__setattr__(whole.arms["gspo"], "settings", other)
+    whole.arms["gspo"] = replace(whole.arms["gspo"], settings=other)
     (found,) = lints(whole, LONG)
     assert named([found]) == [("error", "undeclared-difference")]
     assert "arm.gspo differs from arm.grpo in device" in found.message
