@@ -8,6 +8,9 @@ from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study
 if TYPE_CHECKING:
     pass
 
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
 EXAMPLES = (
     "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
     "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d"

@@ -244,7 +244,9 @@ class House:
         """What a report from inside and the bytes that were read make of a test; without a report it was killed."""
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
-            return Ended(ExecutionResult("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False)
+            return Ended(
+                ExecutionResult("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False
+            )
         if "failed" in report:
             raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
