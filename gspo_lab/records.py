@@ -12,7 +12,6 @@ binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 nev
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 R = TypeVar("R")
@@ -387,6 +386,10 @@ def from_dict(data: dict[str, Any]) -> Record:
     return cls(**{name: value for name, value in data.items() if name in names})
 
 
-@cache
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
 def _names(cls: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(cls))
+    if cls not in _NAMES:
+        _NAMES[cls] = tuple(f.name for f in fields(cls))
+    return _NAMES[cls]

@@ -6,9 +6,6 @@ import typer
 from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study_named
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 EXAMPLES = (
