@@ -17,7 +17,7 @@ from types import FrameType
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal, seal
-from gspo_lab.launch.base import CONDUCTOR
+from gspo_lab.launch.base import CONDUCTOR, STOP_SIGNALS
 from gspo_lab.layout import RUN
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
@@ -36,8 +36,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED", file=sys.stderr)
         return Exit.REFUSED
     stop = StopAsked(os.environ.get(CONDUCTOR))
-    signal.signal(signal.SIGINT, stop.heard)
-    signal.signal(signal.SIGTERM, stop.heard)
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop.heard)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # a forked worker is not to miss one that came before
     try:
         with folder.held(f"another worker is at work in {path}"):
             return make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)

@@ -22,7 +22,7 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("matching", "evaluation"), 6),
     **dict.fromkeys(("findings", "engines"), 7),
     **dict.fromkeys(("claims", "worker", "plan"), 8),
-    **dict.fromkeys(("report", "conduct"), 9),
+    **dict.fromkeys(("report", "conduct", "forkserver"), 9),
     "cli": 10,
     "__main__": 11,
 }
@@ -43,6 +43,7 @@ WALLS: dict[str, set[str]] = {
     "engines": {"store", "stats", "launch", "matching"},
     "report": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder"},
     "worker": {"store", "stats", "claims", "matching", "report"},
+    "forkserver": {"store", "stats", "claims", "matching"},
     "plan": {"evaluation"},
     "conduct": {"report", "worker", "evaluation"},
 }
@@ -50,7 +51,7 @@ WALLS: dict[str, set[str]] = {
 
 LIGHT = (
     *("errors", "layout", "machine", "sources", "states", "files", "sandbox", "registry", "records", "journal"),
-    *("runfolder", "imports", "study", "tasks", "launch", "cli", "worker", "__main__"),
+    *("runfolder", "imports", "study", "tasks", "launch", "cli", "worker", "forkserver", "__main__"),
 )
 HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
 

@@ -5,6 +5,7 @@ what it does. A launcher may start it again: a worker goes on from what the fold
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from gspo_lab.states import State
 
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
 """Environment variable with the process id whose end means that nobody waits for the worker any more."""
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The first that a worker hears asks it to finish its step and save; another one ends it at once."""
 
 SAME_EVERYWHERE = {
     "OMP_NUM_THREADS": "1",

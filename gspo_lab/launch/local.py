@@ -10,16 +10,19 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
 from gspo_lab.errors import LabError
-from gspo_lab.launch.base import SAME_EVERYWHERE, Slot, at_least_one, start_worker
+from gspo_lab.launch.base import SAME_EVERYWHERE, Process, Slot, at_least_one, start_worker
+from gspo_lab.launch.forked import Forkserver
 from gspo_lab.machine import cores
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import State
+
+CORE = "core"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class LocalPool:
     """The local launcher. `jobs`: how many workers at once; None: GSPO_LAB_JOBS, or else one per GPU or core."""
 
     jobs: int | None = None
+    _server: Forkserver = field(default_factory=Forkserver, init=False, repr=False, compare=False)
 
     def slots(self, device: str) -> list[Slot]:
         """The places for workers here. More jobs than GPUs share them in turn; raises LabError for cuda without one."""
@@ -35,7 +39,7 @@ class LocalPool:
             raise LabError(
                 "device = 'cuda', but there is no GPU here that torch could use; use device = 'cpu' or 'auto'"
             )
-        kind, places = ("gpu", gpus) if on_gpu(device) else ("core", [str(core) for core in range(cores())])
+        kind, places = ("gpu", gpus) if on_gpu(device) else (CORE, [str(core) for core in range(cores())])
         count = at_least_one(self.jobs if self.jobs is not None else _jobs_wanted(len(places)))
         chosen = [places[i % len(places)] for i in range(count)]
         return [
@@ -43,8 +47,11 @@ class LocalPool:
             for place in chosen
         ]
 
-    def start(self, folder: Path, slot: Slot) -> "LocalProcess":
-        """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor."""
+    def start(self, folder: Path, slot: Slot) -> Process:
+        """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor; on a
+        core of Linux it is forked from a warm process."""
+        if slot.kind == CORE and hasattr(os, "pidfd_open"):
+            return self._server.start(folder, slot)
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
     def find(self, folder: Path) -> None:

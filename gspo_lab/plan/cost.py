@@ -18,8 +18,9 @@ COST_KEYS = (
 )
 """Beside the task, what the time of a step depends on."""
 
-START_SECONDS = 6.0
-"""A worker's start: importing torch and transformers, loading the model."""
+START_SECONDS = 1.0
+"""A worker's start: loading the model. About 6 s of imports are made once for all cores of this machine; on a GPU, or
+another host, they come on top of each start."""
 
 CPU_FLOPS, GPU_FLOPS = 4e10, 5e13
 """Reached by one core at small models, and by one GPU: orders of magnitude, no more."""

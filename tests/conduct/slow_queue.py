@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
 
-from gspo_lab.launch.base import Slot
-from gspo_lab.launch.local import LocalPool, LocalProcess
+from gspo_lab.launch.base import Process, Slot
+from gspo_lab.launch.local import LocalPool
 from gspo_lab.states import Exit, State
 
 QUEUED, LOST = [State.QUEUED] * 2, [State.LOST] * 2
@@ -20,7 +20,7 @@ class Job:
     slot: Slot
     says: Iterator[State]
     gives_up: bool
-    worker: LocalProcess | None = None
+    worker: Process | None = None
     stopped: bool = False
 
     @property

@@ -42,8 +42,8 @@ def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:
     assert (failed.steps_done, found.responses) == (2, 2 * 4 * 2)
     assert found.evaluations == 1  # the end
     assert found.basis == "measured on 10 steps of count"  # 3 runs x 3 and 1 of the failed one, first steps left out
-    # 6 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
-    assert found.seconds == failed.seconds == pytest.approx(6 + 2 * 2 + 10 / 8)
+    # 1 s a start, 2 steps of 2 s, 10 answers at 1 s / 8 responses
+    assert found.seconds == failed.seconds == pytest.approx(1 + 2 * 2 + 10 / 8)
 
 
 @pytest.mark.parametrize(("steps", "every", "at"), [(10, 4, [0, 4, 8, 10]), (8, 4, [0, 4, 8]), (3, 10, [0, 3])])

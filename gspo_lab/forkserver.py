@@ -1,0 +1,134 @@
+"""A warm process from which the workers of one conductor are forked: `python -m gspo_lab.forkserver SOCKET`.
+
+A worker that starts as a command spends most of its start on importing torch and transformers. This process imports
+them once, and each worker is a fork of it that goes on as `python -m gspo_lab.worker FOLDER` would: own process group,
+log file, environment, exit code. It computes nothing and has one thread, so that a fork is as good as a fresh process.
+
+The standard library's multiprocessing forkserver does the same for functions, but imports the caller's main module in
+each child, which a script without a guard does not survive; it also gives children its caller's output and, while it
+preloads, its Ctrl-C.
+
+    conductor -> server     (number, folder), then the log's descriptor: start a worker
+                            (number, signal): send it that, SIGKILL to its whole group
+    server -> conductor     (number, exit code), once it has ended
+
+The server lives as long as somebody has the other end of the socket; workers whose server has gone stop by themselves.
+"""
+
+import gc
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
+
+from gspo_lab import worker
+from gspo_lab.launch.base import CONDUCTOR, STOP_SIGNALS
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import Exit
+
+LOOP = "gspo_lab.engines.native.loop"
+PRELOADED = {"native": LOOP, "trl": LOOP}
+"""By engine, what its workers import anyway and all of which is safe to fork; warm starts want what "native" does."""
+
+
+def serve(orders: Connection) -> Path | None:
+    """Fork workers as ordered. Returns the folder to work on in each worker, and None in the server at its end."""
+    pids: dict[int, int] = {}  # of workers that are not waited for yet, so that no other process can have their ids
+    numbers: dict[int, int] = {}  # by a descriptor that is readable once the worker has ended
+    while True:
+        for ready in wait([orders, *numbers]):
+            if not isinstance(ready, Connection):
+                assert isinstance(ready, int)
+                os.close(ready)
+                number = numbers.pop(ready)
+                _, status = os.waitpid(pids.pop(number), 0)
+                with suppress(OSError):
+                    orders.send((number, os.waitstatus_to_exitcode(status)))
+                continue
+            try:
+                number, order = orders.recv()
+                log = recv_handle(orders) if isinstance(order, Path) else None
+            except (EOFError, OSError, RuntimeError):  # the conductor has gone, perhaps in the middle of an order
+                return None
+            if log is not None:
+                write_to(log)
+                preload(order)
+                try:
+                    pid = fork() if alone() else spawn(order)
+                except OSError:
+                    traceback.print_exc()
+                    orders.send((number, Exit.CRASHED))
+                    continue
+                if pid == 0:
+                    orders.close()
+                    for descriptor in numbers:
+                        os.close(descriptor)
+                    return Path(order)
+                pids[number] = pid
+                numbers[os.pidfd_open(pid)] = number
+            elif number in pids:
+                send = os.killpg if order == signal.SIGKILL else os.kill
+                send(pids[number], order)
+
+
+def write_to(log: int) -> None:
+    """Whatever this process says from now on, and whoever is forked from it, goes to the log."""
+    for own in (sys.stdout.fileno(), sys.stderr.fileno()):
+        os.dup2(log, own)
+    os.close(log)
+
+
+def preload(folder: Path) -> None:
+    """Import what the worker of this folder needs. What fails here fails there again, and is told there."""
+    with suppress(Exception):
+        asked = RunFolder(folder).specification()
+        engine = "native" if asked is None else asked["settings"]["engine"]
+        if engine in PRELOADED:
+            import_module(PRELOADED[engine])
+    gc.collect()
+    gc.freeze()  # a worker's collector need not walk through what it shares with the server, and so copy its pages
+
+
+def fork() -> int:
+    """0 in the child, which leads a process group and hears requests to stop once its handlers are there."""
+    server = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        if (pid := os.fork()) == 0:
+            os.environ[CONDUCTOR] = str(server)
+        with suppress(PermissionError, ProcessLookupError):  # the child is quicker, or has ended
+            os.setpgid(pid, pid)
+        return pid
+    finally:
+        if os.getpid() == server:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def spawn(folder: Path) -> int:
+    """The process id of a worker that starts as an ordinary command."""
+    command = [sys.executable, "-m", "gspo_lab.worker", str(folder)]
+    return os.posix_spawn(sys.executable, command, {**os.environ, CONDUCTOR: str(os.getpid())}, setpgroup=0)
+
+
+def alone() -> bool:
+    """Whether this process has no thread but its first: what other threads held while they were forked stays held."""
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def main(arguments: list[str]) -> int:
+    """The server's life, or a worker's; the exit code."""
+    os.set_inheritable(int(arguments[0]), False)
+    folder = serve(Connection(int(arguments[0])))
+    if folder is None:
+        return Exit.FINISHED
+    sys.argv = [worker.__file__, str(folder)]
+    return worker.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

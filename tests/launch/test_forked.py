@@ -1,0 +1,213 @@
+"""Workers forked from a warm process: as good as commands of their own, and nothing is left of either."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+from gspo_lab import forkserver
+from gspo_lab.launch.base import CONDUCTOR, start_worker
+from gspo_lab.launch.forked import ForkedProcess
+from gspo_lab.launch.local import LocalPool
+from gspo_lab.records import is_time
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import Exit
+from gspo_lab.study import load_study
+
+ENGINE = """
+import os, subprocess, sys, time
+from gspo_lab.records import RunStatus, StepRecord
+
+class Patient:
+    def train(self, run, sink, folder, stop):
+        print("at work", os.environ["OMP_NUM_THREADS"], os.getpgid(0) == os.getpid(), sys.stdin.read() == "")
+        child = subprocess.Popen(["sleep", "1000"])
+        (folder / "child").write_text(str(child.pid))
+        sink.write([RunStatus(state="started", step=0)])
+        while not stop():
+            time.sleep(0.02)
+        if (folder / "deaf").exists():
+            (folder / "heard").touch()
+            time.sleep(1000)
+        child.kill()
+        child.wait()
+        return False
+"""
+
+NATIVE = """
+question = "?"
+model = "tiny-qwen3"
+task = "addition"
+device = "cpu"
+steps = 2
+[warm_start]
+steps = 0
+[rollout]
+prompts_per_step = 2
+group_size = 4
+max_tokens = 6
+[update]
+minibatches = 2
+[arm.a]
+objective = "grpo"
+"""
+
+CONDUCT = """
+import sys, time
+from pathlib import Path
+from gspo_lab.launch.local import LocalPool
+pool = LocalPool(1)
+process = pool.start(Path(sys.argv[1]), pool.slots("cpu")[0])
+while process.poll() is None:
+    time.sleep(0.02)
+"""
+
+
+def run_folder(home: Path, toml: str) -> RunFolder:
+    """A run that is ready to be worked on; the engine reads nothing else."""
+    home.mkdir(exist_ok=True)
+    (home / "engines.py").write_text(ENGINE)
+    (home / "one.toml").write_text(toml)
+    run, *_ = load_study(home / "one.toml").runs()
+    folder = RunFolder(run.folder(home / "runs"))
+    folder.path.mkdir(parents=True)
+    folder.specify(run.to_json())
+    return folder
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> RunFolder:
+    toml = 'question = "?"\ntask = "addition"\nengine = "engines.py:Patient"\ndevice = "cpu"\n'
+    return run_folder(tmp_path, toml + '[arm.a]\nobjective = "grpo"\n')
+
+
+@pytest.fixture
+def pool() -> LocalPool:
+    return LocalPool(1)
+
+
+def begin(pool: LocalPool, folder: RunFolder) -> ForkedProcess:
+    process = pool.start(folder.path, pool.slots("cpu")[0])
+    assert isinstance(process, ForkedProcess)
+    return process
+
+
+def started(folder: RunFolder) -> int:
+    """The worker's process id, once it is at work."""
+    until(folder.begun)
+    return int(folder.at_work() or 0)
+
+
+def without_times(folder: RunFolder) -> list[dict[str, Any]]:
+    """What a run recorded, but for times and the journal's own chain."""
+    records = folder.records("step", "update", "answer")
+    return [{key: value for key, value in one.items() if not is_time(key) and key != "chain"} for one in records]
+
+
+def parent(pid: int) -> int:
+    """The process that a worker was forked from."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def gone(pid: int) -> bool:
+    """Whether there is no such process; one that nobody has waited for is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_it_has_its_log_its_environment_its_group_and_no_input(pool: LocalPool, patient: RunFolder) -> None:
+    patient.log.write_text("earlier\n")
+    process = begin(pool, patient)
+    pid = started(patient)
+    assert process.poll() is None
+    process.stop()
+    assert until(process.poll) == Exit.STOPPED
+    assert patient.log.read_text() == "earlier\nat work 1 True True\n"
+    assert gone(pid)
+
+
+def test_one_that_is_told_to_stop_before_it_can_hear_stops(pool: LocalPool, patient: RunFolder) -> None:
+    process = begin(pool, patient)
+    process.stop()
+    assert until(process.poll) == Exit.STOPPED
+    assert patient.standing().state == "stopped"
+
+
+def test_told_twice_it_leaves_at_once(pool: LocalPool, patient: RunFolder) -> None:
+    (patient.path / "deaf").touch()
+    process = begin(pool, patient)
+    started(patient)
+    process.stop()
+    until((patient.path / "heard").exists)
+    process.stop()
+    assert until(process.poll) == Exit.INTERRUPTED
+    os.kill(int((patient.path / "child").read_text()), signal.SIGKILL)
+
+
+def test_killed_it_is_gone_with_all_that_it_started(pool: LocalPool, patient: RunFolder) -> None:
+    process = begin(pool, patient)
+    pid = started(patient)
+    process.kill()
+    assert process.poll() == -signal.SIGKILL
+    assert gone(pid)
+    until(lambda: gone(int((patient.path / "child").read_text())))
+    assert patient.standing().state == "interrupted"
+    process.stop()  # of one that has ended: nothing to do
+
+
+def test_a_killed_server_loses_its_workers_and_is_replaced(pool: LocalPool, patient: RunFolder) -> None:
+    process = begin(pool, patient)
+    pid = started(patient)
+    server = parent(pid)
+    os.kill(server, signal.SIGKILL)
+    assert until(process.poll) == Exit.LOST
+    until(lambda: patient.standing().state == "stopped")  # nobody waits for it any more
+    until(lambda: gone(pid))
+    again = begin(pool, patient)
+    assert started(patient) != pid
+    again.stop()
+    assert until(again.poll) == Exit.STOPPED
+
+
+def test_nothing_is_left_when_the_conductor_is_killed(patient: RunFolder) -> None:
+    conductor = subprocess.Popen([sys.executable, "-c", CONDUCT, str(patient.path)])
+    pid = started(patient)
+    server = parent(pid)
+    assert server != conductor.pid
+    conductor.kill()
+    conductor.wait()
+    until(lambda: gone(server) and gone(pid))
+    assert patient.standing().state == "stopped"
+
+
+def test_a_server_with_a_second_thread_starts_commands_instead_of_forks(tmp_path: Path) -> None:
+    enough = threading.Event()
+    second = threading.Thread(target=enough.wait)
+    second.start()
+    assert not forkserver.alone()
+    enough.set()
+    second.join()
+    before = dict(os.environ)
+    _, status = os.waitpid(forkserver.spawn(tmp_path), 0)
+    assert os.waitstatus_to_exitcode(status) == Exit.REFUSED, "no run.json there"
+    assert dict(os.environ) == before
+    assert CONDUCTOR not in before
+
+
+@pytest.mark.slow
+def test_records_do_not_depend_on_who_starts_the_worker(tmp_path: Path, pool: LocalPool) -> None:
+    forked, command = (run_folder(tmp_path / way, NATIVE) for way in ("forked", "command"))
+    process = begin(pool, forked)
+    other = start_worker(command, pool.slots("cpu")[0].environment)
+    until(lambda: None not in (process.poll(), other.poll()), seconds=1000)
+    assert (process.poll(), other.poll()) == (0, 0), forked.log.read_text()
+    assert without_times(forked) == without_times(command)
+    assert len(without_times(forked)) > 2 * 2
