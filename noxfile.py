@@ -1,6 +1,7 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
 `nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s clusters`
-those that need Ray and Slurm; `nox -s coverage` branch coverage against its floors; `nox -s study` a study."""
+those that need Ray and Slurm, `nox -s everywhere -- FOLDER` the quickstart on all of these; `nox -s coverage` branch
+coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def clusters(session: nox.Session) -> None:
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
     session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
     session.run("pytest", "tests/launch")
+
+
+@nox.session
+def everywhere(session: nox.Session) -> None:
+    """`-- FOLDER`: the quickstart by local workers, Ray, Slurm and TRL, through lost nodes and stops, in one report."""
+    session.install("-c", "constraints.txt", "-e", ".[ray,trl]")
+    session.run("python", "tests/conduct/everywhere.py", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
 @nox.session

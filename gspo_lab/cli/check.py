@@ -93,6 +93,10 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
         engine = make_engine(run)
         if not hasattr(engine, "write"):
             raise LabError(f"--write: the engine '{run.settings.engine.name}' trains in the worker, without files")
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(f"--write {to}: no folder can be made there ({error.strerror}); name another") from error
         command = engine.write(run, to / run.arm)
         out[run.arm] = {"folder": str(to / run.arm), "command": shlex.join(command)}
     return out

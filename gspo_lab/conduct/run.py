@@ -27,7 +27,7 @@ from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
 from gspo_lab.files import held
 from gspo_lab.launch.base import Launcher
-from gspo_lab.launch.make import LOCAL, make_launcher
+from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
 from gspo_lab.layout import CONDUCTOR_LOCK
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
@@ -69,7 +69,7 @@ def conduct(
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
         command = shlex.join(["gspo-lab", "check", str(study.path), *study.command[1:]])
         console.print(f"warnings: {named}; {command} explains", markup=False, highlight=False, soft_wrap=True)
-    slots = launcher.slots(next(iter(study.arms.values())).settings.device)
+    slots = slots_of(on, launcher, next(iter(study.arms.values())).settings.device)
     if not yes:
         refuse_too_little(study, slots)
     runs.mkdir(parents=True, exist_ok=True)

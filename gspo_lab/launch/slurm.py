@@ -36,6 +36,13 @@ STATES = {
 }
 """What is not among these has ended."""
 MOST_PLACES = 1000
+BEGIN = """\
+import runpy, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__")
+"""
+"""The keeper as a program: a TERM that comes while it begins waits until it can hear it, and does not end the job."""
 
 
 class SlurmCluster:
@@ -107,7 +114,7 @@ class SlurmCluster:
     def start(self, folder: Path, slot: Slot) -> FarProcess:
         """Submit a job; Slurm finds its node. LabError where sbatch refuses it."""
         work = WorkFolder(folder.resolve())
-        keeper = shlex.join([sys.executable, "-m", __name__, str(work.path)])
+        keeper = shlex.join([sys.executable, "-c", BEGIN, __name__, str(work.path)])
         environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
         submitted = subprocess.run(
             [
@@ -245,6 +252,7 @@ def keep(folder: Path, job: str) -> int:
     launch = Launch(WorkFolder(folder), name_of(job))
     keeper = Keeper(launch)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     code = keeper.keep()
     if code == Exit.STOPPED and launch.wanted:
         launch.note(requeued=True)

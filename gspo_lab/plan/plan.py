@@ -9,7 +9,7 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
 from gspo_lab.launch.local import visible_gpus
-from gspo_lab.launch.make import LOCAL, make_launcher
+from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
 from gspo_lab.plan.check import obstacle, preflight
 from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.plan.memory import MemoryFit, fits
@@ -160,7 +160,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
 def _places(study: Study, device: str, on: str, jobs: int | None) -> tuple[list[Slot], list[str]]:
     """The workers' places; where a GPU is asked for and none is here, one of unknown size, and a word about it."""
     try:
-        return make_launcher(on, jobs, study.launch.options).slots(device), []
+        return slots_of(on, make_launcher(on, jobs, study.launch.options), device), []
     except LabError:
         if on != LOCAL or device != "cuda" or visible_gpus():
             raise

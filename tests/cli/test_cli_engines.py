@@ -67,6 +67,12 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     assert "--write to: that exists" in again.err
 
 
+def test_where_no_folder_can_be_made_that_is_one_line() -> None:
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "/proc/files")
+    assert said.code == 2
+    assert said.err.splitlines()[-1].startswith("gspo-lab: --write /proc/files: no folder can be made there (")
+
+
 def test_an_engine_without_files_says_so() -> None:
     said = gspo_lab("check", "files.toml", "--write", "to")
     assert said.code == 2

@@ -3,9 +3,22 @@
 import os
 import signal
 import warnings
+from collections.abc import Callable
 from typing import Any
 
-MEMORY = 80 << 20
+SHARED = {"node_ip_address": "127.0.0.2", "object_store_memory": 80 << 20}
+"""What all nodes are given: the loopback interface (127.0.0.1 would be replaced by the machine's address), few MB."""
+
+
+def patiently(start: Callable[[], Any]) -> Any:
+    """What `start` returns, tried again where a busy machine does not start it within Ray's own 30 seconds."""
+    for _ in range(5):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    return start()
 
 
 class RayNodes:
@@ -14,8 +27,8 @@ class RayNodes:
             warnings.simplefilter("ignore")  # Ray's own
             from ray.cluster_utils import Cluster
 
-            head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY}
-            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+            head = {**SHARED, "num_cpus": 0, "include_dashboard": False}
+            self._cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         self.address: str = self._cluster.address
         self._nodes: dict[str, Any] = {}
         for _ in range(nodes):
@@ -26,7 +39,7 @@ class RayNodes:
         return f"ray:{self.address}"
 
     def add(self) -> None:
-        node = self._cluster.add_node(wait=False, num_cpus=1, object_store_memory=MEMORY)
+        node = patiently(lambda: self._cluster.add_node(wait=False, num_cpus=1, **SHARED))
         self._nodes[node.node_id] = node
 
     def lose(self, node: str, *processes: int) -> None:

@@ -84,3 +84,13 @@ class Unlucky(SlowQueue):
 class NoLauncher:
     def __init__(self, jobs: int | None) -> None:
         pass
+
+
+class BrokenAtOnce(SlowQueue):
+    def __init__(self, jobs: int | None) -> None:
+        raise ZeroDivisionError("no queue")
+
+
+class BrokenListing(SlowQueue):
+    def slots(self, device: str) -> list[Slot]:
+        raise KeyError(device)

@@ -60,6 +60,7 @@ class SlurmDaemons:
     def __init__(self, home: Path, port: int) -> None:
         self.home = home
         self.conf = home / "slurm.conf"
+        home.mkdir(exist_ok=True)
         home.chmod(0o755)
         (home / "state").mkdir()
         (home / "spool").mkdir()
@@ -94,13 +95,11 @@ class SlurmDaemons:
     def node(self) -> None:
         self._running["slurmd"] = self._start("slurmd", "-D")
 
-    def lose_node(self, worker: int) -> None:
-        """The machine dies: its daemon, that of the job, the keeper and the worker."""
-        above = [worker]
-        while len(above) < 3:
-            above.append(parent_of(above[-1]))
+    def lose_node(self, *workers: int) -> None:
+        """The machine dies: its daemon, and of each worker the job's daemon, the keeper and the worker itself."""
+        above = [[worker, keeper := parent_of(worker), parent_of(keeper)] for worker in workers]
         self.end("slurmd")
-        for process in reversed(above):
+        for process in (one for job in above for one in reversed(job)):
             os.kill(process, signal.SIGKILL)
 
     def ask(self, *command: str) -> str:

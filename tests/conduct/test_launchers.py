@@ -32,6 +32,18 @@ def test_an_unknown_launcher_leaves_nothing_behind(bench: Bench) -> None:
     assert not bench.runs.exists()
 
 
+@pytest.mark.parametrize(("name", "bug"), [("BrokenAtOnce", ZeroDivisionError), ("BrokenListing", KeyError)])
+def test_a_bug_in_an_outsider_s_launcher_keeps_its_traceback_and_is_named(
+    bench: Bench, name: str, bug: type[Exception]
+) -> None:
+    on = f"slow_queue:{name}"
+    for call in (bench.conduct, lambda on: plan(bench.study(), bench.runs, on=on)):
+        with pytest.raises(bug) as raised:
+            call(on=on)
+        assert raised.value.__notes__ == [f"This is a bug in the launcher '{on}', named by --on."]
+    assert not bench.runs.exists()
+
+
 def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Bench) -> None:
     bench.seeds = [0]
     found, shown = bench.conduct(on="slow_queue:SlowQueue")

@@ -49,12 +49,13 @@ def recorded(folder: Path, on: str) -> dict[str, list[dict[str, Any]]]:
     study, runs = load_study(toml), folder / on.partition(":")[0]
     found, shown = conducted(study, runs, on=on)
     assert found.exit_code == 0, shown
-    return {one.path.parent.name: [_timeless(record) for record in one.records()] for one in run_folders(runs / "tiny")}
+    return {one.path.parent.name: [timeless(record) for record in one.records()] for one in run_folders(runs / "tiny")}
 
 
 TIMED = ("at", "facts", "journal")
 """Fields of a status that times and machines make: the last is a digest of lines that hold times."""
 
 
-def _timeless(record: dict[str, Any]) -> dict[str, Any]:
+def timeless(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without what times and machines make."""
     return {key: value for key, value in record.items() if not is_time(key) and key not in TIMED}

@@ -59,6 +59,12 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(make_run: MakeRu
         (("engine.options={processes = 3}",), "the 16 responses of a rollout batch equally; 4 mini-batches x 3 proc"),
         (("engine.options={processes = 0}",), "needs processes and microbatches of at least 1, not 0 and 1"),
         (("engine.options={nodes = 2}",), "nodes"),
+        (("engine.options={sampling = 'tlr'}",), "has no sampling = 'tlr' (did you mean 'trl'?), only lab and trl"),
+        (("engine.options={sampling = 'trl'}",), "the model that it trains: set rollout.coupled = False"),
+        (
+            ("engine.options={sampling = 'trl'}", "rollout.coupled=false", "rollout.top_p=0.9"),
+            "set rollout.top_p = 1.0",
+        ),
     ],
 )
 def test_what_trl_cannot_do_is_refused(

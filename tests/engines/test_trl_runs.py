@@ -21,6 +21,7 @@ pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
 pytestmark = pytest.mark.trl
 
 TRL = "engine.name=trl"
+OWN = ("engine.options.sampling=trl", "rollout.coupled=false")
 MOE = ("model=tiny-qwen3-moe", "routing_replay=old-policy")
 
 CABLE = """
@@ -67,7 +68,7 @@ def at_work(folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("processes", "overrides"), [(1, ()), (2, MOE)])
+@pytest.mark.parametrize(("processes", "overrides"), [(1, ()), (2, MOE), (1, OWN)])
 def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
     processes: int, overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
 ) -> None:
@@ -97,6 +98,26 @@ def test_killed_or_stopped_and_taken_up_it_is_the_same_run(
     assert all(one["facts"]["code"] == begun["facts"]["code"] for one in folder.records("status") if "facts" in one)
     assert not folder.resume.exists()
     assert (folder.final / "model.safetensors").read_bytes() == (whole.final / "model.safetensors").read_bytes()
+
+
+def test_what_trl_draws_itself_ends_as_the_lab_s_responses_do_and_is_as_likely_as_it_says(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    shape = ("steps=2", "record.rollouts=1.0", "rollout.temperature=1.3", "rollout.coupled=false")
+    run = make_run("gspo", TRL, *shape, *OWN[:1])
+    own = finished(run, tmp_path / "own")
+    lab = finished(make_run("gspo", TRL, *shape), tmp_path / "lab")
+    first, second = own.records("step")
+    assert first["rollout_digest"] != lab.records("step")[0]["rollout_digest"]
+    for one in (first, second):
+        assert 0 < one["mismatch_abs_max"] < 1e-4, "the log-probs are those of the drawn tokens"
+    answers = [one for one in own.records("answer") if one["bench"] == "rollout"]
+    assert len(answers) == 2 * first["responses"]
+    cut = [one for one in answers if one["truncated"]]
+    assert 0 < len(cut) < len(answers)
+    assert {one["tokens"] for one in cut} == {run.settings.rollout.max_tokens}
+    assert all(one["tokens"] <= run.settings.rollout.max_tokens for one in answers)
+    assert not any(vowel in one["text"] for one in answers for vowel in "aeiou"), "cut before the stop text"
 
 
 def test_two_processes_with_two_passes_each_sample_and_count_what_one_does(make_run: MakeRun, tmp_path: Path) -> None:

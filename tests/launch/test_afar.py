@@ -1,11 +1,18 @@
 """A keeper beside a real worker, and what conductor and keeper leave for each other in the run's folder."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import pytest
 from waiting import until
 
+from gspo_lab.launch import slurm
 from gspo_lab.launch.afar import FarProcess, Keeper, Launch, Seen, whereabouts
+from gspo_lab.launch.slurm import BEGIN, name_of
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -116,3 +123,20 @@ def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:
     assert Launch.left(launch.folder, "near", lambda name: True) is None
     assert Launch.left(launch.folder, "far", lambda name: False) is None
     assert launch.record() is None, "what its cluster does not know has ended"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells which signals wait")
+def test_a_term_that_comes_while_slurm_s_keeper_begins_is_heard(tmp_path: Path) -> None:
+    """Slurm tells of a time limit up to a minute early, which may be before a job's Python can hear it."""
+    job = {"SLURM_JOB_ID": "7"}
+    keeper = subprocess.Popen([sys.executable, "-c", BEGIN, slurm.__name__, str(tmp_path)], env=os.environ | job)
+
+    def blocks() -> bool:
+        status = Path(f"/proc/{keeper.pid}/status").read_text()
+        return bool(int(status.partition("SigBlk:")[2].split()[0], 16) & 1 << (signal.SIGTERM - 1))
+
+    until(blocks)
+    keeper.terminate()
+    assert keeper.wait(240) == Exit.STOPPED
+    assert Launch(WorkFolder(tmp_path), name_of("7")).attempt()["code"] == Exit.STOPPED
+    assert not (tmp_path / "log.txt").exists(), "no worker was started"

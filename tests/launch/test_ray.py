@@ -34,6 +34,11 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         make_launcher(f"ray:{address}").slots("cpu")
 
 
+def test_an_address_that_is_missing_is_told_with_an_example() -> None:
+    with pytest.raises(LabError, match=r"--on ray:: an address is missing .* such as ray:10\.0\.0\.1:6379; --on ray f"):
+        make_launcher("ray:")
+
+
 @installed
 def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -46,3 +51,5 @@ def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_an_address_is_for_those_that_take_one() -> None:
     with pytest.raises(LabError, match="--on local:there: the launcher 'local' takes no address; use --on local"):
         make_launcher("local:there")
+    with pytest.raises(LabError, match="--on local:: the launcher 'local' takes no address; use --on local"):
+        make_launcher("local:")

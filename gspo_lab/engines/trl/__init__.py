@@ -18,7 +18,7 @@ from typing import Any
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.child import Child
-from gspo_lab.engines.trl.config import broken, trainer_settings
+from gspo_lab.engines.trl.config import LAB, broken, trainer_settings
 from gspo_lab.engines.trl.words import STOP, WRITTEN
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
@@ -45,6 +45,7 @@ class TrlEngine:
     """Trains with TRL's GRPOTrainer, in `processes` processes that hold the whole model each (data parallel).
 
     `microbatches` are the passes into which a process splits its share of a mini-batch: less memory, the same gradient.
+    `sampling` says who draws the responses to train on: the lab's sampler, or TRL's own generation ("trl").
     """
 
     capabilities = Capabilities(
@@ -60,9 +61,10 @@ class TrlEngine:
         records={field.name: OWN.get(field.name, "") for kind in (StepRecord, UpdateRecord) for field in fields(kind)},
     )
 
-    def __init__(self, *, processes: int = 1, microbatches: int = 1) -> None:
+    def __init__(self, *, processes: int = 1, microbatches: int = 1, sampling: str = LAB) -> None:
         self.processes = processes
         self.microbatches = microbatches
+        self.sampling = sampling
 
     def check(self, settings: Settings) -> None:
         """LabError where TRL is not there, or cannot do what the single values say."""
@@ -74,7 +76,7 @@ class TrlEngine:
             if found != wanted:
                 has = "there is none" if found is None else f"here is {found}"
                 raise LabError(f"the engine 'trl' needs {package} {wanted}, {has}: pip install 'gspo-lab[trl]'")
-        if told := broken(settings, self.processes, self.microbatches):
+        if told := broken(settings, self.processes, self.microbatches, self.sampling):
             raise LabError(f"the engine 'trl' {told}")
 
     def translated(self, settings: Settings) -> Mapping[str, Any]:
@@ -115,7 +117,8 @@ class TrlEngine:
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"),
             *("--nproc-per-node", str(self.processes), "--log-dir", logs, *(("--redirects", quiet) if quiet else ())),
-            *("-m", "gspo_lab.engines.trl.process", str(folder), str(self.processes), str(self.microbatches)),
+            *("-m", "gspo_lab.engines.trl.process", str(folder)),
+            *(str(self.processes), str(self.microbatches), self.sampling),
         ]
 
 

@@ -5,7 +5,11 @@ G = responses per prompt, M = mini-batches; TRL counts completions, and a step o
 
 from typing import Any
 
+from gspo_lab.registry import nearest
 from gspo_lab.study import Settings
+
+LAB, OWN = SAMPLINGS = ("lab", "trl")
+"""Who draws the responses to train on: the lab's sampler, or TRL's own generation."""
 
 
 def responses(settings: Settings) -> int:
@@ -13,10 +17,14 @@ def responses(settings: Settings) -> int:
     return settings.rollout.prompts_per_step * settings.rollout.group_size
 
 
-def broken(settings: Settings, processes: int, microbatches: int) -> str | None:
+def broken(settings: Settings, processes: int, microbatches: int, sampling: str) -> str | None:
     """Why TRL cannot train so, as the end of a sentence; None where it can."""
     if processes < 1 or microbatches < 1:
         return f"needs processes and microbatches of at least 1, not {processes} and {microbatches}"
+    if sampling not in SAMPLINGS:
+        return f"has no sampling = {sampling!r}{nearest(str(sampling), SAMPLINGS)}, only {' and '.join(SAMPLINGS)}"
+    if sampling == OWN and (why := _not_its_own(settings)):
+        return f"with sampling = '{OWN}' draws by its own random numbers from the model that it trains: set {why}"
     level = settings.objective.importance_sampling_level
     if level not in ("token", "sequence"):
         return f"knows no importance_sampling_level = '{level}', only 'token' and 'sequence'"
@@ -29,6 +37,14 @@ def broken(settings: Settings, processes: int, microbatches: int) -> str | None:
             f"mini-batches x {processes} processes x {microbatches} microbatches are {parts} parts"
         )
     return None
+
+
+def _not_its_own(settings: Settings) -> str | None:
+    """What of the study's sampling TRL's generation would ignore, as what to set."""
+    rollout = settings.rollout
+    wanted = {"coupled": False, "sampler": "transformers", "top_p": 1.0, "dtype": settings.update.dtype}
+    odd = [f"rollout.{key} = {value!r}" for key, value in wanted.items() if getattr(rollout, key) != value]
+    return ", ".join(odd) or None
 
 
 def trainer_settings(settings: Settings, processes: int, microbatches: int) -> dict[str, Any]:
@@ -56,6 +72,8 @@ def trainer_settings(settings: Settings, processes: int, microbatches: int) -> d
         "gradient_accumulation_steps": microbatches,
         "per_device_train_batch_size": per_process,
         "temperature": rollout.temperature,
+        "top_p": 1.0,
+        "top_k": 0,
         "max_grad_norm": update.max_grad_norm,
         "bf16": update.dtype == "bfloat16",
         "gradient_checkpointing": update.gradient_checkpointing,

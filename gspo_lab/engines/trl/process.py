@@ -1,4 +1,4 @@
-"""One of the engine's processes, started by torchrun: `process FOLDER PROCESSES MICROBATCHES`.
+"""One of the engine's processes, started by torchrun: `process FOLDER PROCESSES MICROBATCHES SAMPLING`.
 
 Rank 0 prints records, and goes on when the worker says that they are on the disk. When the worker is gone, so is this.
 """
@@ -61,7 +61,7 @@ class Nobody:
 
 
 @crashes_are_told
-def main(folder: str, processes: str, microbatches: str) -> int:
+def main(folder: str, processes: str, microbatches: str, sampling: str) -> int:
     """Train the run of a folder; the exit code."""
     run = RunFolder(Path(folder)).run()
     worker = Worker() if os.environ["RANK"] == "0" else None
@@ -69,9 +69,10 @@ def main(folder: str, processes: str, microbatches: str) -> int:
     try:
         from gspo_lab.engines.trl.trainer import train
 
-        train(
-            run, sink, Path(folder), lambda: worker is not None and worker.stop_asked, int(processes), int(microbatches)
-        )
+        def stop() -> bool:
+            return worker is not None and worker.stop_asked
+
+        train(run, sink, Path(folder), stop, int(processes), int(microbatches), sampling)
     except LabError as error:
         if worker is None:
             raise

@@ -34,8 +34,9 @@ from gspo_lab.engines.native.step_record import Clock
 from gspo_lab.engines.native.trained import Moved, Trained
 from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.trl import VERSIONS, TrlEngine
-from gspo_lab.engines.trl.config import trainer_settings
+from gspo_lab.engines.trl.config import LAB, OWN, trainer_settings
 from gspo_lab.engines.trl.gathered import Pass, RolloutBatch, Share, updated
+from gspo_lab.engines.trl.generation import Generation
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import advantages
 from gspo_lab.samplers.base import noise_key
@@ -48,7 +49,9 @@ NOT_KEPT = {"epoch", "num_tokens", "step_time"}
 """Numbers of TRL's that count from where its process began, or time it."""
 
 
-def train(run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microbatches: int) -> None:
+def train(
+    run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microbatches: int, sampling: str = LAB
+) -> None:
     """Train a run from where its folder stands to its last step, or until `stop`, asked on rank 0, wants an end."""
     settings = run.settings
     logging.set_verbosity_error()
@@ -77,7 +80,7 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microb
     (first,) = told
     if first < settings.steps:
         config.max_steps = (settings.steps - first) * settings.update.per_rollout_batch
-        trainer = LabTrainer(course, first, stop, config)
+        trainer = LabTrainer(course, first, stop, config, sampling)
         trainer.train()
         first = trainer.step
     if config.process_index == 0 and first == settings.steps:
@@ -87,7 +90,7 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop, processes: int, microb
 class LabTrainer(GRPOTrainer):  # type: ignore[misc]
     """Trains a run from step `first` on; `step` is where it stands."""
 
-    def __init__(self, course: Course, first: int, stop: Stop, config: GRPOConfig) -> None:
+    def __init__(self, course: Course, first: int, stop: Stop, config: GRPOConfig, sampling: str) -> None:
         parts = course.parts
         trained = parts.trained["policy"]
         before = trained.updates
@@ -111,6 +114,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
             rollout_func=lambda prompts, _: self.rollout(prompts),
             callbacks=[self.moment],
         )
+        self.own = Generation(self, course) if sampling == OWN else None
         self.remove_callback(PrinterCallback)  # it prints dictionaries, which begin as records do
 
     # A rollout batch, in this process's share of it.
@@ -131,14 +135,18 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         return out
 
     def rollout(self, prompts: list[str]) -> dict[str, Any]:
-        """TRL's `rollout_func`: the lab's samples of this process's share."""
+        """TRL's `rollout_func`: this process's share of the samples, the lab's or TRL's own."""
         course, first = self.course, self.accelerator.process_index * len(prompts)
         requests = course.requests(self.step)[first : first + len(prompts)]
         problems = course.prompts.step(self.step)
         group = course.settings.rollout.group_size
         self.share.problems = [problems[row // group] for row in range(first, first + len(prompts))]
         assert prompts == [problem.prompt for problem in self.share.problems], "TRL asks other prompts than the lab"
-        self.share.rollouts = course.sample(requests)
+        if self.own is None:
+            self.share.rollouts = course.sample(requests)
+        else:
+            torch.manual_seed(noise_key(*course.noise, "trl generation", self.step, self.accelerator.process_index))
+            self.share.rollouts = self.own.sample(requests)
         course.parts.sampler.rest()
         self.clock.lap("rollout")
         return {
