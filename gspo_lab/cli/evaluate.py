@@ -90,8 +90,9 @@ def evaluate(
     ingest(runs)
     wanted = {one.evaluation: one for one, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
-    _show(runs, ids, wanted, None if run or model else study, json, model if server is not None else None)
-    if missing:
+    served = model if server is not None else None
+    graded = _show(runs, ids, wanted, None if run or model else study, json, served)
+    if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
 
@@ -211,8 +212,11 @@ def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
 
 def _show(
     runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
-) -> None:
-    """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server."""
+) -> bool:
+    """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server.
+
+    Whether all answers were graded.
+    """
     from gspo_lab.cli import evaluated
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.findings import Findings
@@ -226,7 +230,9 @@ def _show(
         compared = {} if found is None else {name: evaluated.comparisons(found, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
-        print_json({"scores": flat, "comparisons": [row for name in compared for row in compared[name]]})
+        asked = {name: bench.asked for name, bench in benches.items()}
+        together = [row for name in compared for row in compared[name]]
+        print_json({"asked": asked, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
             seen = [evaluated.shown(row) for row in evaluated.with_shared_starts(rows[name])]
@@ -234,8 +240,11 @@ def _show(
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
+        if note := evaluated.ungraded(rows[name]):
+            typer.echo(f"gspo-lab: {name}: {note}", err=True)
         if served is not None and (note := evaluated.by_others(rows[name], served)):
             typer.echo(f"gspo-lab: {name}: {note}", err=True)
         # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
         if served is not None and bench.sampling.temperature and (warning := evaluated.repeated(rows[name])):
             typer.echo(f"gspo-lab: {name}: {warning}", err=True)
+    return not any(row["errors"] for name in benches for row in rows[name])

@@ -21,7 +21,10 @@ LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "
 
 
 COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
-RATING = "rating (estimate, not CodeElo)"
+RATINGS = {"rating": "rating of one attempt", "rating_of_eight": "rating of up to 8 attempts"}
+"""Two estimates from the site's ratings of its problems; neither is CodeElo, which ranks among a contest's people."""
+ATTEMPTS = 8
+"""As many has CodeElo, of which the first accepted counts."""
 
 
 def difficulties(bench: "Bench") -> dict[str, float]:
@@ -56,9 +59,11 @@ def scores(
             "evaluation": evaluation,
             "step": int(step),
             "problems": len(part),
-            **dict.fromkeys(("score", "low", "high", "k", "pass_at_k")),
+            "samples": int(part["answers"].max()),
+            **dict.fromkeys(("score", "low", "high", "sampling_se", "item_se", "k", "pass_at_k")),
             "distinct": float(part["distinct"].mean()),
             **{name: int(part[name].sum()) for name in COUNTS},
+            "error": min(part["error"].dropna(), default=None),
             "answered_by": min(part["answered_by"].dropna(), default=None),
             "limits": how.get(run_id, {}).get("limits"),
             "weights": how.get(run_id, {}).get("subject", {}).get("checkpoints", {}).get(str(step)),
@@ -67,21 +72,27 @@ def scores(
             seen = checkpoint_score(graded["correct"], graded["graded"])
             k = int(graded["graded"].min())
             row |= {"score": seen.mean, "low": seen.item_low, "high": seen.item_high, "k": k}
+            row |= {"sampling_se": seen.sampling_se, "item_se": seen.item_se}
             row["pass_at_k"] = float(pass_at_k(graded["correct"], graded["graded"], k).mean())
         if difficulty:
-            row["rating"] = _rating(graded[graded["problem"].isin(list(difficulty))], difficulty)
+            known = graded[graded["problem"].isin(list(difficulty))]
+            row["rating"] = _rating(known, difficulty, 1)
+            row["rating_of_eight"] = _rating(known, difficulty, ATTEMPTS)
         out.append(row)
     place = {run_id: index for index, run_id in enumerate(ids)}
     return sorted(out, key=lambda row: (place[row["run_id"]], row["step"]))
 
 
-def _rating(graded: "DataFrame", difficulty: Mapping[str, float]) -> dict[str, Any] | None:
-    """The estimate from problems of known difficulty; None without any."""
+def _rating(graded: "DataFrame", difficulty: Mapping[str, float], attempts: int) -> dict[str, Any] | None:
+    """The estimate from the chances that problems of known difficulty are solved in so many attempts; None without any
+    problem, or where one of them has fewer answers."""
+    from gspo_lab.stats.passk import pass_at_k
     from gspo_lab.stats.rating import estimate_rating
 
-    if graded.empty:
+    if graded.empty or graded["graded"].min() < attempts:
         return None
-    found = estimate_rating(graded["problem"].map(difficulty), graded["correct"] / graded["graded"])
+    solved = pass_at_k(graded["correct"], graded["graded"], attempts)
+    found = estimate_rating(graded["problem"].map(difficulty), solved)
     return {**vars(found), "note": "estimate, not CodeElo"}
 
 
@@ -139,10 +150,10 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "asked": row["run_id"],
         "step": row["step"],
-        f"avg@{k}": row["score"],
+        f"avg@{row['samples']}": row["score"],
         "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
         **several,
-        **({RATING: _rating_words(row["rating"])} if "rating" in row else {}),
+        **{name: _rating_words(row[key]) for key, name in RATINGS.items() if row.get(key)},
         "cut": row["truncated"],
         "not graded": row["errors"],
         **({"answered by": row["answered_by"]} if row["by_others"] else {}),
@@ -172,6 +183,15 @@ def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
         f"token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered}, prompt {task.prompt_version}, "
         f"grader {task.grader}{data}; 95% over problems"
     )
+
+
+def ungraded(rows: list[dict[str, Any]]) -> str | None:
+    """A note where the grader failed: such answers are in no score."""
+    count, answers = sum(row["errors"] for row in rows), sum(row["answers"] for row in rows)
+    if not count:
+        return None
+    why = next((row["error"] for row in rows if row["error"]), "no reason was given")
+    return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab grade tries again"
 
 
 def by_others(rows: list[dict[str, Any]], asked: str) -> str | None:

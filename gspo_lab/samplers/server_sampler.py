@@ -33,6 +33,8 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 MOST_TOKENS = 1 << 40
 """A server that counts more of them in an answer does not count tokens."""
 
+SECRET = 12
+"""From this length on a key is a secret, and not a word that stands for none ("EMPTY"), which an answer may hold."""
 LARGEST_BYTES = 64 << 20
 """More than any answer holds, its thinking included."""
 
@@ -122,7 +124,8 @@ class ServerSampler:
         assert self._client is not None
         where = f"the server {self.server.url}"
         try:
-            response = await self._client.get("models", timeout=10.0)
+            found = await self._client.get("models", timeout=10.0)
+            response = self._without_key(found, found.content)
         except httpx.HTTPError as error:
             raise LabError(f"{where} does not answer ({_told(error)}): is it running, is the address right?") from error
         if response.status_code in (401, 403):
@@ -199,12 +202,19 @@ class ServerSampler:
                     content += piece
                     if len(content) > LARGEST_BYTES:
                         raise NoReply(f"the answer does not end: more than {LARGEST_BYTES >> 20} MiB")
+        return self._without_key(response, bytes(content))
+
+    def _without_key(self, response: httpx.Response, content: bytes) -> httpx.Response:
+        """The response as all see it. A server may say the key back, in an answer or a refusal, and these are kept."""
         headers = {
             name: text
             for name, text in response.headers.items()
             if name not in ("content-encoding", "content-length", "transfer-encoding")
         }
-        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
+        key = self.server.key or ""
+        if len(key) >= SECRET:
+            content = content.replace(key.encode(), b"[the key]")
+        return httpx.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 
 def _reply(data: Any, chat: bool) -> Reply:

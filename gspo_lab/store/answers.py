@@ -73,7 +73,7 @@ def transcripts(
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":
     """run_id, bench, step, problem and counts over its answers in a later evaluation: answers, graded, correct,
     errors, truncated, distinct (different texts), long (of LONG tokens or more), repeats (long ones had before),
-    by_others and answered_by (answers by another model than was asked, its name).
+    by_others and answered_by (answers by another model than was asked, its name), error (why one was not graded).
 
     Grades are those in force. `runs` are ids of runs or subjects.
     """
@@ -83,8 +83,8 @@ def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "D
                COALESCE(SUM(correct), 0) AS correct, SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated,
                COUNT(DISTINCT text) AS "distinct", COUNT({long}) AS long,
                COUNT({long}) - COUNT(DISTINCT {long}) AS repeats,
-               COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by
-        FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by"))}
+               COUNT(answered_by) AS by_others, MIN(answered_by) AS answered_by, MIN(error) AS error
+        FROM (SELECT {all_in_force((*ANSWERS.key, "correct", "truncated", "tokens", "text", "answered_by", "error"))}
               FROM answers {WITH_GRADES} WHERE evaluation = ? AND run_id IN ({", ".join("?" * len(runs))}))
         GROUP BY run_id, bench, step, problem ORDER BY run_id, bench, step, problem"""
     return evidence.table(query, evaluation, *runs)

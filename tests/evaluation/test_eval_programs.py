@@ -89,7 +89,7 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     seen = estimate_rating([800, 1200, 1600], [1, 0.5, 0])
     assert rating == {**vars(seen), "note": "estimate, not CodeElo"}
     assert rating["problems"] == 3
-    assert "estimate, not CodeElo" in " ".join(gspo_lab(*asking).out.split())
+    assert "rating of one attempt" in " ".join(gspo_lab(*asking).out.split())
     addition = gspo_lab(
         "eval", "--bench", "addition", "--model", "tiny-qwen3", "--limit", 2, "--max-tokens", 4, "--json"
     )

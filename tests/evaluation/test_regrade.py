@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gspo_lab.study import load_study
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.addition import Addition
 from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.pools import Pool
 
 TABLES = ("answers", "grades", "scores", "evaluations", "subjects", "statuses")
 
@@ -214,3 +216,39 @@ def test_no_answers_to_that_benchmark(here: Path, asked: str) -> None:
     said = gspo_lab("grade", asked, "--bench", "else")
     assert said.code == 2
     assert "no benchmark answers to else" in said.err
+
+
+def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_code(here: Path) -> None:
+    write_task(here, 30)
+    fails = GRADER.replace(
+        "    return", "    if sum(answer.encode()) % 5 == 0: raise RuntimeError('no judge')\n    return"
+    )
+    change_grader(here, fails)
+    options = ("--data", "problems.jsonl", "--samples", 4, "--max-tokens", 6)
+    said = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options, "--json")
+    (row,) = said.json["scores"]
+    assert (said.code, row["samples"], 0 < row["errors"] < row["answers"]) == (1, 4, True)
+    assert f"{row['errors']} of {row['answers']} answers could not be graded" in said.err
+    assert "no judge" in said.err
+    (asked,) = said.json["asked"].values()
+    assert (len(asked["problems"]), asked["samples"], asked["temperature"]) == (row["problems"], 4, 1.0)
+    assert row["sampling_se"] > 0
+    again = gspo_lab("eval", "--bench", BENCH, "--model", "tiny-qwen3", *options)
+    assert (again.code, "avg@4" in again.out) == (1, True), again
+
+
+def test_no_more_problems_are_made_than_were_asked() -> None:
+    made: list[int] = []
+
+    class Counting(Addition):
+        """Notes which of its problems were made."""
+
+        def problems(self, split: str) -> Sequence[Problem]:
+            pool = super().problems(split)
+            return Pool(range(len(pool)), lambda place, _: made.append(place) or pool[place])
+
+    task = Counting()
+    answers = [Stored("addition", 0, task.problems("held-out")[2].id, 0, "7", 0, *([None] * 7))]
+    made.clear()
+    assert regrade(answers, "own.py:Counting", task, lambda _: None)[0].grade is not None
+    assert made == [0, 1, 2]

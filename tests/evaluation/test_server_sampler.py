@@ -207,6 +207,11 @@ def test_the_key_is_sent_and_shown_nowhere() -> None:
         place = Server(server.url, MODEL, key="sk-very-secret", tries=1)
         assert with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).tokens
         assert "secret" not in repr(place)
+        server.faults += ["echo", "echoed refusal"]
+        said = with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True)).text
+        assert said == "you are Bearer [the key]"
+        with pytest.raises(NoReply, match=r"you are Bearer .the key.$"):
+            with_sampler(place, lambda sampler: sampler.ask("1", SAMPLING, 0, chat=True))
         wrong = replace(place, key="sk-wrong-secret")
         with pytest.raises(LabError, match="refuses the key") as refused:
             with_sampler(wrong, ServerSampler.context)

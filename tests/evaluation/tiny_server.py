@@ -23,8 +23,8 @@ class TinyServer(ThreadingHTTPServer):
     """Serves `tiny-qwen3`, drawn from seed 0, one request at a time.
 
     `faults` are taken one per request for an answer: a status (429, 500), "drop" (the connection is closed),
-    "garbage" (no JSON), "think" (the answer's thinking comes apart from it), "abort", "wait" (no answer before
-    `go_on` is set), or seconds to be slow by.
+    "garbage" (no JSON), "echo" and "echoed refusal" (the key is said back), "think" (the answer's thinking comes apart
+    from it), "abort", "wait" (no answer before `go_on` is set), or seconds to be slow by.
     A status (429, 2) also says Retry-After: 2. `refuse` is part of a prompt that is refused with 400.
     """
 
@@ -89,6 +89,11 @@ class Answering(BaseHTTPRequestHandler):
             return
         if isinstance(fault, int):
             self._say(fault, {"error": {"message": "not this time"}})
+            return
+        if fault in ("echo", "echoed refusal"):
+            said = f"you are {self.headers['authorization']}"
+            error, answer = {"error": {"message": said}}, {"choices": [{"message": {"content": said}}]}
+            self._say(*((400, error) if fault == "echoed refusal" else (200, answer)))
             return
         if fault == "garbage":
             self._write(200, b"<html>", {})

@@ -43,6 +43,11 @@ RIGHT = {
     "dollars as money": r"\boxed{\$25}",
     "the name of what was asked": r"\boxed{n = 25}",
     "a sum of names": r"\boxed{m+n=025}",
+    "a sum that is worked out": r"\boxed{p+q = 12+13 = 25}",
+    "how it came about, behind it": r"\boxed{25 = 5^2}",
+    "a colour": r"\boxed{\color{red}{25}}",
+    "a colour of text": r"\boxed{\textcolor{red}{25}}",
+    "a full stop as text": r"\boxed{25\text{.}}",
     "an angle": r"\boxed{\angle ABC = 25^\circ}",
     "the residue of a division": r"\boxed{25 \pmod{1000}}",
     "full-width digits": "\\boxed{２５}",
@@ -81,6 +86,8 @@ WRONG = {
     "two answers": (r"\boxed{24, 25}", "not a whole number"),
     "two answers in words": (r"\boxed{25\text{ or }26}", "not a whole number"),
     "two equations": (r"\boxed{x=24, y=25}", "not a whole number"),
+    "two numbers in one chain": (r"\boxed{x = 24 = 25}", "not a whole number"),
+    "a chain without its number": (r"\boxed{x = 5^2 = y}", "not a whole number"),
     "a set": (r"\boxed{\{25\}}", "not a whole number"),
     "a list": (r"\boxed{[25]}", "not a whole number"),
     "imaginary": (r"\boxed{25i}", "not a whole number"),
@@ -119,7 +126,7 @@ def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
 def test_the_grade_shows_what_was_graded() -> None:
     grade = Aime24().grade(GOLD, r"\boxed{ \text{about  24} }")
     assert grade.extracted == r"\text{about 24}"
-    assert Aime24.grader == "aime-integer/1"
+    assert Aime24.grader == "aime-integer/2"
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])

@@ -12,10 +12,13 @@ LONGEST = 200
 
 _FONT = r"\\(?:text|textbf|textrm|textit|mathbf|mathrm|mathit|mathsf|boldsymbol|bm|mbox|boxed|fbox)\s*"
 _WRAPPED = re.compile(_FONT + r"\{(?P<inner>[^{}]*)\}")
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[a-zA-Z]+\}")
 _SIZES = re.compile(r"\\(?:displaystyle|textstyle|bf|rm|left|right|[!,;: ]|quad|qquad)(?![A-Za-z])")
 _DEGREES = re.compile(r"(?:\^\{?\s*(?:\\circ|°)\s*\}?|°|\\degree|\\circ)$")
+_STOP = re.compile(_FONT + r"\{\s*[.,;]\s*\}$")
 _MODULO = re.compile(r"\\pmod\s*\{?\s*[0-9]+\s*\}?$")
-_NAME = re.compile(r"(?=[^=]*[A-Za-z])[A-Za-z0-9+\-*/^_(){}|\\ ]+=(?P<value>[^=]*)")
+_TERM = re.compile(r"[A-Za-z0-9+\-*/^_(){}|\\ ]+")
+"""What may stand beside the number in a chain of equalities: a name, or how it came about."""
 _GROUPED = re.compile(r"\+?[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?:\.0*)?")
 _WHOLE = re.compile(r"\+?0*(?P<digits>[0-9]{1,3})(?:\.0*)?")
 _UNIT_WORDS = (
@@ -36,7 +39,7 @@ def read_integer(content: str) -> int | None:
     r"""The number that the content of a box states, or None where it states no whole number from 0 to 999.
 
     All of these are 25: `025`, `25.`, `25.0`, `+25`, `25^\circ`, `25\text{ cm}`, `m+n = 25`, `\text{25}`, `２５`,
-    `25 \pmod{1000}`.
+    `25 \pmod{1000}`, `\color{red}{25}`, `12+13 = 25`, `25 = 5^2`.
     """
     if len(content) > LONGEST:
         return None
@@ -67,7 +70,7 @@ def _plain(content: str) -> str | None:
 
 def _peeled(text: str) -> str:
     """One layer less around the number; the text itself where nothing is left to take off."""
-    text = _SIZES.sub(" ", text).replace("~", " ").strip().removeprefix(r"\$").rstrip(".,;").strip()
+    text = _SIZES.sub(" ", _COLOUR.sub(" ", text)).replace("~", " ").strip().removeprefix(r"\$").rstrip(".,;").strip()
     for opening, closing in _MATH:
         inner = text[len(opening) : len(text) - len(closing)]
         around = text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening + closing)
@@ -76,12 +79,22 @@ def _peeled(text: str) -> str:
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped:
         return wrapped["inner"]
-    for ending in (_DEGREES, _MODULO):
+    for ending in (_DEGREES, _MODULO, _STOP):
         shorter = ending.sub("", text)
         if shorter != text:
             return shorter
     units = _UNITS.fullmatch(text)
     if units:
         return units["number"]
-    named = _NAME.fullmatch(text)
-    return named["value"] if named else text
+    return _of_a_chain(text)
+
+
+def _of_a_chain(text: str) -> str:
+    """`m+n = 12+13 = 25` and `25 = 5^2` state one number, `x = 24 = 25` states two."""
+    *terms, last = (part.strip() for part in text.split("="))
+    numbers = {part for part in (*terms, last) if _WHOLE.fullmatch(part)}
+    if not terms or len({part.lstrip("+0") for part in numbers}) > 1:
+        return text
+    if not numbers:  # what is last may have more around it: units, degrees
+        return last if all(map(_TERM.fullmatch, terms)) and re.search("[A-Za-z]", "".join(terms)) else text
+    return min(numbers) if all(map(_TERM.fullmatch, {*terms, last} - numbers)) else text
