@@ -1,7 +1,8 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
 `nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s clusters`
-those that need Ray and Slurm, `nox -s everywhere -- FOLDER` the quickstart on all of these; `nox -s coverage` branch
-coverage against its floors; `nox -s study` a study."""
+those that need Ray and Slurm, `nox -s everywhere -- FOLDER` the quickstart on all of these; `nox -s faults` damage, kills
+and attacks at full length; `nox -s coverage` branch coverage against its floors; `nox -s study` a
+study."""
 
 from pathlib import Path
 
@@ -71,6 +72,15 @@ def verl(session: nox.Session) -> None:
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "verl", "--check")
     session.run("pytest", "-m", "verl", "tests/engines", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """docs/reliability.md at full length: damage to files, kills, attacks on the sandbox."""
+    session.install("-c", "constraints.txt", "-e", ".[test]")
+    session.run("pytest", "tests/faults", *session.posargs, env={"GSPO_LAB_FAULTS": "20"})
+    session.run("pytest", "tests/store", "tests/conduct", "tests/engines", "tests/evaluation", "-k", "kill or torn")
+    session.run("pytest", "tests/sandbox")
 
 
 @nox.session

@@ -50,9 +50,10 @@ for name in COMMANDS:
 
 THE_MACHINES = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
 }
-"""What a folder or disk can refuse: the user's to mend, so one line and no traceback."""
+"""What a folder, a disk or the system's limits can refuse: the user's to mend, so one line and no traceback."""
 
 
 def main() -> None:

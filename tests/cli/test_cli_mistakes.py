@@ -1,6 +1,8 @@
 """What the user can mend is one clear line, exit code 2, and nothing left behind."""
 
+import errno
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -259,3 +261,13 @@ def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | No
     wanted = "no run 'seen/gspo/s1'" if damage is None else "runs/seen/gspo/s1/run.json is damaged"
     assert last.startswith(f"gspo-lab: {wanted}")
     assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ELOOP])
+def test_what_the_system_refuses_is_one_line(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise OSError(code, os.strerror(code), "/data/lab.db")
+
+    monkeypatch.setattr("gspo_lab.cli.app", refused)
+    said = gspo_lab("list")
+    assert (said.code, said.err) == (2, f"gspo-lab: /data/lab.db cannot be used: {os.strerror(code)}\n")

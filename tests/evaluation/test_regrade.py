@@ -245,7 +245,12 @@ def test_no_more_problems_are_made_than_were_asked() -> None:
 
         def problems(self, split: str) -> Sequence[Problem]:
             pool = super().problems(split)
-            return Pool(range(len(pool)), lambda place, _: made.append(place) or pool[place])
+
+            def make(place: int, _: int) -> Problem:
+                made.append(place)
+                return pool[place]
+
+            return Pool(range(len(pool)), make)
 
     task = Counting()
     answers = [Stored("addition", 0, task.problems("held-out")[2].id, 0, "7", 0, *([None] * 7))]
