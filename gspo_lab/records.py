@@ -1,4 +1,4 @@
-"""What crosses the wall between a worker and everything else: five records, and nothing besides.
+"""What crosses the wall between a worker and everything else: six records, and nothing besides.
 
 An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
 column of its table under the same name, and its unit and meaning (below, once) become `docs/metrics.md`, the table
@@ -12,7 +12,7 @@ binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 nev
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 R = TypeVar("R")
 
@@ -104,9 +104,7 @@ class StepRecord:
         "mismatch_std_tokens x sqrt(mean of 1 / length): what mismatch_std_responses is where tokens err independently",
     )
     mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
-    mismatch_outside_2_responses: float | None = metric(
-        "share of responses", "responses whose product of exp(d) lies outside [1/2, 2]"
-    )
+    mismatch_outside_2_responses: float | None = metric("share of responses", "those with prod exp(d) outside [1/2, 2]")
     route_gap: float | None = metric(
         "share of experts",
         "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
@@ -153,7 +151,10 @@ class UpdateRecord:
     table: ClassVar[str] = "updates"
 
     step: int = _key("index of the rollout batch, from 0")
-    minibatch: int = _key("index of the update within its rollout batch, from 0 (counted on through the epochs)")
+    minibatch: int = _key(
+        "index of the update within its rollout batch, from 0 (counted on through the epochs); -1: a row of another "
+        "program's log, the mean over its logging interval"
+    )
     loss: float | None = metric("-", "the objective's loss on the mini-batch")
     kl: float | None = metric("nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0")
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
@@ -195,9 +196,7 @@ class UpdateRecord:
         "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
         "where the trainer evaluated the old policy",
     )
-    correction_weight_mean: float | None = metric(
-        "-", "mean factor of the active tokens' terms; only with objective.mismatch_correction"
-    )
+    correction_weight_mean: float | None = metric("-", "mean factor of active tokens' terms; with mismatch_correction")
     correction_masked_tokens: float | None = metric(
         "share of active tokens", "tokens whose factor is 0; only with objective.mismatch_correction"
     )
@@ -211,9 +210,7 @@ class UpdateRecord:
     log_ratio_quantiles_tokens: list[float | None] | None = metric(
         "nats", "quantiles 0, 1, 5, 25, 50, 75, 95, 99, 100 % of l_t over response tokens (JSON)"
     )
-    log_ratio_quantiles_responses: list[float | None] | None = metric(
-        "nats", "the same quantiles of log s over responses (JSON)"
-    )
+    log_ratio_quantiles_responses: list[float | None] | None = metric("nats", "the same of log s over responses (JSON)")
     ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")
     ess_tokens: float | None = metric(
         "share of tokens",
@@ -250,9 +247,7 @@ class UpdateRecord:
         "clipped tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of a response",
     )
     seconds: float | None = metric("s", "this update: forward, backward and optimizer")
-    engine_metrics: dict[str, float] | None = metric(
-        "-", "the numbers of an engine that is another program, under its own names and as it defines them (JSON)"
-    )
+    engine_metrics: dict[str, float] | None = metric("-", "another program's numbers, as it names them (JSON)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +285,21 @@ class AnswerRecord:
     answered_by: str | None = metric(
         "-", "the model that a server says has answered, where it is not the one that was asked for; else NULL"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRecord:
+    """A benchmark's score as another program logged it, whose single answers it did not keep. Made by `importers`.
+
+    `ScoreRecord(step=40, bench="gsm8k", score=0.71)`
+    """
+
+    kind: ClassVar[str] = "score"
+    table: ClassVar[str] = "logged_scores"
+
+    step: int = _key("steps trained, as the program counts them, before the model was asked; 0 is the starting model")
+    bench: str = _key("the benchmark's name")
+    score: float | None = metric("-", "the score as it was logged; by which rule, the run's origin says")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,10 +354,8 @@ class RunStatus:
     )
 
 
-Record = StepRecord | UpdateRecord | AnswerRecord | GradeRecord | RunStatus
-RECORDS: dict[str, type[Record]] = {
-    cls.kind: cls for cls in (StepRecord, UpdateRecord, AnswerRecord, GradeRecord, RunStatus)
-}
+Record = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord | GradeRecord | RunStatus
+RECORDS: dict[str, type[Record]] = {cls.kind: cls for cls in get_args(Record)}
 
 
 def voided(record: Mapping[str, Any], step: int) -> bool:
@@ -355,13 +363,10 @@ def voided(record: Mapping[str, Any], step: int) -> bool:
 
     A benchmark asked after `step` steps stands, for its moment lies before; whatever else is of `step` is made again.
     """
-    if record.get("kind") == AnswerRecord.kind and record["bench"] != ROLLOUT:
+    kind = record.get("kind")
+    if kind == ScoreRecord.kind or (kind == AnswerRecord.kind and record["bench"] != ROLLOUT):
         return bool(record["step"] > step)
-    return record.get("kind") in OF_A_STEP and bool(record["step"] >= step)
-
-
-OF_A_STEP = (StepRecord.kind, UpdateRecord.kind, AnswerRecord.kind)
-"""The kinds of records that a later start can void."""
+    return kind in (StepRecord.kind, UpdateRecord.kind, AnswerRecord.kind) and bool(record["step"] >= step)
 
 
 def is_time(name: str) -> bool:

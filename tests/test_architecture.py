@@ -19,7 +19,7 @@ FLOORS: dict[str, int] = {
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
     **dict.fromkeys(("imports", "store", "launch", "samplers"), 5),
-    **dict.fromkeys(("matching", "evaluation"), 6),
+    **dict.fromkeys(("matching", "evaluation", "importers"), 6),
     **dict.fromkeys(("findings", "engines"), 7),
     **dict.fromkeys(("claims", "worker", "plan"), 8),
     **dict.fromkeys(("report", "conduct", "forkserver"), 9),
@@ -34,6 +34,7 @@ WALLS: dict[str, set[str]] = {
     "launch": {"objectives", "tasks", "stats", "models", "study"},
     "runfolder": {"objectives", "tasks", "stats"},
     "imports": {"objectives", "tasks", "stats", "models"},
+    "importers": {"tasks", "stats", "models", "samplers", "store", "launch"},
     "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
     "models": {"stats"},
     "samplers": {"stats"},
@@ -51,9 +52,12 @@ WALLS: dict[str, set[str]] = {
 
 LIGHT = (
     *("errors", "layout", "machine", "sources", "states", "files", "sandbox", "registry", "records", "journal"),
-    *("runfolder", "imports", "study", "tasks", "launch", "cli", "worker", "forkserver", "__main__"),
+    *("runfolder", "imports", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver", "__main__"),
 )
-HEAVY = {"torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"}
+HEAVY = {
+    *("torch", "transformers", "tokenizers", "pandas", "numpy", "scipy", "plotly", "sqlite_utils", "ray", "vllm"),
+    *("tensorboard", "wandb", "trackio"),
+}
 
 
 def room(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The five records: what crosses the wall, and how."""
+"""The six records: what crosses the wall, and how."""
 
 import json
 from dataclasses import FrozenInstanceError, fields, replace
@@ -12,6 +12,7 @@ from gspo_lab.records import (
     GradeRecord,
     Record,
     RunStatus,
+    ScoreRecord,
     StepRecord,
     UpdateRecord,
     from_dict,
@@ -24,6 +25,7 @@ EXAMPLES: list[Record] = [
     UpdateRecord(step=3, minibatch=1, band_counts={"grpo": {"low": [1, 2], "high": [3, 4]}}, nonfinite=0),
     AnswerRecord(step=40, bench="addition", problem="p", sample=0, text="12\n", correct=0, reward=0.0),
     RunStatus(state="started", step=20, facts={"versions": {"torch": "2"}}),
+    ScoreRecord(step=40, bench="gsm8k", score=0.71),
     GradeRecord(step=40, bench="addition", problem="p", sample=0, correct=1, reward=1.0, grader="addition/2", at=1.5),
 ]
 
@@ -65,8 +67,8 @@ def test_every_field_has_a_unit_and_a_meaning() -> None:
 
 
 def test_kinds_and_tables_are_distinct() -> None:
-    assert set(RECORDS) == {"step", "update", "answer", "grade", "status"}
-    assert len({record.table for record in RECORDS.values()}) == 5
+    assert set(RECORDS) == {"step", "update", "answer", "score", "grade", "status"}
+    assert len({record.table for record in RECORDS.values()}) == 6
 
 
 def test_times_are_what_twins_may_differ_in() -> None:

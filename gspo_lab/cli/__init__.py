@@ -33,10 +33,10 @@ def _options(
 
 COMMANDS = (
     *("run", "replicate", "report", "plan", "check", "list", "show", "certify", "why", "claims"),
-    *("calibrate", "eval", "grade", "engines", "export", "rebuild"),
+    *("calibrate", "eval", "grade", "engines", "import", "export", "rebuild"),
 )
 """In the order of help: each is a file of this folder with EXAMPLES and a function of the file's name, or an `app`."""
-FILES = {"list": "listing", "eval": "evaluate"}
+FILES = {"list": "listing", "eval": "evaluate", "import": "importing"}
 """Where a command's name is one of Python's own."""
 
 for name in COMMANDS:

@@ -30,7 +30,7 @@ class Asked:
 def asked(found: "Findings") -> list[Asked]:
     """By evaluation and benchmark."""
     frame = found.evidence.scores(found.study, None)
-    frame = frame[frame["run_id"].isin(set(found.finished.values())) & (frame["step"] > 0)]
+    frame = frame[frame["run_id"].isin(set(found.finished.values())) & (frame["step"] > 0) & frame["answers"].notna()]
     last = found.declaration.verdict.last
     out = []
     for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):

@@ -73,7 +73,7 @@ class Decision:
         }
         looked = f"Resolved at the declared look after {len(self.seeds)} of {self.planned} seeds."
         return (
-            *(f"{one[0].upper()}{one[1:]}." for one in self.matched.on_trust),
+            *(f"{one[0].upper()}{one[1:]}." for one in (*self.matched.on_trust, self.matched.grade) if one),
             *(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs),
             *(one.sentence for one in self.ungraded.values()),
             *([looked] if self.stopped else []),

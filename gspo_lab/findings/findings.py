@@ -22,6 +22,7 @@ from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.elsewhere import archived, executions_at
 from gspo_lab.findings.executions import Executions, executions
+from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
@@ -263,6 +264,11 @@ class Findings:
     def certificate(self) -> Certificate:
         """Whether the runs are matched."""
         return certificate(self.evidence, self.declaration)
+
+    @cached_property
+    def logged(self) -> Logged | None:
+        """What the logs of imported runs are; None where the lab's own workers recorded every run."""
+        return logged(self)
 
     @cached_property
     def doses(self) -> DoseResponse | None:

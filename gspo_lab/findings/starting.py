@@ -33,11 +33,11 @@ def limits(declared: Declaration) -> list[str]:
 
 def _given(declared: Declaration) -> list[str]:
     """The arms' models that were not made here."""
-    every = (arm.settings for arm in declared.arms.values())
+    every = (arm.settings for arm in declared.arms.values() if declared.told(arm.name, "model"))
     return list(dict.fromkeys(one.model for one in every if not one.embedded))
 
 
 def _shared(declared: Declaration) -> list[str]:
     """The arms' models that were made here once, for all seeds."""
-    every = (arm.settings for arm in declared.arms.values())
+    every = (arm.settings for arm in declared.arms.values() if declared.told(arm.name, "model"))
     return list(dict.fromkeys(one.model for one in every if one.embedded and not one.warm_start.per_seed))

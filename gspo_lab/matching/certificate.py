@@ -45,6 +45,8 @@ UNVERIFIED = tuple(
     Check(name, NOT_VERIFIED, "not verified here; gspo-lab certify does") for name in (JOURNALS, REGRADED, SIGNATURE)
 )
 """The checks of a whole record that a report leaves to `gspo-lab certify`: they cost as much as reading all again."""
+AS_LOGGED = ("prompts", "code", "weights")
+"""What a reader must know was not recorded of imported runs, wherever their verdict stands."""
 WORST_FIRST: tuple[State, ...] = (UNDECLARED, UNKNOWN, NOT_VERIFIED, DECLARED, EQUAL)
 
 
@@ -97,6 +99,14 @@ class Certificate:
         return tuple(dict.fromkeys(check.detail for _, check in self.of(OWN_RECORD) if check.state == UNKNOWN))
 
     @property
+    def grade(self) -> str:
+        """What runs that other programs recorded are compared as, in words; empty where the lab's own workers did."""
+        counts = self.states() if self.on_trust else {}
+        unknown = [name for name in AS_LOGGED if name in counts and counts[name][UNKNOWN]]
+        listed = f"{', '.join(unknown[:-1])} and {unknown[-1]}" if unknown[1:] else "".join(unknown)
+        return f"compared as logged: {listed} {'were' if unknown[1:] else 'was'} not recorded" if unknown else ""
+
+    @property
     def ok(self) -> bool:
         """Whether nothing stands in the way of a verdict."""
         return not self.open
@@ -141,6 +151,7 @@ class Certificate:
         scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {_made(counts)} checks"
         unknown = [name for name, states in counts.items() if states[UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
+        gaps = f"; {self.grade}" if self.grade else gaps
         if self.open:
             odd = [name for name, states in counts.items() if states[UNDECLARED]]
             return f"{self.study}: NOT matched ({scale}): {', '.join(odd)}{gaps}"
@@ -173,6 +184,7 @@ class Certificate:
             "undeclared": list(self.undeclared),
             "open": list(self.open),
             "unproven": list(self.unproven),
+            **({"grade": self.grade} if self.grade else {}),
             "reasons": {arm: list(found) for arm, found in self.reasons.items()},
             "accepted": [asdict(one) for one in self.acceptances],
         }
@@ -265,6 +277,9 @@ def _lock(declared: Declaration) -> Check:
     if declared.superseded and not declared.edits:
         return Check(name, UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
     edits = [str(edit) for edit in declared.edits]
+    if declared.recorded is not None:
+        said = f"declared as its runs were imported, after they were made: {shown(kept)}"
+        return Check(name, UNKNOWN, "; ".join([said, *edits]), tuple(edits))
     if edits:
         return Check(name, DECLARED, f"changed after the first step: {'; '.join(edits)}", tuple(edits))
     return Check(name, EQUAL, f"the study is as declared before its first step: {shown(kept)}")

@@ -151,6 +151,9 @@ def base_score(pair: Sides) -> Check:
     if not benches:
         return Check(name, UNKNOWN, pair.silent(bool(pair.one.base), bool(pair.other.base)))
     parts, said = [], []
+    logged = [bench for bench in benches if any((bench, 0) not in side.asked for side in (pair.one, pair.other))]
+    if logged:
+        return Check(name, UNKNOWN, "; ".join(f"{bench}: {_base(pair, bench)}, as logged" for bench in logged))
     for bench in benches:
         one, other = pair.one.base[bench], pair.other.base[bench]
         if one != other:
@@ -162,6 +165,10 @@ def base_score(pair: Sides) -> Check:
     if not parts:
         return Check(name, EQUAL, ", ".join(f"{bench} {shown(pair.one.base[bench])}" for bench in benches))
     return differs(name, "; ".join(said), tuple(parts), pair.excuses(*STARTING, "rollout.sampler", "rollout.dtype"))
+
+
+def _base(pair: Sides, bench: str) -> str:
+    return pair.told(pair.one.base[bench], pair.other.base[bench])
 
 
 def _first(pair: Sides, name: str, digest: str, what: str) -> Check:

@@ -106,7 +106,7 @@ def restarts(pair: Sides) -> Check:
         for start in known[1:]:
             assert first.facts is not None
             assert start.facts is not None
-            odd = differing(first.facts, start.facts)
+            odd = [key for key in differing(first.facts, start.facts) if not under(key, [ORIGIN])]
             if start.step != first.step:  # the digest is then that of the weights it went on from
                 odd = [key for key in odd if key != "weights"]
             parts += [f"{trace.arm}: {key}" for key in odd]

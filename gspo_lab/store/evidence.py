@@ -252,6 +252,31 @@ class Evidence:
 
         return self._once((query, study), read)
 
+    def own_numbers(self, run: str, last: float) -> dict[str, float]:
+        """Of an imported run's numbers under their own names the means over the last share of its steps."""
+        since = "(SELECT MAX(step) * (1 - :last) FROM updates WHERE run_id = :run)"
+        query = (
+            "SELECT key, AVG(value) FROM updates, json_each(engine_metrics) "
+            f"WHERE run_id = :run AND minibatch < 0 AND step >= {since} GROUP BY key"
+        )
+        return dict(self.rows(query, {"run": run, "last": last}))
+
+    def largest(self, run: str, column: str | None, name: str) -> float | None:
+        """The largest value of an imported run's number: a column of updates, else under its own name."""
+        value = f'"{column}"' if column else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
+        query = f"SELECT MAX({value}) FROM updates WHERE run_id = :run"
+        found: float | None = self.rows(query, {"run": run, "name": name} if not column else {"run": run})[0][0]
+        return found
+
+    def lengths(self, study: str) -> dict[str, dict[str, float]]:
+        """By what it is, per run id: its last logged step, and how many steps lie between two rows."""
+        query = "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE run_id = ?"
+        found = {run.id: self.rows(query, (run.id,))[0] for run in self.chosen(study)}
+        return {
+            what: {run: row[place] for run, row in found.items() if row[place] is not None}
+            for place, what in enumerate(("length, in steps", "the interval of their rows, in steps"))
+        }
+
     def prompt_digests(self, run: str) -> dict[int, str]:
         """Per step of a run the rolling digest of its prompts, where it was recorded."""
         query = "SELECT step, prompt_digest FROM steps WHERE run_id = ? AND prompt_digest IS NOT NULL"

@@ -15,9 +15,9 @@ TABLE_OF = {kind: RECORD_TABLES[record.table] for kind, record in RECORDS.items(
 JSON_OF = {table.name: tuple(c.name for c in table.columns if c.json) for table in RECORD_TABLES.values()}
 COUNTED = tuple(name for name, table in RECORD_TABLES.items() if "position" in table.key)
 """Tables whose rows are kept in the order of their journal."""
-OF_THE_RUN = ("steps", "updates")
+OF_THE_RUN, LOGGED = ("steps", "updates"), "logged_scores"
 FILLS = {
-    "run": (*OF_THE_RUN, "answers", "statuses"),
+    "run": (*OF_THE_RUN, "answers", LOGGED, "statuses"),
     "evaluation": ("answers", "statuses"),
     "grades": ("grades",),
 }
@@ -76,7 +76,8 @@ def insert(connection: sqlite3.Connection, table: Table, values: Sequence[tuple[
 def forget(connection: sqlite3.Connection, source: Source) -> None:
     """Remove every row that came from one journal."""
     for name in FILLS[source.part]:
-        where, values = ("", ()) if name in OF_THE_RUN else (" AND evaluation = ?", (source.evaluation,))
+        own = name in (*OF_THE_RUN, LOGGED)
+        where, values = ("", ()) if own else (" AND evaluation = ?", (source.evaluation,))
         connection.execute(f"DELETE FROM {name} WHERE run_id = ?{where}", (source.run_id, *values))
 
 
@@ -115,6 +116,7 @@ def _void(connection: sqlite3.Connection, run_id: str, evaluation: str, step: in
     if not evaluation:
         for name in OF_THE_RUN:
             connection.execute(f"DELETE FROM {name} WHERE run_id = ? AND step >= ?", (run_id, step))
+        connection.execute(f"DELETE FROM {LOGGED} WHERE run_id = ? AND step > ?", (run_id, step))
     connection.execute(
         "DELETE FROM answers WHERE run_id = ? AND evaluation = ? AND (step > ? OR (step = ? AND bench = 'rollout'))",
         (run_id, evaluation, step, step),

@@ -10,7 +10,16 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from gspo_lab.records import RECORDS, AnswerRecord, GradeRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.records import (
+    RECORDS,
+    AnswerRecord,
+    GradeRecord,
+    Record,
+    RunStatus,
+    ScoreRecord,
+    StepRecord,
+    UpdateRecord,
+)
 from gspo_lab.states import State
 
 SQL_TYPES: dict[Any, str] = {int: "INTEGER", float: "REAL", str: "TEXT", list: "TEXT", dict: "TEXT"}
@@ -224,9 +233,13 @@ GRADES = _record_table(
     "One row per later grade of an answer; the last one is in force. `answers` keeps the first.",
 )
 
-RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, GRADES, STATUSES)}
+LOGGED_SCORES = _record_table(
+    ScoreRecord, ("run_id", "bench", "step"), "One row per score that another program logged without its answers."
+)
+
+RECORD_TABLES = {table.name: table for table in (STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, STATUSES)}
 TABLES = (
-    *(ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, GRADES, EVALUATIONS, STATUSES),
+    *(ABOUT, STUDIES, RUNS, SUBJECT_ROWS, STEPS, UPDATES, ANSWERS, LOGGED_SCORES, GRADES, EVALUATIONS, STATUSES),
     *(METRICS, FILES, DAMAGED),
 )
 
@@ -280,6 +293,7 @@ SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grade
     "scores": f"""\
 -- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
 -- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
+-- Of what another program logged there are no answers to count.
 SELECT run_id, evaluation, bench, step,
        COUNT(*) AS problems, SUM(answers) AS answers, AVG(correct) AS score,
        SUM(errors) AS errors, SUM(truncated) AS truncated
@@ -289,7 +303,8 @@ FROM (
   FROM (SELECT {ANSWER_KEY}, {in_force("correct")}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
   GROUP BY run_id, evaluation, bench, step, problem
 )
-GROUP BY run_id, evaluation, bench, step""",
+GROUP BY run_id, evaluation, bench, step
+UNION ALL SELECT run_id, '', bench, step, NULL, NULL, score, NULL, NULL FROM logged_scores""",
     "latest_scores": """\
 -- The last evaluated step of each run and benchmark, with the run beside it. `MAX(step)` picks the row.
 SELECT study, arm, seed, state, evaluation, bench, MAX(step) AS step, problems, answers, score, errors, truncated

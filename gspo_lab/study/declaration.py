@@ -19,7 +19,9 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
-LOCKED = ("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive", "replicates")
+LOCKED = (
+    *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive", "replicates", "recorded"),
+)
 """The keys of study.json that its digest is of."""
 
 SEEDS_ADDED = "seeds added: "
@@ -131,6 +133,9 @@ class Declaration:
     """Lint errors that the study's author answers for: the lint's name and the reason."""
     reference_bands: dict[str, Band] = field(default_factory=dict)
     """Per rule ("grpo", "gspo") the range at which every arm's counterfactual clipping is counted."""
+    recorded: tuple[str, ...] | None = None
+    """In a study of imported runs the dotted settings that were told, by logs or their importer; all others hold
+    defaults that stand for nothing. None: the lab's workers have made its runs."""
     comment: str = field(default="", compare=False)
     commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     created: str = ""
@@ -177,6 +182,10 @@ class Declaration:
         """The benchmark whose score decides: the declared one, else the first; None where there is none."""
         return self.verdict.primary or next(iter(self.benches), None)
 
+    def told(self, arm: str, key: str) -> bool:
+        """Whether an arm's setting is known: of imported runs most were not recorded."""
+        return self.recorded is None or key in self.recorded or key in self.arms[arm].declared
+
     def locked(self) -> dict[str, Any]:
         """What is locked before the first step, as plain data."""
         return {
@@ -190,6 +199,7 @@ class Declaration:
             **({"waive": self.waived} if self.waived else {}),
             **({} if self.replicates is None else {"replicates": vars(self.replicates)}),
             **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
+            **({} if self.recorded is None else {"recorded": list(self.recorded)}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -230,6 +240,7 @@ class Declaration:
                 replicates=Replicates.from_json(link) if (link := data.get("replicates")) else None,
                 waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
                 reference_bands=bands_of(data.get("reference_bands") or {}),
+                recorded=None if data.get("recorded") is None else texts(data["recorded"]),
                 comment=typed(str, data.get("comment", "")),
                 commands=tuple(texts(command) for command in typed(list, data.get("commands", []))),
                 created=typed(str, data.get("created", "")),

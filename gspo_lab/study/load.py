@@ -55,7 +55,7 @@ def load_study(
     name: str | None = None,
 ) -> Study:
     """Read, override, validate and resolve a study. Raises LabError with one line per mistake."""
-    raw = _parse(path)
+    raw = parsed(path)
     for override in overrides:
         _override(raw, override)
     if steps is not None:
@@ -63,18 +63,18 @@ def load_study(
     if seeds is not None:
         raw["seeds"] = list(seeds)
     problems: list[str] = []
-    base, tables = _split(raw, problems)
-    verdict = _validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
+    base, tables = split(raw, problems)
+    verdict = validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
     base["bench"] = BenchTable.with_decisive(base.get("bench", []), verdict.last)
     sweep = read_sweep(raw.get("sweep"), problems)
     if sweep is None:
-        study_arms = _arms(base, tables, problems)
+        study_arms = resolved_arms(base, tables, problems)
     else:
-        study_arms = at_every_dose(sweep, base, lambda settings, told: _arms(settings, tables, told), problems)
+        study_arms = at_every_dose(sweep, base, lambda settings, told: resolved_arms(settings, tables, told), problems)
     declared_seeds = _seeds(raw.get("seeds", 3), problems)
-    claims = _claims(raw.get("claim", []), problems)
+    claims = claims_of(raw.get("claim", []), problems)
     waived = _waived(raw.get("waive", {}), problems)
-    launch = _validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
+    launch = validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
@@ -111,7 +111,8 @@ def load_study(
     )
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def parsed(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. LabError where there is none, or it is none."""
     if not path.is_file():
         beside = sorted(p.stem for p in path.parent.glob("*.toml")) if path.parent.is_dir() else []
         known = f"; {path.parent}/ has {', '.join(beside)}" if beside else ""
@@ -195,7 +196,7 @@ def _unknown_arms(wanted: Sequence[str], tables: Mapping[str, Any]) -> list[str]
     return [f"--arms: no arm '{name}'{nearest(name, tables)}; {has}" for name in wanted if name not in tables]
 
 
-def _split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The settings that all arms share, and the arms' own tables."""
     known = (*BASE_KEYS, *STUDY_KEYS)
     for key in raw:
@@ -227,14 +228,15 @@ def _bench(value: Any) -> Any:
     return {**value, "task": _task(value["task"])} if isinstance(value, dict) and "task" in value else value
 
 
-def _arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:
+def resolved_arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:
+    """The arms of a study's tables over what all share; mistakes are added to `problems`."""
     shared = base.get("objective", {})
     if not isinstance(shared, dict):
         problems.append("objective: must be a table; an arm names its preset with objective = '...'")
         shared = {}
     # The shared part alone first, so that its mistakes are told once and not once per arm.
     before = len(problems)
-    _validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
+    validated(Settings, {**base, "objective": _objective(shared, {}, "objective.preset", problems)}, "", problems)
     told = {line.removeprefix("objective.") for line in problems[before:]}
     out: dict[str, Arm] = {}
     folders: dict[str, str] = {}
@@ -275,7 +277,7 @@ def _arm(
             problems.append(f"{where}.{key}: unknown key{hint}")
     # A preset that only the shared part names was told of there.
     merged["objective"] = _objective(shared, own, f"{where}.objective", problems if "preset" in own else [])
-    settings = _validated(Settings, merged, where, problems)
+    settings = validated(Settings, merged, where, problems)
     if settings is None:
         return None
     declared = [f"objective.{key}" for key in own]
@@ -324,11 +326,12 @@ def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:
     return out
 
 
-def _claims(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
+def claims_of(value: Any, problems: list[str]) -> tuple[ClaimTable, ...]:
+    """The `[[claim]]` tables; mistakes are added to `problems`."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         problems.append("claim: a list of tables, each headed [[claim]]")
         return ()
-    found = [_validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
+    found = [validated(ClaimTable, entry, f"claim.{entry.get('name', i)}", problems) for i, entry in enumerate(value)]
     return tuple(claim for claim in found if claim is not None)
 
 
@@ -344,7 +347,8 @@ def _waived(value: Any, problems: list[str]) -> dict[str, str]:
     return dict(value)
 
 
-def _validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:
+def validated(model: type[Table], data: Any, where: str, problems: list[str]) -> Any:
+    """The table of these data, None where a mistake was added to `problems`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """`Origin`: who recorded a run that no worker of this lab trained."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.errors import LabError
@@ -23,6 +23,13 @@ class Origin:
     """The program's; None: not known."""
     converted: tuple[str, ...] = ()
     """What the records are not as the program wrote them in: "reward is train/reward", "rows are means of 10 steps"."""
+    metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    """By the program's own name of a number its `meaning`, the `quantity` that it is one of several definitions of, and
+    the lab's `column` that has the same; nothing where the name was not understood."""
+    files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """sha256 of each file that was read, by its name."""
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The dotted settings that the source itself told."""
 
     @property
     def recorder(self) -> str:
@@ -31,7 +38,14 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as run.json and the facts of a start have it."""
-        return {**vars(self), "converted": list(self.converted)}
+        own = {key: dict(found) for key in ("metrics", "files", "settings") if (found := getattr(self, key))}
+        return {
+            "program": self.program,
+            "source": self.source,
+            "version": self.version,
+            "converted": list(self.converted),
+            **own,
+        }
 
     @staticmethod
     def told(data: Any, run: str) -> "Origin":
@@ -52,4 +66,7 @@ class Origin:
             source=typed(str, data["source"]),
             version=optional(str, data.get("version")),
             converted=texts(data.get("converted", [])),
+            metrics={name: dict(typed(dict, one)) for name, one in typed(dict, data.get("metrics", {})).items()},
+            files=typed(dict, data.get("files", {})),
+            settings=typed(dict, data.get("settings", {})),
         )

@@ -8,7 +8,8 @@ import pytest
 from run_folders import Lab, answers
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.records import GradeRecord
+from gspo_lab.journal import Journal
+from gspo_lab.records import GradeRecord, ScoreRecord
 from gspo_lab.store import export, ingest
 from gspo_lab.store.export import FORMATS, PARTS
 
@@ -23,6 +24,8 @@ def filled(lab: Lab) -> Lab:
     lab.regrade(
         asked, GradeRecord(bench="addition", step=0, problem="p1", sample=0, correct=1), evaluation="addition-k1"
     )
+    with Journal(lab.runs / "carrying" / "gspo" / "s0") as journal:
+        journal.write([ScoreRecord(step=4, bench="elsewhere", score=0.5)])
     ingest(lab.runs)
     return lab
 

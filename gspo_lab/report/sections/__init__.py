@@ -12,6 +12,7 @@ from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.limits import limits_section
+from gspo_lab.report.sections.logged import logged
 from gspo_lab.report.sections.pairs import pairs
 from gspo_lab.report.sections.provenance import downloads, provenance
 from gspo_lab.report.sections.replications import replications
@@ -23,6 +24,7 @@ from gspo_lab.report.sections.transcripts import transcripts
 SECTIONS: tuple[Writer, ...] = (
     answer,
     replications,
+    logged,
     pairs,
     stability,
     curves,

@@ -10,6 +10,14 @@ CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-s
 """Claims that most readers come with; their counter-evidence is told where a study declares none of its own."""
 
 
+IMPORTED = (
+    "These runs were imported: they are compared as logged. What no log says (prompts, code, weights, most settings) "
+    "may differ between the arms, and nothing here would show it.",
+    "Question, arms and the rule of the verdict were declared when the runs were imported, after they were made.",
+    "A row of a log may be a mean over several updates: nothing here says what a single update did.",
+)
+
+
 def limits_section(found: Findings) -> Section | None:
     """The limits that follow from what the study is; then published counter-evidence, once and with its source."""
     said = [*limits(found.declaration), *_ungraded(found)]
@@ -51,8 +59,10 @@ def limits(declared: Declaration) -> list[str]:
         out.append(f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the least.")
     elif seeds < 5:
         out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
-    models = sorted({one.model for one in every})
     out += starting.limits(declared)
+    if declared.recorded is not None:
+        return [*out, *IMPORTED]
+    models = sorted({one.model for one in every})
     if any(one.embedded for one in every):
         out.append(
             f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "

@@ -108,10 +108,15 @@ def _damaged(found: Findings, *, gap: bool) -> dict[str, list[int]]:
     return lines
 
 
+def _but_metrics(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts without the definitions of an imported run's metrics, which have a section of their own."""
+    return {key: value for key, value in facts.items() if not key.startswith(f"{ORIGIN}.metrics.")}
+
+
 def _facts(found: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What all runs' workers found alike, and what they found differently, by run."""
     by_run = {
-        run["run_id"].removeprefix(f"{found.study}/"): flat(json.loads(run["facts"]))
+        run["run_id"].removeprefix(f"{found.study}/"): _but_metrics(flat(json.loads(run["facts"])))
         for run in records(found.frame)
         if isinstance(run["facts"], str)
     }

@@ -11,7 +11,8 @@ def settings(found: Findings) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
     arms = found.declaration.arms
     order = found.arms
-    resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
+    told = found.declaration.told
+    resolved = {name: {k: v for k, v in flat(arm.resolved).items() if told(name, k)} for name, arm in arms.items()}
     keys = sorted({key for one in resolved.values() for key in one})
     values = {key: [resolved[arm].get(key) for arm in order] for key in keys}
     shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
@@ -23,6 +24,8 @@ def settings(found: Findings) -> Section | None:
     ]
     head = ["setting", *order, "declared"]
     body: list[Html] = []
+    if found.declaration.recorded is not None:
+        body.append(h("p", "Imported runs: what is missing here was not recorded.", class_="warn"))
     if differing:
         body.append(table(head, differing, caption="What the arms differ in, and whether an arm states it"))
     listing = table(["setting", "all arms"], [[key, setting(entry)] for key, entry in shared.items()])

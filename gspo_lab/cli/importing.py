@@ -1,0 +1,112 @@
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gspo_lab.cli.options import RUNS, Runs
+from gspo_lab.errors import LabError
+
+EXAMPLES = (
+    "Examples:  gspo-lab import trl out/gspo-s0 --study mine --arm gspo --seed 0 --set objective=gspo   |   "
+    "gspo-lab import my_runs.toml   |   gspo-lab import csv scores.csv --study mine   |   "
+    "gspo-lab import tensorboard 'logs/{arm}/{seed}' --program verl --study mine"
+)
+
+
+RULE = "verdict."
+
+
+def importing(
+    source: Annotated[str, typer.Argument(help="jsonl, csv, trl, tensorboard, verl, wandb, trackio, items; a TOML.")],
+    path: Annotated[
+        str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(help="The study that the runs are put into; of a TOML its name.")] = None,
+    arm: Annotated[str | None, typer.Option(help="The run's arm.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Its seed, which pairs it with other arms' runs.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of a file with several runs the name of one, or a pattern of {arm} and {seed}.")
+    ] = None,
+    mapped: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="COLUMN=NAME", help="Which name a column of the lab has, e.g. reward=train/r."),
+    ] = None,
+    score: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[BENCH=]NAME", help="The name of the score that decides, where it is not the usual one."),
+    ] = None,
+    program: Annotated[str | None, typer.Option(help="Whose names the numbers have, e.g. verl in TensorBoard.")] = None,
+    bench: Annotated[str | None, typer.Option(help="Of results item by item: the benchmark.")] = None,
+    told: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="What you know of the arm's settings, e.g. objective=gspo; or verdict.margin=0.01.",
+        ),
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="The question that the study asks.")] = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Import runs that another program recorded: its logs become a study with certificate, statistics and report."""
+    from gspo_lab.cli.options import bring_up_to_date
+    from gspo_lab.cli.output import print_lines
+    from gspo_lab.importers import SOURCES, import_file, import_runs
+    from gspo_lab.importers.declare import said
+    from gspo_lab.importers.wanted import wanted
+
+    if path is None:
+        if not source.endswith(".toml"):
+            raise LabError(f"import {source}: a TOML, or a source ({', '.join(SOURCES)}) and the log's path")
+        done = import_file(Path(source), runs, study)
+    else:
+        if study is None:
+            raise LabError("--study NAME: the study that the runs are put into")
+        table = {
+            "source": source,
+            "path": path,
+            **{key: value for key, value in {"arm": arm, "seed": seed, "name": name}.items() if value is not None},
+            **{key: value for key, value in {"program": program, "bench": bench}.items() if value is not None},
+            "map": _pairs(mapped, "--map"),
+        }
+        scores = {key or value: value for key, value in (_halves(one) for one in score or ())} or None
+        settings = _settings(told)
+        rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
+        raw = {"question": question} if question else {}
+        raw |= {"verdict": rule} if rule else {}
+        raw |= {"arm": {arm: settings}} if arm else settings
+        done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import", scores)])
+    print_lines([f"{put.run}: {put.what}" for put in done.puts])
+    print_lines([f"note: {note}" for note in done.notes])
+    bring_up_to_date(runs)
+    typer.echo(f"next: gspo-lab report {done.study}")
+
+
+def _pairs(entries: list[str] | None, option: str) -> dict[str, str]:
+    out = {}
+    for entry in entries or ():
+        key, _, value = entry.partition("=")
+        if not key or not value:
+            raise LabError(f"{option} {entry}: write it as {option} COLUMN=NAME")
+        out[key] = value
+    return out
+
+
+def _halves(entry: str) -> tuple[str, str]:
+    key, between, value = entry.partition("=")
+    return (key, value) if between else ("", entry)
+
+
+def _settings(told: list[str] | None) -> dict[str, object]:
+    import tomllib
+
+    out: dict[str, object] = {}
+    for entry in told or ():
+        key, _, value = entry.partition("=")
+        if not key or not value:
+            raise LabError(f"--set {entry}: write it as --set key=value, e.g. --set objective=gspo")
+        try:
+            out[key] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            out[key] = value
+    return out

@@ -1,0 +1,162 @@
+"""Of runs that other programs recorded: what each of their numbers is, whether two arms' are the same, and what spoils
+the comparison as far as the logs tell."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gspo_lab.study import Declaration, Origin
+from gspo_lab.study.origin import ORIGIN
+
+if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
+
+CLIP, REWARD = "clip fraction", "training reward"
+CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
+WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
+"""A sequence ratio's range from here on, and a token ratio's up to here, are the other rule's."""
+LAST = 0.2
+
+
+@dataclass(frozen=True)
+class LoggedName:
+    """One name of an arm's logs, `score` the benchmark whose score it is. `value` is its mean over the last fifth of
+    the steps and the arm's runs; None where it became a column of the lab, or has no number there."""
+
+    name: str
+    meaning: str | None
+    quantity: str | None
+    column: str | None
+    score: str | None
+    value: float | None
+
+    @property
+    def rewards(self) -> bool:
+        """Whether it is of training responses, which the model was rewarded for."""
+        return self.quantity == REWARD or self.column == "reward_mean"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the logs of a study's imported runs are: per arm its names, and in sentences what to know of them."""
+
+    names: Mapping[str, tuple[LoggedName, ...]]
+    apart: tuple[str, ...]
+    """Quantities that two arms define differently, so that nothing subtracts them."""
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def strange(self) -> dict[str, list[str]]:
+        """Per arm the names that were not understood."""
+        found = {arm: [one.name for one in names if one.meaning is None] for arm, names in self.names.items()}
+        return {arm: names for arm, names in found.items() if names}
+
+
+def logged(found: "Findings") -> Logged | None:
+    """What is known of the logs; None where the lab's own workers recorded every run."""
+    origins = {}
+    for row in found.frame.to_dict("records"):
+        facts = json.loads(row["facts"]) if isinstance(row["facts"], str) else {}
+        if ORIGIN in facts:
+            origins[str(row["run_id"])] = Origin.told(facts[ORIGIN], str(row["run_id"]))
+    if not origins:
+        return None
+    names = {arm: tuple(_names(found, arm, origins)) for arm in found.arms}
+    return Logged(names, tuple(_apart(names)), tuple(_warnings(found, names)))
+
+
+def _names(found: "Findings", arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
+    runs = [run for run in found.runs if run.arm == arm and run.id in origins]
+    metrics: dict[str, Mapping[str, str]] = {}
+    values: dict[str, list[float]] = {}
+    for run in runs:
+        metrics |= origins[run.id].metrics
+        for name, value in found.evidence.own_numbers(run.id, LAST).items():
+            values.setdefault(name, []).append(value)
+    for name, told in sorted(metrics.items()):
+        own = values.get(name)
+        mean = sum(own) / len(own) if own else None
+        yield LoggedName(name, told.get("meaning"), told.get("quantity"), told.get("column"), told.get("score"), mean)
+
+
+def _apart(names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+    """A quantity is the same in two arms where some definition of it is."""
+    meanings = {
+        arm: {q: {one.meaning for one in own if one.quantity == q} for q in {one.quantity for one in own}}
+        for arm, own in names.items()
+    }
+    first, *others = meanings
+    for quantity in sorted({one for own in meanings.values() for one in own if one is not None}):
+        for arm in others:
+            one, other = meanings[first].get(quantity), meanings[arm].get(quantity)
+            if one and other and not one & other:
+                yield (f"{quantity}: not compared. {first} logs {_listed(one)}; {arm} logs {_listed(other)}.")
+
+
+def _listed(meanings: set[str | None]) -> str:
+    return " / ".join(sorted(filter(None, meanings)))
+
+
+def _warnings(found: "Findings", names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+    declared = found.declaration
+    yield from _of_settings(declared)
+    never = [arm for arm in found.arms if _never_clips(found, arm, names[arm])]
+    if never:
+        yield (
+            f"The clip fraction of {', '.join(never)} is 0 in every row. With one update per rollout batch every ratio "
+            "is 1, nothing can clip, and GRPO and GSPO are the same program."
+        )
+    seeds = {arm: {run.seed for run in found.runs if run.arm == arm} for arm in found.arms}
+    single = [arm for arm, own in seeds.items() if len(own) == 1]
+    trained = sorted({one.name for own in names.values() for one in own if one.score and one.rewards})
+    if trained:
+        yield f"The score is {', '.join(trained)}, a training reward: it tells no learning from reward hacking."
+    if single:
+        yield f"One seed of {', '.join(single)}: two runs of one arm may differ as much as these arms do."
+    common = set.intersection(*seeds.values())
+    lonely = [f"{arm} {', '.join(map(str, sorted(own - common)))}" for arm, own in seeds.items() if own - common]
+    if lonely:
+        yield f"Seeds that not all arms have, and that no pair is made of: {'; '.join(lonely)}."
+    for what, by_run in found.evidence.lengths(found.study).items():
+        ends = {
+            arm: sorted({by_run[run.id] for run in found.runs if run.arm == arm and run.id in by_run}) for arm in seeds
+        }
+        known = {arm: own for arm, own in ends.items() if own}
+        if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
+            told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
+            yield f"Logs differ in {what}: {told}."
+    sizes = found.scores.dropna(subset=["problems"]).groupby("bench")["problems"].unique()
+    for bench, counts in sizes.items():
+        if len(counts) > 1:
+            told = ", ".join(f"{int(one)}" for one in sorted(counts))
+            yield f"Runs were asked {told} problems of {bench}: their scores are not of one set."
+
+
+def _of_settings(declared: Declaration) -> Iterator[str]:
+    """What the settings that were told say, arm by arm."""
+    for arm in declared.arms.values():
+        update, objective = arm.settings.update, arm.settings.objective
+        counted = all(declared.told(arm.name, f"update.{key}") for key in ("minibatches", "epochs"))
+        if counted and update.per_rollout_batch == 1:
+            yield f"{arm.name} makes one update per rollout batch: every ratio is 1 and nothing can clip."
+        if not declared.told(arm.name, "objective.importance_sampling_level"):
+            continue
+        ranges = [
+            getattr(objective, key) for key in ("clip_low", "clip_high") if declared.told(arm.name, f"objective.{key}")
+        ]
+        if objective.importance_sampling_level == "token" and ranges and max(ranges) < NARROW_TOKEN:
+            yield f"{arm.name}: a token ratio with a range of {max(ranges):g}, which is a sequence ratio's."
+        if objective.importance_sampling_level != "token" and ranges and min(ranges) >= WIDE_SEQUENCE:
+            yield f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token ratio's."
+
+
+def _never_clips(found: "Findings", arm: str, names: tuple[LoggedName, ...]) -> bool:
+    """Whether every row of every run of the arm that has a clip fraction has 0."""
+    own = [one for one in names if one.quantity == CLIP]
+    runs = [run.id for run in found.runs if run.arm == arm]
+    largest = [
+        value for run in runs for one in own if (value := found.evidence.largest(run, one.column, one.name)) is not None
+    ]
+    return bool(largest) and max(largest) == 0

@@ -1,0 +1,199 @@
+"""What a study of imported runs declares: the arms as they were told, and of every other setting that nobody did."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gspo_lab import __version__
+from gspo_lab.errors import LabError
+from gspo_lab.files import read_json
+from gspo_lab.importers.convert import Conversion
+from gspo_lab.layout import STUDY
+from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.registry import nearest
+from gspo_lab.study.declaration import Arm, Declaration, Edit
+from gspo_lab.study.dotted import flat
+from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
+from gspo_lab.study.rules import broken_looks, broken_rules
+from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
+
+ABSENT = "not recorded"
+"""Stands for a model and a task that nobody told."""
+OBJECTIVE = "objective"
+LEVEL = "objective.importance_sampling_level"
+PRESET = "objective.preset"
+DECIDED = ("question", "verdict", "claim")
+"""What may be said of a study beside its settings and arms."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a person says of a study: its question, its rule, and per arm (None: of all) the dotted settings told."""
+
+    name: str
+    question: str | None = None
+    verdict: VerdictTable | None = None
+    claims: tuple[ClaimTable, ...] = ()
+    told: Mapping[str | None, Mapping[str, Any]] | None = None
+
+    def of(self, arm: str) -> dict[str, Any]:
+        """The settings told of an arm, those told of all among them."""
+        told = self.told or {}
+        return {**told.get(None, {}), **told.get(arm, {})}
+
+
+def said(raw: Mapping[str, Any], name: str, where: object) -> Said:
+    """The tables of a TOML file, without those that name logs. LabError with a line per mistake."""
+    problems: list[str] = []
+    if not fits_as_name(name):
+        problems.append(f"a study cannot be named '{name}': {NAMED}; rename the file or give --study")
+    rule = raw.get("verdict")
+    verdict = None if rule is None else validated(VerdictTable, rule, "verdict", problems)
+    claims = claims_of(raw.get("claim", []), problems)
+    question = raw.get("question")
+    if question is not None and (not isinstance(question, str) or not question.strip()):
+        problems.append("question: text")
+    tables = raw.get("arm", {})
+    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+        problems.append("arm: tables, each headed [arm.NAME]")
+        tables = {}
+    shared = {key: value for key, value in raw.items() if key not in (*DECIDED, "arm")}
+    told: dict[str | None, Mapping[str, Any]] = {None: dotted(shared)}
+    told |= {arm: dotted(table) for arm, table in tables.items()}
+    for arm in tables:
+        if not fits_as_name(arm):
+            problems.append(f"arm.{arm}: {NAMED}")
+    _arms(told, list(tables) or ["all"], 1, [], problems)
+    if problems:
+        raise LabError(f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
+    return Said(name, question and question.strip(), verdict, claims, told)
+
+
+def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a study's table by their dotted keys; an arm writes the objective's keys flat."""
+    out: dict[str, Any] = {}
+    for key, value in flat(table).items() if table else ():
+        name = PRESET if key == OBJECTIVE else f"{OBJECTIVE}.{key}" if key in OBJECTIVE_KEYS else key
+        out[name] = value
+        if name == PRESET and value in PRESETS:
+            out.setdefault(LEVEL, PRESETS[value].importance_sampling_level)
+    return out
+
+
+def present(runs: Path, name: str) -> Declaration | None:
+    """The study as it was imported before. LabError where the lab's workers have made one of that name."""
+    file = runs / name / STUDY
+    found = read_json(file)
+    if found is None:
+        return None
+    declared = Declaration.parse(found, file)
+    if declared.recorded is None:
+        raise LabError(f"{file.parent} holds a study that was run here: give the import another --study")
+    return declared
+
+
+def told_before(declared: Declaration | None) -> dict[str | None, Mapping[str, Any]]:
+    """Per arm the settings that earlier imports were told."""
+    if declared is None:
+        return {}
+    values = {name: flat(arm.resolved) for name, arm in declared.arms.items()}
+    return {
+        name: {key: values[name].get(key) for key in (*(declared.recorded or ()), *arm.declared)}
+        for name, arm in declared.arms.items()
+    }
+
+
+def declaration(
+    before: Declaration | None, words: Said, done: Iterable[tuple[str, int, Conversion]], news: str
+) -> Declaration:
+    """The study with these runs. LabError where they contradict each other, or what was declared before."""
+    runs = list(done)
+    arms = list(dict.fromkeys((*(before.arms if before else ()), *(arm for arm, _, _ in runs))))
+    told: dict[str | None, Mapping[str, Any]] = {arm: {} for arm in arms}
+    for arm, settings in told_before(before).items():
+        told[arm] = settings
+    for arm in arms:
+        told[arm] = _agreed(arm, told[arm], words.of(arm), "the study says")
+    for arm, seed, converted in runs:
+        told[arm] = _agreed(arm, told[arm], converted.told, f"the log of seed {seed} says")
+    steps = max([1, *(one.steps for _, _, one in runs), *([_steps(before)] if before else [])])
+    benches = _benches(before, [one for _, _, one in runs])
+    problems: list[str] = []
+    resolved = _arms(told, arms, steps, benches, problems)
+    seeds = tuple(sorted({*(before.seeds if before else ()), *(seed for _, seed, _ in runs)}))
+    verdict = words.verdict or (before.verdict if before else VerdictTable())
+    if before is not None and words.verdict is not None and words.verdict != before.verdict:
+        problems.append("verdict: another rule than the one that the study was imported with; give it another name")
+    named = [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))] if resolved else []
+    problems += [line for line in named if line.startswith(("bench", "verdict"))]
+    if problems:
+        raise LabError(f"{words.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
+    shared = set.intersection(*(set(one) for one in told.values()))
+    same = {key for key in shared if len({repr(told[arm][key]) for arm in arms}) == 1}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    declared = Declaration(
+        name=words.name,
+        question=words.question or (before.question if before else f"How do {' and '.join(arms)} compare, as logged?"),
+        arms={name: replace(arm, declared=tuple(sorted(told[name].keys() - same))) for name, arm in resolved.items()},
+        seeds=seeds,
+        verdict=verdict,
+        claims=words.claims or (before.claims if before else ()),
+        recorded=tuple(sorted(same)),
+        created=before.created if before else now,
+        version=__version__,
+        edits=before.edits if before else (),
+    )
+    if before is not None and declared.locked() != before.locked():
+        declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
+    return declared
+
+
+def _agreed(arm: str, one: Mapping[str, Any], other: Mapping[str, Any], who: str) -> dict[str, Any]:
+    odd = [key for key in one.keys() & other.keys() if one[key] != other[key]]
+    if odd:
+        key = min(odd)
+        raise LabError(f"arm {arm}: {key} is {one[key]!r}, and {who} {other[key]!r}; make two arms of it, or mend it")
+    return {**one, **other}
+
+
+def _steps(before: Declaration) -> int:
+    return next(iter(before.arms.values())).settings.steps
+
+
+def _benches(before: Declaration | None, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
+    found: dict[str, int] = {}
+    for bench in next(iter(before.arms.values())).settings.bench if before else ():
+        found[bench.name] = bench.problems or 0
+    for one in runs:
+        for name in one.benches:
+            found[name] = max(found.get(name, 0), len(one.problems.get(name, ())))
+    return [{"name": name, **({"problems": count} if count else {})} for name, count in found.items()]
+
+
+def _arms(
+    told: Mapping[str | None, Mapping[str, Any]],
+    names: Iterable[str],
+    steps: int,
+    benches: list[dict[str, Any]],
+    problems: list[str],
+) -> dict[str, Arm]:
+    """Arms whose untold settings are all alike, whichever preset they name: nobody recorded them."""
+    plain = {f"{OBJECTIVE}.{key}": value for key, value in asdict(PRESETS["grpo"]).items()}
+    out: dict[str, Arm] = {}
+    for name in names:
+        raw: dict[str, Any] = {"model": ABSENT, "task": {"name": ABSENT}, "steps": steps, "bench": benches}
+        for key, value in {**plain, **told.get(None, {}), **told.get(name, {})}.items():
+            table = raw
+            *tables, last = key.split(".")
+            for part in tables:
+                table = table.setdefault(part, {})
+            table[last] = value
+        preset = raw[OBJECTIVE].get("preset")
+        if preset is not None and preset not in PRESETS:
+            problems.append(f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}")
+        settings = validated(Settings, raw, f"arm.{name}", problems)
+        if settings is not None:
+            out[name] = Arm(name, (), settings)
+    return out

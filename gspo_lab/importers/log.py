@@ -1,0 +1,215 @@
+"""What a source yields: the runs inside it, and of each its rows, one by one, with what else it says of the run."""
+
+import hashlib
+import math
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from gspo_lab.errors import LabError
+
+Row = tuple[int, Mapping[str, float]]
+"""A step as the program counts them, and the numbers that it logged there under its own names; steps rise."""
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to one problem of a benchmark, as right or wrong; `step` None: at the end of the run."""
+
+    problem: str
+    correct: int
+    sample: int = 0
+    step: int | None = None
+    bench: str | None = None
+
+
+@dataclass
+class Log:
+    """One run as a program logged it. `rows` is read once; `notes` and `answers` may grow until it is through.
+
+    `program` is the one whose names and definitions the metrics have (`names.toml`), `settings` what the log tells of
+    the run's under that program's own keys, `notes` what was joined, left out or could not be read.
+    """
+
+    program: str
+    rows: Iterable[Row]
+    files: Sequence[Path]
+    version: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    answers: Iterable[Answer] = ()
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How a person wants a source to be read.
+
+    `columns` are what `--map` says: the lab's column (or `step`, `arm`, `seed`, `run`) and the source's name for it;
+    `program` whose names the metrics have, where the file does not tell.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    program: str | None = None
+
+    def named(self, key: str, *known: str) -> tuple[str, ...]:
+        """The source's names for one of `step`, `arm`, `seed`, `run` ...: the mapped one, else those usual."""
+        return (self.columns[key],) if key in self.columns else (key, *known)
+
+
+class Source(Protocol):
+    """Reads one kind of log. A module with these two functions; to add one, give it a line in `SOURCES`."""
+
+    def runs(self, path: Path, wish: Wish) -> list[str]:
+        """The names of the runs inside; `[""]` where the path is one run."""
+
+    def read(self, path: Path, run: str, wish: Wish) -> Log:
+        """One of them. LabError where the path is no log of this kind."""
+
+
+def number(value: Any) -> float | None:
+    """A finite number, also of a text that is one and of a truth value; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def numbers(data: Mapping[str, Any], skip: Iterable[str] = ()) -> dict[str, float]:
+    """The numbers among the entries; what is none, or not finite, was not measured."""
+    left_out = set(skip)
+    return {
+        name: found for name, value in data.items() if name not in left_out and (found := number(value)) is not None
+    }
+
+
+def whole_number(value: Any, where: str, what: str = "step") -> int:
+    """A step or a seed. LabError where it is no whole number of at least 0."""
+    found = number(value)
+    if found is None or found != int(found) or not 0 <= found < 2**53:
+        raise LabError(f"{where}: its {what} is {value!r}, not a whole number from 0 on")
+    return int(found)
+
+
+def rising(rows: Iterable[Row], where: str) -> Iterator[Row]:
+    """The rows, those of one step that follow each other as one. LabError where steps go back, or there are none."""
+    step: int | None = None
+    found: dict[str, float] = {}
+    for at, values in rows:
+        if step is not None and at < step:
+            raise LabError(f"{where}: its steps go back from {step} to {at}; if these are two runs, part them")
+        if step is not None and at > step:
+            yield step, found
+            found = {}
+        step = at
+        found |= values
+    if step is None:
+        raise LabError(f"{where}: it holds no step with a number; nothing to import")
+    yield step, found
+
+
+class Columns:
+    """A run whose numbers come metric by metric, or on several axes: kept at 16 bytes each until all are there.
+
+    A later number of one step and metric replaces the earlier one.
+    """
+
+    def __init__(self) -> None:
+        self._steps: dict[str, array[int]] = {}
+        self._values: dict[str, array[float]] = {}
+
+    def add(self, name: str, step: int, value: float) -> None:
+        """One number."""
+        if name not in self._steps:
+            self._steps[name], self._values[name] = array("q"), array("d")
+        self._steps[name].append(step)
+        self._values[name].append(value)
+
+    def take(self, later: "Columns") -> None:
+        """What another file of the run logged after this one: it counts from its own first step of each metric on."""
+        for name, steps in later._steps.items():
+            own = self._steps.setdefault(name, array("q"))
+            values = self._values.setdefault(name, array("d"))
+            while steps and own and own[-1] >= steps[0]:
+                own.pop()
+                values.pop()
+            own.extend(steps)
+            values.extend(later._values[name])
+
+    @property
+    def names(self) -> set[str]:
+        """The metrics that have a number."""
+        return {name for name, steps in self._steps.items() if steps}
+
+    def rows(self) -> Iterator[Row]:
+        """All numbers, step by step."""
+
+        def of(name: str) -> Iterator[tuple[int, str, float]]:
+            steps, values = self._steps[name], self._values[name]
+            order: Iterable[int] = range(len(steps))
+            if any(later < earlier for earlier, later in pairwise(steps)):
+                order = sorted(order, key=steps.__getitem__)  # stable: of equal steps the later one comes last
+            return ((steps[i], name, values[i]) for i in order)
+
+        at: int | None = None
+        row: dict[str, float] = {}
+        for step, name, value in merge(*map(of, self._steps), key=lambda entry: entry[0]):
+            if at is not None and step != at:
+                yield at, row
+                row = {}
+            at = step
+            row[name] = value
+        if at is not None:
+            yield at, row
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file, whatever its size."""
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            whole.update(chunk)
+    return whole.hexdigest()
+
+
+def a_file(path: Path, what: str) -> Path:
+    """The path, if a file is there that is not empty. LabError otherwise."""
+    if not path.is_file():
+        raise LabError(f"{path}: no such file; {what} is wanted")
+    if path.stat().st_size == 0:
+        raise LabError(f"{path}: the file is empty; nothing to import")
+    return path
+
+
+def matched(pattern: str, text: str) -> dict[str, str] | None:
+    """What `{arm}` and `{seed}` of a pattern are in a text, `*` being anything but `/`; None where it does not fit.
+
+    `matched("out/{arm}-s{seed}", "out/gspo-s3")` is `{"arm": "gspo", "seed": "3"}`.
+    """
+    parts = re.split(r"(\{arm\}|\{seed\}|\*)", pattern)
+    seen: set[str] = set()
+    out = []
+    for part in parts:
+        if part in ("{arm}", "{seed}"):
+            name = part[1:-1]
+            kind = r"[^/]+?" if name == "arm" else r"\d+"
+            out.append(f"(?P={name})" if name in seen else f"(?P<{name}>{kind})")
+            seen.add(name)
+        else:
+            out.append("[^/]*" if part == "*" else re.escape(part))
+    found = re.fullmatch("".join(out), text)
+    return None if found is None else found.groupdict()

@@ -1,0 +1,153 @@
+"""CSV and JSON Lines of any program: long and wide, with runs inside, and what is wrong with them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, refused, report
+
+from gspo_lab.store import Evidence, ingest
+
+
+def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[float]]:
+    ingest(folder / "runs")
+    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+        read = evidence.steps if table == "steps" else evidence.updates
+        return read(study, list(metrics))[["step", *metrics]].to_numpy().tolist()
+
+
+def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path) -> None:
+    path = eight_seeds(tmp_path / "scores.csv")
+    assert bring(tmp_path, "csv", path, "--study", "eight", "--set", "verdict.margin=0.01").code == 0
+    said = report(tmp_path, "eight")["answer"]["comparisons"]["gspo"]
+    assert said["differences"] == pytest.approx(EIGHT)
+    assert (said["estimate"], said["low"], said["high"]) == pytest.approx((0.0050, -0.0036, 0.0136), abs=5e-5)
+    assert said["word"] == "not resolved"
+
+
+def test_a_report_of_imported_runs_says_what_they_are(tmp_path: Path) -> None:
+    bring(tmp_path, "csv", eight_seeds(tmp_path / "scores.csv"), "--study", "eight")
+    found = report(tmp_path, "eight")
+    grade = "compared as logged: prompts, code and weights were not recorded"
+    assert found["certificate"]["grade"] == grade
+    assert "taken on trust" in found["answer"]["comparisons"]["gspo"]["sentence"]
+    assert found["settings"]["shared"] == {}
+    assert found["certificate"]["states"]["lock"] == {"not recorded": 1}
+    assert found["logged"]["names"]["grpo"] == {"score": {"meaning": "score of score, as logged", "score": "score"}}
+
+
+def test_long_and_wide_tables_are_the_same_run(tmp_path: Path) -> None:
+    csv_of(tmp_path / "wide.csv", "step,train/r,odd", "1,0.25,7", "2,0.5,", "3,0.75,9")
+    rows = [{"step": s, "metric": "odd", "value": v} for s, v in ((1, 7), (3, 9))]
+    rows += [{"step": s, "metric": "train/r", "value": s / 4} for s in (1, 2, 3)]
+    json_lines(tmp_path / "long.jsonl", rows)
+    for name, source in (("wide.csv", "csv"), ("long.jsonl", "jsonl")):
+        options = ("--study", source, "--arm", "a", "--seed", 0, "--map", "reward=train/r")
+        assert bring(tmp_path, source, tmp_path / name, *options).code == 0
+        assert frame(tmp_path, source, "steps", "reward_mean") == [[1, 0.25], [2, 0.5], [3, 0.75]]
+        own = [json.loads(text) for _, text in frame(tmp_path, source, "updates", "engine_metrics")]
+        assert own == [{"odd": 7.0}, {"odd": 9.0}]
+
+
+def test_the_training_reward_can_be_the_score_and_is_told(tmp_path: Path) -> None:
+    lines = [f"{arm},{seed},{step},{0.1 * step}" for arm in "ab" for seed in range(3) for step in (1, 2)]
+    path = csv_of(tmp_path / "r.csv", "arm,seed,step,r", *lines)
+    assert bring(tmp_path, "csv", path, "--study", "r", "--map", "reward=r", "--score", "r").code == 0
+    assert frame(tmp_path, "r", "steps", "reward_mean")[:2] == [[1, 0.1], [2, 0.2]]
+    found = report(tmp_path, "r")
+    assert found["answer"]["primary"] == "r"
+    assert any("training reward" in line for line in found["logged"]["warnings"])
+
+
+def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
+    """4 problems, gspo right on 3 of them and grpo on 2: .75 and .5, and intervals over problems can be made."""
+    right = {"grpo": 2, "gspo": 3}
+    lines = [f"{arm},{seed},p{p},{int(p < right[arm])}" for arm in right for seed in range(3) for p in range(4)]
+    path = csv_of(tmp_path / "items.csv", "arm,seed,problem,correct", *lines)
+    assert bring(tmp_path, "items", path, "--study", "x", "--bench", "sums").code == 0
+    said = report(tmp_path, "x")
+    assert said["answer"]["comparisons"]["gspo"]["estimate"] == 0.25
+    assert said["answer"]["comparisons"]["gspo"]["sd_by_answers"] is not None
+    again = bring(tmp_path, "items", path, "--study", "x", "--bench", "sums")
+    assert {line.rpartition(": ")[2] for line in again.out.splitlines()[:6]} == {"unchanged"}
+    lines[0] = "grpo,0,p0,0"
+    csv_of(path, "arm,seed,problem,correct", *lines)
+    assert "problem p0 of sums was 1" in refused(tmp_path, "items", path, "--study", "x", "--bench", "sums")
+
+
+WRONG = {
+    "empty.csv": ("", "the file is empty"),
+    "header.csv": ("step,reward\n", "it holds no row"),
+    "texts.csv": ("step,reward\n1,high\n2,low\n", "none of its columns holds numbers"),
+    "back.csv": ("step,reward\n1,0\n3,0\n2,0\n", "its steps go back from 3 to 2"),
+    "half.csv": ("step,reward\n1.5,0\n", "its step is '1.5', not a whole number"),
+    "twice.csv": ("step,r,r\n1,0,0\n", "two of its columns have one name"),
+    "wide.csv": ("step,r\n1,0,0\n", "line 2: it has more fields than the header"),
+    "list.jsonl": ("[1, 2]\n", "line 1: list, no JSON object"),
+    "pretty.jsonl": ('{\n "step": 1\n}\n', "line 1: no JSON object"),
+    "stepless.jsonl": ('{"step": 1, "r": 1}\n{"r": 1, "step": null}\n', "line 2: it has no step"),
+    "latin.csv": ("step,r\n1,é\n", "it is no UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_table_that_is_none_is_one_line(tmp_path: Path, name: str) -> None:
+    text, what = WRONG[name]
+    (tmp_path / name).write_text(text, encoding="latin-1" if name == "latin.csv" else "utf-8")
+    options = ("--study", "x", "--arm", "a", "--seed", 0)
+    assert what in refused(tmp_path, name.rpartition(".")[2], tmp_path / name, *options)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (("--map", "reward=x/y"), "no number under x/y, which --map names"),
+        (("--map", "rewrd=r"), "no column 'rewrd' (did you mean 'reward'?)"),
+        (("--score", "eval/acc"), "no number under eval/acc, the score to read"),
+        (("--program", "veril"), "unknown 'veril' (did you mean 'verl'?)"),
+        (("--set", "objective=gpso"), "1 mistake"),
+    ],
+)
+def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], what: str) -> None:
+    path = csv_of(tmp_path / "a.csv", "step,r", "1,0.5")
+    said = bring(tmp_path, "csv", path, "--study", "x", "--arm", "a", "--seed", 0, *options)
+    assert (said.code, what in said.err) == (2, True), said.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "a.jsonl", [{"step": 1, "r": 1}])
+    path.write_text(path.read_text() + '{"step": 2, "r"')
+    options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
+    assert bring(tmp_path, "jsonl", path, *options).code == 0
+    assert frame(tmp_path, "x", "steps", "reward_mean") == [[1, 1.0]]
+
+
+def test_a_long_log_is_streamed(tmp_path: Path) -> None:
+    """40 MB of rows pass through 100 MB less than holding their numbers alone as Python's would take."""
+    path = tmp_path / "long.jsonl"
+    row = ", ".join(f'"m{i}": {i}.123456789' for i in range(100))
+    with path.open("w") as file:
+        file.writelines(f'{{"step": {step}, {row}}}\n' for step in range(20_000))
+    code = (
+        "import resource\nfrom pathlib import Path\nfrom gspo_lab.importers.log import Wish\n"
+        "from gspo_lab.importers.tables import read\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"count = sum(1 for _ in read(Path({str(path)!r}), '', Wish()).rows)\n"
+        "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, kilobytes = map(int, done.stdout.split())
+    assert count == 20_000
+    assert kilobytes < 16_000, f"{kilobytes} kB more for a file of {path.stat().st_size >> 20} MB"
+
+
+def test_the_same_import_twice_changes_no_byte(tmp_path: Path) -> None:
+    path = eight_seeds(tmp_path / "scores.csv")
+    bring(tmp_path, "csv", path, "--study", "eight")
+    before = content(tmp_path / "runs")
+    assert "eight/gspo/s7: unchanged" in bring(tmp_path, "csv", path, "--study", "eight").out
+    assert content(tmp_path / "runs") == before
