@@ -174,6 +174,12 @@ class RunFolder(SubjectFolder):
                 )
             write_json(self.path / layout.RUN, content)
 
+    def specify_import(self, content: dict[str, Any]) -> None:
+        """The same of a run that another program recorded, by its import, which may know more of it each time."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.specification() != content:
+            write_json(self.path / RUN, content)
+
     def run(self) -> "Run":
         """What is to be run. LabError where run.json is missing or damaged."""
         from gspo_lab.study import Run

@@ -72,7 +72,7 @@ def importing(
         scores = {key or value: value for key, value in (_halves(one) for one in score or ())} or None
         settings = _settings(told)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
-        raw = {"question": question} if question else {}
+        raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
         raw |= {"arm": {arm: settings}} if arm else settings
         done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import", scores)])

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import held, write_json
+from gspo_lab.files import write_json
 from gspo_lab.importers.convert import Conversion, Converted
 from gspo_lab.imports import AT_ONCE
 from gspo_lab.journal import TORN, Journal, from_end
-from gspo_lab.layout import LOCK, RUN, STUDY
+from gspo_lab.layout import STUDY
 from gspo_lab.records import AnswerRecord, Record, RunStatus, ScoreRecord, StepRecord, UpdateRecord, to_dict, voided
-from gspo_lab.runfolder import RunFolder
+from gspo_lab.runfolder import RunFolder, WorkFolder
 from gspo_lab.states import STARTED, State
 from gspo_lab.study import Declaration, Run
 from gspo_lab.study.origin import ORIGIN, Origin
@@ -51,7 +51,7 @@ class Stage:
         runs = self._beside.parent
         new = [one for one in (runs, *runs.parents) if not one.exists()]
         try:
-            with held(self._beside / LOCK, f"{self._study}: another import of it is under way"):
+            with WorkFolder(self._beside).held(f"{self._study}: another import of it is under way"):
                 for left in self._beside.iterdir():
                     if left.is_dir():
                         shutil.rmtree(left)
@@ -99,9 +99,7 @@ class Stage:
                 if origin is None:
                     continue
                 run = Run(self._study, arm, seed, entry.settings, entry.declared, {}, origin=origin)
-                live.path.mkdir(parents=True, exist_ok=True)
-                if live.specification() != run.to_json():
-                    write_json(live.path / RUN, run.to_json())
+                live.specify_import(run.to_json())
                 if known is beside:
                     beside.journal.replace(live.journal)
 
@@ -143,7 +141,7 @@ def _moment(record: Record) -> int:
 
 def _origin(folder: RunFolder) -> Origin | None:
     """What the last import said of a run's origin; None where another than an import has written its journal."""
-    facts = next((one["facts"] for one in from_end(folder.journal) if one.get("facts")), {})
+    facts: dict[str, Any] = next((one["facts"] for one in from_end(folder.journal) if one.get("facts")), {})
     return Origin.told(facts[ORIGIN], str(folder.path)) if ORIGIN in facts else None
 
 

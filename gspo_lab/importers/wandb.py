@@ -69,7 +69,7 @@ def _columns(file: Path, notes: list[str], told: dict[str, Any]) -> Columns:
                 inner = [part for key, part in _fields(data) if key == CONFIG_OF_RUN] if field == RUN else [data]
                 told["config"] |= _config(inner)
             elif field == HEAD:
-                told["version"] = _text(dict(_fields(dict(_fields(data)).get(1, b""))).get(1)).partition("+")[0] or None
+                told["version"] = _text(_first(_first(data, 1), 1)).partition("+")[0] or None
             elif field == DEFINED:
                 name, glob, axis = (_text(dict(_fields(data)).get(key)) for key in (NAME, GLOB, AXIS))
                 axes[name or glob] = axis
@@ -78,8 +78,18 @@ def _columns(file: Path, notes: list[str], told: dict[str, Any]) -> Columns:
     return columns
 
 
+def _first(message: Any, field: int) -> Any:
+    return dict(_fields(message)).get(field, b"") if isinstance(message, bytes) else b""
+
+
 def _config(messages: list[Any]) -> dict[str, Any]:
-    found = [item for one in messages for key, item in _fields(one) if key == UPDATE and isinstance(item, bytes)]
+    found = [
+        item
+        for one in messages
+        if isinstance(one, bytes)
+        for key, item in _fields(one)
+        if key == UPDATE and isinstance(item, bytes)
+    ]
     return {name: value for name, value in map(_item, found) if name and not name.startswith("_")}
 
 
@@ -158,7 +168,7 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
         left -= PIECE + length
 
 
-def _fields(message: Any) -> Iterator[tuple[int, int | bytes]]:
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """A protobuf message's fields: the number, and a varint's value or the bytes. What is no message ends it."""
     at, end = 0, len(message)
 

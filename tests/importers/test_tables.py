@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, refused, report
@@ -11,7 +12,7 @@ from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, refused
 from gspo_lab.store import Evidence, ingest
 
 
-def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[float]]:
+def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[Any]]:
     ingest(folder / "runs")
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
         read = evidence.steps if table == "steps" else evidence.updates

@@ -7,6 +7,7 @@ from gspo_lab.report.sections import SECTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
 SPELT_OUT = {
+    "logged": "as logged",
     "pairs": "pairs and differences",
     "stability": "stability margin",
     "limits_section": "limits and counter-evidence",
