@@ -50,6 +50,13 @@ def trl(session: nox.Session) -> None:
 
 
 @nox.session
+def imports(session: nox.Session) -> None:
+    """What needs the packages whose logs are imported, each of which writes one here."""
+    session.install("-c", "constraints.txt", "-e", ".[test,import]", "tensorboardX", "wandb", "trackio")
+    session.run("pytest", "tests/importers", *session.posargs)
+
+
+@nox.session
 def clusters(session: nox.Session) -> None:
     """Studies on Ray and Slurm, which the tests start on this machine; Slurm's (Debian: slurm-wlm, munge) as root."""
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")

@@ -178,7 +178,7 @@ class RunFolder(SubjectFolder):
         """The same of a run that another program recorded, by its import, which may know more of it each time."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self.specification() != content:
-            write_json(self.path / RUN, content)
+            write_json(self.path / layout.RUN, content)
 
     def run(self) -> "Run":
         """What is to be run. LabError where run.json is missing or damaged."""
