@@ -6,6 +6,7 @@ with Evidence.open(Path("runs/lab.db")) as evidence:
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -279,6 +280,32 @@ class Findings:
     def decision(self) -> Decision:
         """What the study says of its question so far."""
         return decision(self)
+
+    def against(self, baseline: str) -> "Findings":
+        """The same records with another arm as the baseline: what its words say is description."""
+        other = copy(self)
+        for name in ("decision", "steadiness", "regime", "new_problems", "compared", "doses", "executions"):
+            other.__dict__.pop(name, None)
+        rule = self.declaration.verdict.model_copy(update={"baseline": baseline})
+        other.__dict__["declaration"] = replace(self.declaration, verdict=rule)
+        other.__dict__["certificate"] = replace(self.certificate, baseline=baseline)
+        return other
+
+    @cached_property
+    def rules(self) -> tuple[str, str] | None:
+        """GRPO's arm and GSPO's, those without routing replay first; None where one is lacking."""
+        plain = sorted(self.declaration.arms.values(), key=lambda one: one.settings.routing_replay != "none")
+        levels = {one.settings.objective.importance_sampling_level: one.name for one in reversed(plain)}
+        return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None
+
+    @cached_property
+    def spent(self) -> dict[str, tuple[float | None, float | None]]:
+        """Per arm the mean device seconds of a finished run, and the largest peak memory of a last step in bytes."""
+        ends = {run.steps_planned - 1 for run in self.runs if run.finished and run.steps_planned}
+        last = self.evidence.steps(self.study, ["device_seconds_total", "peak_memory_bytes"], at=ends)
+        own = last[last["run_id"].isin(set(self.finished.values()))].groupby("arm")
+        seconds, memory = own["device_seconds_total"].mean().dropna(), own["peak_memory_bytes"].max().dropna()
+        return {arm: (seconds.get(arm), memory.get(arm)) for arm in self.arms}
 
     @cached_property
     def steadiness(self) -> dict[str, Steadiness]:

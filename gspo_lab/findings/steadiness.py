@@ -88,7 +88,7 @@ class Regime:
         if self.fell:
             return f"{self.fell} of {self.judged} runs fell, {self.collapsed} of them for good"
         high = clopper_pearson(0, self.judged, level).high
-        return f"none of {self.judged} runs collapsed or fell back, which up to {100 * high:.0f} % may all the same"
+        return f"none of {self.judged} runs collapsed or fell back (up to {100 * high:.0f} % still might)"
 
 
 def regime(runs: Sequence[RunOutcome]) -> Regime:

@@ -1,102 +1,47 @@
-"""The answer card: the verdict in a sentence, its numbers and its interval drawn, and the badges of its grounds."""
+"""What a verdict rests on: the facts behind the table's rows, a sentence for a terminal, data for the .json."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gspo_lab.matching import Certificate
-from gspo_lab.report.calibration import calibration_lines
-from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed
-from gspo_lab.report.palette import NEUTRAL_DARK
-from gspo_lab.report.rows import draw_rows
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed, table
 from gspo_lab.stats import TwoWay
-from gspo_lab.stats.verdict import Verdict, Word
-
-TONES: dict[Word, str] = {
-    "better beyond margin": "decided",
-    "practically equivalent": "decided",
-    "better, size not resolved against the margin": "leaning",
-    "not resolved": "open",
-    "withheld": "withheld",
-}
-"""How a card looks by its word; the word itself always stands there too."""
+from gspo_lab.stats.verdict import Verdict
 
 
-def badge_text(matched: Certificate) -> str:
-    """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
-    said = matched.headline.partition(": ")[2]
-    return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
-
-
-def badges(
-    matched: Certificate, progress: str, verdicts: Sequence[Verdict] = (), executions: tuple[str, bool] | None = None
-) -> Html:
-    """The grounds to believe the card, each a link to its section: matched, calibrated, complete and, where the study
-    was carried out again, what its `executions` say, with whether one takes a word back."""
-    grade = "warn" if matched.undeclared else "good" if matched.pairs and not matched.unproven else "neutral"
-    shown = [_badge("certificate", badge_text(matched), grade)]
-    if verdicts and (calibrated := calibration_lines(verdicts)):
-        shown.append(_badge("calibration", ". ".join(calibrated), "good"))
-    shown.append(
-        _badge("provenance", progress, "good" if progress.startswith(("All", "The one run is")) else "neutral")
-    )
-    if executions is not None:
-        told, taken_back = executions
-        shown.append(_badge("replications", told, "warn" if taken_back else "neutral"))
-    return h("p", *shown, class_="badges")
-
-
-def _badge(target: str, said: str, grade: str) -> Html:
-    mark = {"good": "✓", "warn": "!", "neutral": "·"}[grade]
-    return h(
-        "a",
-        h("b", mark, aria_hidden="true"),
-        h("span", said.rstrip("."), "."),
-        href=f"#{target}",
-        class_=f"badge {grade}",
-    )
-
-
-def cards(
+def grounds(
     verdicts: Sequence[Verdict],
     planned: int,
     missing: Mapping[str, Sequence[str]],
     new_problems: Mapping[str, TwoWay],
-) -> Iterator[Html]:
-    """One card per comparison; their intervals share one axis, so that they can be compared by eye."""
-    span = [v for one in verdicts for v in (one.paired.low, one.paired.high, *one.paired.differences) if v is not None]
-    for verdict in verdicts:
-        arm = verdict.labels[1]
-        yield _card(verdict, planned, missing.get(arm, ()), tuple(span), new_problems.get(arm))
-
-
-def _card(
-    verdict: Verdict, planned: int, missing: Sequence[str], span: tuple[float, ...], wider: TwoWay | None
 ) -> Html:
+    """What each word rests on, fact by fact, with the notes: folded below the table that has the gist."""
+    facts = {one.labels[1]: _facts(one, planned, new_problems.get(one.labels[1])) for one in verdicts}
+    names = list(next(iter(facts.values())))
+    rows = [[name, *(facts[arm].get(name, "–") for arm in facts)] for name in names]
+    told = [h("p", f"{one.sentence} {_noted(one, missing.get(one.labels[1], ()))}") for one in verdicts]
+    return h("details", h("summary", "What each word rests on"), table(["", *facts], rows), *told, class_="grounds")
+
+
+def _facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
     paired = verdict.paired
-    first, second = verdict.labels
     interval = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     if paired.low is not None:
         interval = f"{signed(paired.low)} to {signed(paired.high)}"
-    facts = [
-        (f"difference, {second} − {first}", signed(paired.estimate)),
-        (f"{_level(verdict.alpha)} interval, these problems", interval),
-        *([(f"the word rests on {_level(verdict.level)}", rests)] if (rests := _shared(verdict)) else []),
-        ("the same, new problems too", _new_problems(wider)),
-        ("margin of equivalence", f"±{verdict.margin:g}"),
-        ("pairs of runs", f"{paired.n} of {planned}"),
-        ("sd of a pair, by answers alone", f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}"),
-        ("smallest detectable effect", _detectable(verdict)),
-    ]
+    return {
+        f"difference to {verdict.labels[0]}": signed(paired.estimate),
+        f"{_level(verdict.alpha)} interval, these problems": interval,
+        "the word rests on": f"{rests} ({_level(verdict.level)})" if (rests := _shared(verdict)) else "the same",
+        "the same, new problems too": _new_problems(wider),
+        "margin of equivalence": f"±{verdict.margin:g}",
+        "pairs of runs": f"{paired.n} of {planned}",
+        "sd of a pair, by answers alone": f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}",
+        "smallest detectable effect": _detectable(verdict),
+    }
+
+
+def _noted(verdict: Verdict, missing: Sequence[str]) -> str:
     notes = [*_notes(verdict), *([f"runs without a final score: {', '.join(missing)}"] if missing else [])]
-    return h(
-        "div",
-        h("p", verdict.sentence, class_="verdict"),
-        h("div", h("dl", *(h("div", h("dt", name), _fact(shown)) for name, shown in facts)), _strip(verdict, span),
-          class_="numbers"),
-        h("p", " ".join(note[0].upper() + note[1:] + "." for note in notes), class_="notes") if notes else None,
-        class_=f"card {TONES[verdict.word]}",
-    )  # fmt: skip
+    return " ".join(note[0].upper() + note[1:] + "." for note in notes)
 
 
 def _shared(verdict: Verdict) -> str | None:
@@ -120,34 +65,6 @@ def _new_problems(found: TwoWay | None) -> str:
     if found is None or found.low is None:
         return f"{NOT_MEASURED}: {'too few pairs' if found is None else found.reason}"
     return f"{signed(found.low)} to {signed(found.high)}"
-
-
-def _fact(shown: str) -> Html:
-    return h("dd", shown, class_="missing" if shown.startswith(NOT_MEASURED) else None)
-
-
-def _strip(verdict: Verdict, span: tuple[float, ...]) -> Html | None:
-    """The interval over the shaded margin, with a dot per pair."""
-    paired = verdict.paired
-    if paired.estimate is None:
-        return None
-    first, second = verdict.labels
-    edges = ((paired.low,), (paired.high,)) if paired.low is not None else ((), ())
-    chart = Chart(
-        "strip",
-        f"{second} − {first}",
-        "",
-        "dots: pairs, shaded: the margin",
-        (
-            *(Series("", NEUTRAL_DARK, ("",), (d,), seed=i) for i, d in enumerate(paired.differences)),
-            Series("", NEUTRAL_DARK, ("",), (paired.estimate,), low=edges[0], high=edges[1]),
-        ),
-        kind="forest",
-        small=True,
-        span=span,
-        margin=verdict.margin,
-    )
-    return draw_rows(chart, told=True)
 
 
 def _notes(verdict: Verdict) -> list[str]:

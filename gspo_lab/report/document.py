@@ -21,6 +21,12 @@ from gspo_lab.report.section import Section
 PRINTED = {"together", "answer", "stability", "curves", "clipping", "claims", "limits"}
 """The sections that decide: what comes on paper where nobody asks for the whole page."""
 
+INSPECTED = {
+    *("pairs", "experts", "diagnostics", "gradients", "transcripts", "certificate", "calibration"),
+    *("settings", "provenance"),
+}
+"""The sections that come folded: to look into, not to decide by."""
+
 SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js")
 
 OFF_PAPER = "On paper stand the sections that decide; the button under Data prints the whole page with every table."
@@ -138,6 +144,9 @@ def _section(section: Section, positions: Positions) -> Html:
             parts += _figures(charts, positions, small=small)
         else:
             parts += [text(part) for part in group]
+    if section.id in INSPECTED:
+        folded = h("details", h("summary", parts[0]), join(parts[1:], "\n"), id=section.id, class_="inspect")
+        return h("section", folded)
     return h("section", join(parts, "\n"), id=section.id, class_="printed" if section.id in PRINTED else None)
 
 

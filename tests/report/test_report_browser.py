@@ -198,7 +198,11 @@ def test_without_scripts_the_tables_and_transcripts_read_and_no_dead_control_sho
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page)
-        assert browser.evaluate("[...document.querySelectorAll('.card dd')].every((s) => s.checkVisibility())")
+        shown = "[...document.querySelectorAll('.variant')].map((one) => one.checkVisibility())"
+        assert browser.evaluate(shown) == [True, False, False, False]
+        browser.click("document.querySelectorAll('.arms > label')[1]")
+        browser.wait_for(f"({shown})[1]")
+        browser.evaluate("document.querySelectorAll('.inspect').forEach((one) => { one.open = true; })")
         assert browser.evaluate(
             "[...document.querySelectorAll('#scores > .scroll table')].every((s) => s.checkVisibility())"
         )

@@ -113,7 +113,7 @@ def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page
     browser.open(page, width=PAPER)
     browser.call("Emulation.setEmulatedMedia", media="print")
     outside = (
-        "[...document.querySelectorAll('.card, .card *, table, .answer, .badge')].filter((one) => {"
+        "[...document.querySelectorAll('.said, .said *, table, .answer, .badge')].filter((one) => {"
         f"  const box = one.getBoundingClientRect(); return box.right > {PAPER} + 1 || box.left < -1; "
         "}).map((one) => one.outerHTML.slice(0, 120))"
     )

@@ -22,23 +22,26 @@ from gspo_lab.report.sections.stability import stability
 from gspo_lab.report.sections.transcripts import transcripts
 
 SECTIONS: tuple[Writer, ...] = (
+    # Decide
     answer,
     replications,
     logged,
-    pairs,
+    # Believe
     stability,
     curves,
+    scores,
     clipping,
+    collapse,
+    claims,
+    limits_section,
+    # Inspect, folded
+    pairs,
     experts,
     diagnostics,
     gradients,
-    collapse,
-    claims,
-    scores,
     transcripts,
     certificate,
     calibration,
-    limits_section,
     settings,
     provenance,
     downloads,

@@ -1,95 +1,86 @@
-"""The answer card: the verdict in one sentence, and everything needed to doubt it."""
+"""The answer to the study's question, the table of its arms, and everything needed to doubt it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import headline
 from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.matching import Certificate
+from gspo_lab.report.arms import arms_table
 from gspo_lab.report.calibration import calibration_lines
-from gspo_lab.report.card import badge_text, badges, cards, numbers, summary
+from gspo_lab.report.card import grounds, numbers, summary
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
+from gspo_lab.report.trust import badge_text, trust
 from gspo_lab.states import State
+from gspo_lab.stats import TwoWay
+from gspo_lab.stats.verdict import Verdict
 
 
 def answer(found: Findings) -> Section | None:
-    """One card per treatment arm against the baseline, decided on the declared primary score."""
+    """The answer in three lines, the table of arms, the grounds to trust it; then what each word rests on."""
     declared, decided = found.declaration, found.decision
-    baseline, bench, matched = decided.baseline, decided.primary, decided.matched
+    said, verdicts, again = answer_to(found), list(decided.verdicts.values()), found.executions
     states = dict(Counter(run.state for run in found.runs))
     planned = len(declared.arms) * len(declared.seeds)
     progress = _progress(states, planned, stopped=decided.stopped) + _not_graded(found)
-    data: dict[str, Any] = {"question": declared.question, "baseline": baseline, "primary": bench, "runs": states}
-    data["grader_errors"] = found.grader_errors
-    said = answer_to(found)
-    data["answer"] = said.to_json()
-    verdicts = list(decided.verdicts.values())
-    again = found.executions
-    link = linked(again)
-    if link is not None:
-        data["executions"] = {one.name: one.relation for one in again.every}
-    badge = None if link is None else (link, bool(again.taken_back))
-    if not verdicts:
-        stability = {} if decided.doses is None else {"stability": decided.doses.to_json()}
-        return _plain(" ".join(decided.sentences), said.lines, progress, matched, {**data, **stability}, badge)
     progress += _collapses(decided.ended)
-    wider = found.new_problems
-    data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
+    link, wider = linked(again), found.new_problems if verdicts else {}
+    denied = " ".join(word.sentence for word in again.taken_back)
+    data: dict[str, Any] = {
+        "question": declared.question,
+        "answer": said.to_json(),
+        "baseline": decided.baseline,
+        "primary": decided.primary,
+        "runs": states,
+        "grader_errors": found.grader_errors,
+        **({} if link is None else {"executions": {one.name: one.relation for one in again.every}}),
+        **({} if decided.doses is None else {"stability": decided.doses.to_json()}),
+    }
+    if verdicts:
+        data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
+        data["steadiness"] = {arm: one.to_json() for arm, one in found.steadiness.items()}
+        data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
-    denied = " ".join(word.sentence for word in again.taken_back)
-    data["headline"] = f"{headline(verdicts)} {denied}".strip()
-    told = (
-        f"Decided on {bench}: a run's score is the mean of its last {declared.verdict.last} evaluations at the "
-        f"planned end; a pair is two runs with the same seed; {baseline} is the baseline. {' '.join(decided.flags)}"
+    rule = (
+        f"Decided on {decided.primary}: a run's score is the mean of its last {declared.verdict.last} evaluations at "
+        f"the planned end; a pair is two runs with the same seed; {decided.baseline} is the baseline. "
+        f"{' '.join(decided.flags)}"
     ).strip()
-    title = [h("p", data["headline"], class_="headline")] if len(verdicts) > 1 or denied else []
-    body = (
-        *title,
-        badges(matched, progress, verdicts, badge),
-        *cards(verdicts, len(decided.seeds), decided.missing, wider),
-        h("p", told, class_="soft"),
-    )
-    told_of = {arm: (one.sentence, numbers(one, wider.get(arm))) for arm, one in decided.verdicts.items()}
-    lines = [f"- **{plain(sentence)}** {plain(measured)}" for sentence, measured in told_of.values()]
-    grounds = " ".join(f"{line}." for line in (f"Matching: {plain(badge_text(matched))}", *calibration_lines(verdicts)))
-    top = [f"**{plain(data['headline'])}**", ""] if title else []
-    progress_line = plain(progress) if link is None else f"{plain(progress)} {plain(link)}."
-    return Section(
-        "answer",
-        "Answer",
-        body,
-        data,
-        "\n".join([*top, progress_line, "", grounds, "", *lines, "", plain(told)]),
-        (
-            *said.lines,
-            *(" ".join(one) for one in told_of.values()),
-            f"{badge_text(matched)}. {progress}",
-            *([f"{link}."] if link else []),
+    body = [
+        h(
+            "div",
+            h("p", said.word, class_="chip"),
+            h("p", f"{said.said} {denied}".strip(), class_="headline"),
+            h("p", said.rests_on),
+            h("p", "Next: ", h("code", said.next), class_="next"),
+            class_=f"said {said.colour}",
         ),
-    )
+        arms_table(found),
+        trust(found, progress),
+        grounds(verdicts, len(decided.seeds), decided.missing, wider) if verdicts else None,
+        h("p", rule, class_="soft") if verdicts else None,
+    ]
+    told = [" ".join(filter(None, _of_arm(one, said.said, wider))) for one in verdicts]
+    last = (*told, f"{badge_text(decided.matched)}. {progress}", *([f"{link}."] if link else []))
+    lines = (*said.lines, *([denied] if denied else []), *last)
+    first = f"**{plain(' '.join(filter(None, (said.said, denied))))}** {plain(said.rests_on)}"
+    calibrated = " ".join(f"{line}." for line in (calibration_lines(verdicts) if verdicts else ()))
+    arms = [f"- **{plain(one.sentence)}** {plain(numbers(one, wider.get(one.labels[1])))}" for one in verdicts]
+    matched = " ".join((f"Matching: {plain(badge_text(decided.matched))}.", plain(progress), plain(link or "")))
+    markdown = [first, "\n".join(arms), matched.strip(), calibrated, plain(rule) if verdicts else ""]
+    shown = tuple(part for part in body if part is not None)
+    return Section("answer", "Answer", shown, data, "\n\n".join(filter(None, markdown)), lines)
 
 
-def _plain(
-    said: str,
-    lines: Sequence[str],
-    progress: str,
-    matched: Certificate,
-    data: dict[str, Any],
-    executions: tuple[str, bool] | None,
-) -> Section:
-    card = h("div", h("p", said, class_="verdict"), class_="card")
-    link = () if executions is None else (f"{executions[0]}.",)
-    markdown = " ".join(
-        [f"**{plain(said)}** {plain(progress)} Matching: {plain(badge_text(matched))}.", *map(plain, link)]
-    )
-    body = (badges(matched, progress, executions=executions), card)
-    return Section("answer", "Answer", body, data, markdown, (*lines, progress, *link))
+def _of_arm(verdict: Verdict, answered: str, wider: Mapping[str, TwoWay]) -> tuple[str, str]:
+    """The sentence, unless it is the answer, and the numbers."""
+    sentence = "" if verdict.sentence == answered else verdict.sentence
+    return sentence, numbers(verdict, wider.get(verdict.labels[1]))
 
 
 def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:

@@ -1,0 +1,156 @@
+"""The table that decides: a row per arm, its interval drawn over the margin, and any arm as the baseline by a click.
+
+Plain HTML, CSS and a drawing of percentages per row: it stands without a script, on paper and in a mail.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gspo_lab.findings import Findings
+from gspo_lab.report.frames import mean
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, signed, slug
+from gspo_lab.report.palette import colour_name
+from gspo_lab.stats import PairedT
+
+SHORT = {
+    "better beyond margin": ("better", "decided"),
+    "practically equivalent": ("equivalent", "decided"),
+    "better, size not resolved against the margin": ("better, size open", "leaning"),
+    "not resolved": ("not resolved", "open"),
+    "withheld": ("withheld", "against"),
+    "more stable": ("more stable", "decided"),
+    "less stable": ("less stable", "decided"),
+    "as stable": ("as stable", "decided"),
+}
+"""A word as the table has it, and how it looks."""
+
+HEAD = ("arm", "score", "difference, each seed a dot, over the margin", "fell", "clipped", "time, memory", "word")
+
+
+class Row(NamedTuple):
+    """An arm against the baseline: what decides, and in which word."""
+
+    arm: str
+    against: str
+    paired: PairedT | None
+    word: str
+    better: bool | None
+    margin: float
+
+
+def arms_table(found: Findings) -> Html | None:
+    """One table per baseline, the declared one shown first; None where no score decides."""
+    if not found.decision.verdicts:
+        return None
+    declared = found.declaration.baseline
+    order = [declared, *(arm for arm in found.arms if arm != declared)]
+    key = f"against-{slug(found.label)}"
+    parts: list[Html] = []
+    for place, baseline in enumerate(order):
+        own = found if baseline == declared else found.against(baseline)
+        parts.append(h("label", h("input", type="radio", name=key, checked=place == 0), baseline))
+        parts.append(h("div", _table(own, found, declared=baseline == declared), class_="variant"))
+    legend = h("legend", "Baseline")
+    return h("fieldset", legend, *parts, class_="arms")
+
+
+def _table(own: Findings, found: Findings, *, declared: bool) -> Html:
+    rows = _rows(own)
+    if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
+        rows += [row for row in _rows(found.against(pair[0])) if row.arm == pair[1]]
+    reach = max([1.05 * abs(v) for row in rows for v in _places(row)], default=1.0)
+    stability = own.declaration.verdict.question == "stability"
+    what = "What it keeps more of its best score" if stability else "Difference of final scores"
+    told = "" if declared else " This baseline was not declared: its words are description."
+    caption = h("caption", f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:g}.{told}")
+    head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
+    base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), "", ""])
+    usual = own.declaration.baseline
+    lines = [
+        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, reach)) for row in rows
+    ]
+    return h("table", caption, head, h("tbody", base, *lines), class_="forest")
+
+
+def _rows(found: Findings) -> list[Row]:
+    baseline = found.declaration.baseline
+    if found.declaration.verdict.question == "stability":
+        return [
+            Row(arm, baseline, one.lost.paired, one.word, None, one.lost.margin)
+            for arm, one in found.steadiness.items()
+        ]
+    return [
+        Row(arm, baseline, one.paired, one.word, None if one.better is None else one.better == arm, one.margin)
+        for arm, one in found.decision.verdicts.items()
+    ]
+
+
+def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str]) -> Html:
+    drawn, numbers, word = judged
+    primary = found.declaration.primary
+    runs = [one for one in found.outcomes(primary) if one.arm == arm and one.seed in found.decision.seeds]
+    judged_runs = [one for one in runs if one.judged]
+    fell = f"{sum(one.fell for one in judged_runs)} of {len(judged_runs)}" if judged_runs else NOT_MEASURED
+    finals = [one.final for one in runs if one.final is not None]
+    seconds, memory = found.spent.get(arm, (None, None))
+    spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
+    name = join([h("i", class_=f"swatch {colour_name(found.arms.index(arm))}"), arm])
+    beside = h("span", f" against {against}", class_="soft") if against else ""
+    return h(
+        "tr",
+        h("th", name, beside, scope="row"),
+        h("td", number(mean(finals)) if finals else NOT_MEASURED, class_="n", data_head="score"),
+        h("td", drawn, h("div", numbers, class_="n") if numbers else "", class_="drawn-cell"),
+        h("td", fell, class_="n", data_head="fell"),
+        h("td", percent(found.clipped.share(arm), 2), class_="n", data_head="clipped"),
+        h("td", spent, class_="n", data_head="spent"),
+        h("td", word),
+    )
+
+
+def _judged(found: Findings, row: Row, reach: float) -> list[Html | str]:
+    paired = row.paired
+    short, look = SHORT[row.word]
+    if row.better is False:
+        short = short.replace("better", "worse")
+    word = h("strong", short, class_=f"word {look}")
+    if paired is None or paired.estimate is None:
+        return [h("span", NOT_MEASURED, class_="missing"), "", word]
+    interval = NOT_MEASURED if paired.low is None else f"{signed(paired.low)} to {signed(paired.high)}"
+    colour = colour_name(found.arms.index(row.arm))
+    return [_drawing(paired, row.margin, reach, colour), f"{signed(paired.estimate)} ({interval})", word]
+
+
+def _places(row: Row) -> list[float]:
+    if row.paired is None:
+        return []
+    ends = (row.paired.low, row.paired.high, *row.paired.differences, row.margin)
+    return [value for value in ends if value is not None]
+
+
+def _drawing(paired: PairedT, margin: float, reach: float, colour: str) -> Html:
+    """The interval over the margin, zero in the middle. Its numbers stand beside it, so nobody reads it out."""
+
+    def at(value: float) -> str:
+        return f"{50 + 50 * value / reach:.2f}%"
+
+    parts = [
+        h("rect", x=at(-margin), width=f"{100 * margin / reach:.2f}%", y="0", height="100%", class_="margin"),
+        h("line", x1="50%", x2="50%", y1="0", y2="100%", class_="zero"),
+    ]
+    if paired.low is not None and paired.high is not None:
+        parts.append(h("line", x1=at(paired.low), x2=at(paired.high), y1="50%", y2="50%", class_="interval"))
+    parts += [h("circle", cx=at(one), cy="50%", r="3", class_="seed") for one in paired.differences]
+    parts.append(h("circle", cx=at(paired.estimate or 0.0), cy="50%", r="5", class_="mean"))
+    return h("svg", *parts, class_=f"interval-of {colour}", aria_hidden="true")
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return NOT_MEASURED
+    size, unit = next((one for one in ((1, "s"), (60, "min")) if seconds < 90 * one[0]), (3600, "h"))
+    return f"{number(seconds / size)} {unit}"
+
+
+def _memory(size: float | None) -> str:
+    return f"memory {NOT_MEASURED}" if size is None else f"{number(size / 2**30)} GiB"

@@ -1,0 +1,133 @@
+"""Nine studies whose first screen must say something else, made of records as workers leave them, and their pictures.
+
+PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # nine reports, six pictures of each
+"""
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from browser import Browser
+from laboratory import rendered
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab
+
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.report import write
+from gspo_lab.study import Run
+
+STABILITY = '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\n'
+TWELVE = TWO_ARMS + "".join(
+    f'[arm.gspo-{width}]\nobjective = "gspo"\nclip_low = {width}e-4\nclip_high = {width}e-4\n' for width in range(5, 15)
+)
+SIZES = ((390, 844), (1280, 900), (1600, 1000))
+
+
+class Case(NamedTuple):
+    """A study, how its runs went, and the word and colour that its page must show."""
+
+    toml: str
+    how: dict[str, Any]
+    word: str
+    colour: str
+
+
+def scored(score: Callable[[Run, int], float], dying: Callable[[Run], bool] = lambda run: False) -> Any:
+    """Runs with such scores, of 20 problems; those that are dying have updates that are not finite from step 6 on."""
+
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, UpdateRecord) and dying(run) and record.step >= 6:
+            return replace(record, nonfinite=1)
+        if isinstance(record, StepRecord):
+            level = 0.0 if dying(run) and record.step >= 6 else 0.3 + 0.02 * record.step
+            return replace(record, reward_mean=level, peak_memory_bytes=2**30)
+        if not isinstance(record, AnswerRecord):
+            return record
+        first = (run.seed + sum(run.arm.encode())) % 4 if record.step else 0
+        number = int(record.problem.rpartition("-")[2]) - first
+        level = 0.0 if dying(run) and record.step > 6 else score(run, record.step)
+        return replace(record, correct=int(0 <= number < round(20 * level)))
+
+    return change
+
+
+def rising(run: Run, step: int) -> float:
+    return 0.3 + 0.02 * step + 0.05 * (run.seed % 2)
+
+
+def ahead(run: Run, step: int) -> float:
+    return rising(run, step) + (0.25 if run.arm == "gspo" and step else 0.0)
+
+
+def noisy(run: Run, step: int) -> float:
+    return rising(run, step) + (0.1 * ((run.seed * 7 + len(run.arm)) % 4 - 1.5) if step else 0.0)
+
+
+def other_torch(run: Run, record: Record) -> Record:
+    if isinstance(record, RunStatus) and record.state == "started" and run.arm == "gspo":
+        return replace(record, facts={**(record.facts or {}), "packages": {"torch": "2.12.0"}})
+    return record
+
+
+CASES = {
+    "better": Case(TWO_ARMS, {"seeds": 5, "change": scored(ahead)}, "gspo better", "green"),
+    "equivalent": Case(
+        TWO_ARMS + "[verdict]\nmargin = 0.3\n", {"seeds": 5, "change": scored(rising)}, "equivalent", "green"
+    ),
+    "not-resolved": Case(FOUR_ARMS, {"seeds": 5, "change": scored(noisy)}, "not resolved", "grey"),
+    "regime-not-reached": Case(
+        FOUR_ARMS + STABILITY, {"seeds": 5, "change": scored(rising)}, "regime not reached", "grey"
+    ),
+    "all-collapsed": Case(FOUR_ARMS, {"seeds": 3, "change": scored(rising, lambda run: True)}, "all collapsed", "red"),
+    "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red"),
+    "running": Case(
+        TWO_ARMS,
+        {
+            "seeds": 5,
+            "change": scored(rising),
+            "until": lambda run: 12 if run.seed < 3 else 5,
+            "end": lambda run: "finished" if run.seed < 3 else None,
+        },
+        "running",
+        "grey",
+    ),
+    "one-seed": Case(TWO_ARMS, {"seeds": 1, "change": scored(rising)}, "one seed", "grey"),
+    "twelve-arms": Case(TWELVE, {"seeds": 5, "change": scored(ahead)}, "resolved in part", "blue"),
+}
+
+
+def page_of(name: str, folder: Path) -> Path:
+    """The page of one case, written under `folder`."""
+    case = CASES[name]
+    database = make_lab(folder / name, case.toml, name=name, **case.how)
+    if name == "running":
+        alive(database, [f"{name}/{arm}/s{seed}" for arm in ("grpo", "gspo") for seed in (3, 4)])
+    return write(rendered(database, name), folder)[0]
+
+
+def alive(database: Path, runs: list[str]) -> None:
+    """As if a worker held these runs' locks when their journals came into the database."""
+    import sqlite3
+
+    with sqlite3.connect(database) as connection:
+        connection.executemany("UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs])
+
+
+def pictures(folder: Path) -> None:
+    """Every case at every size, light and dark."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert program is not None, "no chromium on the PATH"
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {name: page_of(name, folder) for name in CASES}
+    with Browser(program) as browser:
+        for name, page in pages.items():
+            for width, height in SIZES:
+                for dark in (False, True):
+                    browser.open(page, width=width, height=height, dark=dark)
+                    browser.screenshot(folder / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+
+
+if __name__ == "__main__":
+    pictures(Path(sys.argv[1]))

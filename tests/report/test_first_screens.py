@@ -1,0 +1,72 @@
+"""Nine studies, nine first screens: each says what its study found, fits its window, and breaks no rule of axe-core."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from first_screens import CASES, page_of
+
+MARK = "document.querySelector('.said')"
+AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => one.id + ': ' + one.nodes[0].html.slice(0, 200)))"  # fmt: skip # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("first")
+    return {name: page_of(name, folder) for name in CASES}
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core's source, of the npm package, if one can be had."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on PATH to fetch axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    done = subprocess.run(
+        [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "axe-core@4"],
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    source = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if done.returncode or not source.is_file():
+        pytest.skip("axe-core could not be installed")
+    return source.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -> None:
+    case, written = CASES[name], json.loads(pages[name].with_suffix(".json").read_text(encoding="utf-8"))
+    said = written["studies"][name]["answer"]["answer"]
+    assert (said["word"], said["colour"]) == (case.word, case.colour)
+    page = pages[name].read_text(encoding="utf-8")
+    assert f'<div class="said {case.colour}"><p class="chip">{case.word}</p>' in page
+    assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
+
+
+@pytest.mark.slow
+def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser, pages: dict[str, Path]) -> None:
+    for name, page in pages.items():
+        for width in (390, 1280):
+            browser.open(page, width=width, height=900)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert browser.evaluate(f"{MARK}.getBoundingClientRect().bottom") < 900, name
+    browser.open(pages["not-resolved"])
+    shown = "[...document.querySelectorAll('.variant')].filter((one) => one.checkVisibility()).length"
+    assert browser.evaluate(shown) == 1
+    browser.click("document.querySelectorAll('.arms > label')[2]")
+    browser.wait_for("document.querySelectorAll('.variant')[2].checkVisibility()")
+    assert browser.evaluate(shown) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_violation_of_axe(browser: Browser, pages: dict[str, Path], axe: str, dark: bool) -> None:
+    for name in ("not-resolved", "all-collapsed", "twelve-arms"):
+        browser.open(pages[name], dark=dark)
+        browser.evaluate(axe)
+        assert browser.evaluate(AXE) == [], name
