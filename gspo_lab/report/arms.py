@@ -49,7 +49,7 @@ def arms_table(found: Findings) -> Html | None:
     for place, baseline in enumerate(order):
         own = found if baseline == declared else found.against(baseline)
         parts.append(h("label", h("input", type="radio", name=key, checked=place == 0), baseline))
-        parts.append(h("div", _table(own, found, declared=baseline == declared), class_="variant"))
+        parts.append(_table(own, found, declared=baseline == declared))
     legend = h("legend", "Baseline")
     return h("fieldset", legend, *parts, class_="arms")
 
@@ -62,14 +62,15 @@ def _table(own: Findings, found: Findings, *, declared: bool) -> Html:
     stability = own.declaration.verdict.question == "stability"
     what = "What it keeps more of its best score" if stability else "Difference of final scores"
     told = "" if declared else " This baseline was not declared: its words are description."
-    caption = h("caption", f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:g}.{told}")
+    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:g}.{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), "", ""])
     usual = own.declaration.baseline
     lines = [
         _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, reach)) for row in rows
     ]
-    return h("table", caption, head, h("tbody", base, *lines), class_="forest")
+    shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
+    return h("div", h("p", caption, class_="caption"), shown, class_="variant table")
 
 
 def _rows(found: Findings) -> list[Row]:
