@@ -1,5 +1,5 @@
-"""What a figure shows, as data: sections make charts, and one chart becomes an SVG, a Plotly figure, a sentence and a
-table of its numbers, so that all four always say the same."""
+"""What a figure shows, as data: sections make charts, and one chart becomes a Plotly figure, a sentence and a table of
+its numbers, so that all three always say the same."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,6 +45,14 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A published value of the quantity that a chart shows, with the scale at which it was measured."""
+
+    value: float
+    label: str
+
+
+@dataclass(frozen=True)
 class Chart:
     """One figure; seeds are thin lines or dots beside their mean. `kind`, by what `x` is:
 
@@ -61,6 +69,10 @@ class Chart:
     kind: Kind = "lines"
     log: bool = False
     note: str = ""
+    finding: str = ""
+    """What the figure shows of this study, in a sentence; its heading, above the title."""
+    references: tuple[Reference, ...] = ()
+    """Values that were published for the same quantity; the axis holds them."""
     small: bool = False
     whole: bool = False
     """Values count things, or are shares: the axis starts at zero."""
@@ -86,6 +98,13 @@ class Chart:
         """The positions of bars and dots, in the order in which they first appear."""
         return list(dict.fromkeys(str(x) for series in self.series for x in series.x))
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """(category, series) of every row of a forest, from the top."""
+        labels = list(dict.fromkeys(series.label for series in self.series))
+        there = {(str(x), s.label) for s in self.means for x, y in zip(s.x, s.y, strict=True) if y is not None}
+        return [(c, label) for c in self.categories for label in labels if (c, label) in there]
+
     def values(self) -> list[float]:
         """Every number that is drawn along the value axis, ends of intervals included."""
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
@@ -95,7 +114,7 @@ class Chart:
 
         With a margin it is symmetric around zero and wider than the margin, so that this is seen as a region.
         """
-        own = [*self.values(), *self.span]
+        own = [*self.values(), *self.span, *(one.value for one in self.references)]
         if self.margin is not None:
             reach = max([1.25 * self.margin, *map(abs, own)])
             own = [-reach, reach]
@@ -114,6 +133,11 @@ class Chart:
         if value is None or not self.share:
             return number(value, digits)
         return percent(value, digits)
+
+    def told(self, value: Value, low: Value, high: Value) -> str:
+        """A value with its interval, where it has one."""
+        known = low is not None and high is not None and low != high
+        return f"{self.shown(value)} ({self.shown(low)} to {self.shown(high)})" if known else self.shown(value)
 
 
 @dataclass(frozen=True)
@@ -193,7 +217,7 @@ def sentence(chart: Chart) -> str:
             )
         elif series.low and series.high:
             edges = zip(series.x, series.y, series.low, series.high, strict=True)
-            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {_within(y, a, b)}" for x, y, a, b in edges))
+            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.told(y, a, b)}" for x, y, a, b in edges))
         else:
             said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.shown(y)}" for x, y in known))
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(said)}."
@@ -256,7 +280,3 @@ def _mean_row(rows: list[list[Any]]) -> list[Any]:
 
 def _at(position: Any) -> str:
     return f"{position:g}" if isinstance(position, float | int) else str(position)
-
-
-def _within(value: Value, low: Value, high: Value) -> str:
-    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"

@@ -1,256 +1,176 @@
-// Each drawing becomes a Plotly chart once it is near the window. The library is in the page, once, packed.
+// The figures are plain Plotly JSON in the page, and so is the library that draws them, packed: each figure once it is near
+// the window. What a reader does to one of them (another x axis, hidden arms or seeds, dark colours) is done to all.
 const charts = (() => {
-  const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "4px,2px", "1px,5px"];
-  const live = new Map();
-  const positions = JSON.parse(document.getElementById("positions")?.textContent ?? "[]");
-  let plotly = null;
-  let axis = "";
+  const held = JSON.parse(document.getElementById("figures").textContent);
+  const figures = [...document.querySelectorAll("figure[id]:not(.empty)")];
+  const boxes = figures.map((figure) => figure.querySelector(".plot"));
+  const live = new Map(); // box -> the width that it was drawn at
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const PAPER = 520; // pixels; the style scales a figure to its column
+  const LETTER = 7.4;
+  let [axis, hidden, printing, plotly] = ["", new Set(), false, null];
 
   function library() {
     plotly ??= (async () => {
       const packed = atob(document.getElementById("plotly-gzip").textContent);
       const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
       const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-      const source = await new Response(stream).text();
-      // The library brings a style sheet for maps, which the page's policy forbids and no chart here needs. It leaves
-      // the sheet out where it finds an element with the sheet's id.
-      for (const [, id] of source.matchAll(/getElementById\("([0-9a-f]{64})"\)/g)) {
-        const standIn = document.createElement("template");
-        standIn.id = id;
-        document.head.append(standIn);
-      }
       const script = document.createElement("script");
-      script.textContent = source;
+      script.textContent = await new Response(stream).text();
       document.head.append(script);
       return window.Plotly;
     })();
     return plotly;
   }
 
-  const data = (figure) => JSON.parse(figure.querySelector("script[type='application/json']").textContent);
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (c) => css(`--${c}`);
-  const faint = (c, alpha) => colour(c) + Math.round(alpha * 255).toString(16).padStart(2, "0");
-  const switched = (chart) => Boolean(axis) && chart.series.some((s) => s.at?.[axis] !== undefined);
-  const titleOf = (s) => (s.seed === undefined ? s.name : `${s.name}, seed ${s.seed}`);
-
-  // A series whose place on the chosen axis is unknown is left out there, never drawn at another's.
-  function placed(chart) {
-    if (!switched(chart)) return chart.series.map((s) => ({ ...s, x: positions[s.x] }));
-    return chart.series.filter((s) => s.at?.[axis] !== undefined).map((s) => ({ ...s, x: positions[s.at[axis]] }));
+  // Lists that stand in several places of the page are written once.
+  function unpacked(part) {
+    if (Array.isArray(part)) return part.map(unpacked);
+    if (part === null || typeof part !== "object") return part;
+    return "$" in part ? held.lists[part.$] : Object.fromEntries(Object.entries(part).map(([key, one]) => [key, unpacked(one)]));
+  }
+  const known = new Map();
+  function data(figure) {
+    if (!known.has(figure.id)) known.set(figure.id, unpacked(held.figures[figure.id]));
+    return known.get(figure.id);
   }
 
-  function lines(chart, common) {
-    return placed(chart).flatMap((s) => {
-      const own = common(s);
-      const out = [];
-      if (s.low) {
-        const edge = { x: s.x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: s.name };
-        out.push({ ...edge, y: own.place(s.low) }, { ...edge, y: own.place(s.high), fill: "tonexty", fillcolor: faint(s.c, 0.13) });
-      }
-      const mean = s.seed === undefined;
-      const line = mean ? { color: colour(s.c), width: 2.6, dash: DASHES[s.d] } : { color: faint(s.c, 0.5), width: 1 };
-      const size = s.dots && s.y.map((_, i) => (s.dots.includes(i) ? (mean ? 7 : 5) : 0));
-      const marker = { color: mean ? colour(s.c) : faint(s.c, 0.5), size, opacity: 1, line: { width: 0 } };
-      return [...out, { ...own.trace, mode: s.dots ? "lines+markers" : "lines", line, marker }];
-    });
-  }
-
-  function columns(chart, common) {
-    return placed(chart).map((s) => {
-      const trace = { ...common(s).trace, offsetgroup: s.name, alignmentgroup: "all" };
-      const dot = { color: colour(s.c), size: 7, line: { color: css("--paper"), width: 1 } };
-      if (s.seed !== undefined) return { ...trace, mode: "markers", cliponaxis: false, marker: dot };
-      if (chart.kind === "bars") return { ...trace, type: "bar", marker: { color: faint(s.c, 0.72), line: { color: colour(s.c), width: 1.5 } } };
-      const tick = { symbol: "line-ew-open", size: 26, line: { color: colour(s.c), width: 3 }, color: colour(s.c) };
-      return { ...trace, mode: "markers", marker: tick };
-    });
-  }
-
-  function slopes(chart, common) {
-    const few = chart.series.length <= 5; // else the names would stand in each other; hovering tells them
-    // Seeds that end close together have one name for all of them, at the first of them.
-    const ends = chart.series.filter((s) => few && s.seed !== undefined && s.y.at(-1) !== null).sort((a, b) => b.y.at(-1) - a.y.at(-1));
-    const all = chart.series.flatMap((s) => s.y).filter((v) => v !== null);
-    const least = 0.09 * (Math.max(...all) - Math.min(...all));
-    const names = new Map();
-    for (let i = 0, first = 0; i < ends.length; i++) {
-      if (i && ends[first].y.at(-1) - ends[i].y.at(-1) <= least) names.set(ends[first].seed, `${names.get(ends[first].seed).replace(/^seed /, "seeds ")}, ${ends[i].seed}`);
-      else names.set(ends[first = i].seed, `seed ${ends[i].seed}`);
-    }
-    return placed(chart).map((s) => {
-      const mean = s.seed === undefined;
-      const line = { color: mean ? colour(s.c) : faint(s.c, 0.65), width: mean ? 3 : 1.3, dash: mean ? DASHES[s.d] : "solid" };
-      const text = s.y.map((_, i) => (i === (mean ? 0 : s.y.length - 1) ? (mean ? "mean" : names.get(s.seed) ?? "") : ""));
-      return {
-        ...common(s).trace, showlegend: false, mode: "lines+markers+text", line, text, textposition: mean ? "middle left" : "middle right",
-        marker: { color: colour(s.c), size: mean ? 1 : 7 }, cliponaxis: false, textfont: { size: 11 },
-      };
-    });
-  }
-
-  function rows(chart) {
-    const labels = [...new Set(chart.series.map((s) => s.name))];
-    const found = chart.categories.flatMap((category) => labels.map((label) => [category, label]));
-    return found.filter(([category, label]) =>
-      chart.series.some((s) => s.seed === undefined && s.name === label && s.y[positions[s.x].indexOf(category)] != null),
-    );
-  }
-
-  function forest(chart) {
-    const order = rows(chart);
-    const rowOf = (category, label) => order.findIndex(([c, l]) => c === category && l === label);
-    return placed(chart).map((s) => {
-      const seed = s.seed !== undefined;
-      const trace = {
-        x: s.y, y: s.x.map((category) => rowOf(category, s.name) - (seed ? 0.3 : 0)), name: s.name, legendgroup: s.name, mode: "markers",
-        showlegend: !seed, customdata: s.x, meta: titleOf(s), hovertemplate: "%{meta}<br>%{customdata}: %{x:.4~g}<extra></extra>",
-        marker: { color: colour(s.c), size: seed ? 5 : 10, symbol: seed ? "circle" : "diamond" },
-      };
-      if (s.low) {
-        const reach = (edge) => s.y.map((y, i) => (y === null || edge[i] === null ? 0 : Math.abs(edge[i] - y)));
-        trace.error_x = { type: "data", symmetric: false, array: reach(s.high), arrayminus: reach(s.low), color: colour(s.c), thickness: 2.2, width: 4 };
-      }
-      return trace;
-    });
-  }
-
-  function stack(chart) {
-    return placed(chart).map((s) => ({
-      type: "bar", orientation: "h", x: s.y, y: s.x, name: s.name, text: s.y.map((y) => (y === null ? "" : `${Math.round(100 * y)}%`)),
-      textposition: "inside", insidetextanchor: "middle", hovertemplate: `${s.name}, %{y}: %{x:.1%}<extra></extra>`, textangle: 0,
-      marker: { color: faint(s.c, 0.72), line: { color: colour(s.c), width: 1.5 } }, insidetextfont: { color: css("--ink") },
-    }));
-  }
-
-  function traces(chart) {
-    // On a logarithmic axis zero has a place of its own, below the lowest decade; hovering shows the true number.
-    const place = (values) => (chart.log ? values.map((v) => (v === 0 ? chart.log[0] : v)) : values);
-    const hasMeans = chart.series.some((s) => s.seed === undefined);
-    const named = new Set();
-    const common = (s) => {
-      const showlegend = (s.seed === undefined || !hasMeans) && !named.has(s.name);
-      if (showlegend) named.add(s.name);
-      const where = switched(chart) ? axis : chart.xTitle;
-      const trace = {
-        x: s.x, y: place(s.y), customdata: s.y, name: s.name, legendgroup: s.name, showlegend, meta: titleOf(s),
-        hovertemplate: `%{meta}<br>${where} %{x}: %{customdata:${chart.share ? ".3~%" : ".4~g"}}<extra></extra>`,
-      };
-      return { trace, place };
-    };
-    const make = { lines, slopes, forest, stack }[chart.kind] ?? columns;
-    return make(chart, common);
-  }
-
-  // As in the drawings: the beginning and the end, in which names of one family differ.
-  function short(name, room) {
-    if (name.length <= room) return name;
+  // The beginning and the end, in which names of one family differ. Names are escaped: what is cut is not.
+  const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&" };
+  function short(escaped, room) {
+    const name = escaped.replace(/&(lt|gt|amp);/g, (one) => ENTITIES[one]);
+    if (name.length <= room) return escaped;
     const tail = Math.floor(((room - 1) * 2) / 5);
-    return `${name.slice(0, room - 1 - tail)}…${name.slice(name.length - tail)}`;
+    const cut = `${name.slice(0, Math.max(1, room - 1 - tail))}…${name.slice(name.length - tail)}`;
+    return cut.replace(/[&<>]/g, (one) => Object.keys(ENTITIES).find((key) => ENTITIES[key] === one));
   }
 
-  function layout(chart, width) {
-    // No letters for powers of ten but where things are counted ("500µ" is no share), and no superscripts: Plotly styles them
-    // inline, which the policy forbids.
-    const axisStyle = { exponentformat: "e", gridcolor: css("--line"), linecolor: css("--line"), zeroline: false, automargin: true };
-    const title = (text) => ({ text, font: { size: 12.5 } });
-    const upright = chart.kind !== "forest" && chart.kind !== "stack";
+  const recoloured = (part) => {
+    if (typeof part === "string") return held.dark[part] ?? part;
+    if (part === null || typeof part !== "object") return part;
+    if (Array.isArray(part)) return typeof part[0] === "object" ? part.map(recoloured) : part;
+    return Object.fromEntries(Object.entries(part).map(([key, one]) => [key, recoloured(one)]));
+  };
+
+  // What Plotly draws: the figure as it stands in the page, as wide as its place, with what the reader chose.
+  function drawn(figure, width, scheme) {
+    const { data: traces, layout } = data(figure);
+    const switched = Boolean(axis) && traces.some((trace) => trace.meta.at?.[axis]);
+    const shown = traces.map((trace) => {
+      const away = hidden.has(`arm ${trace.meta.series}`) || (hidden.has("seeds") && trace.meta.seed !== null);
+      // A line whose place on the chosen axis is unknown is left out there, never drawn at another's.
+      const lost = switched && !trace.meta.at?.[axis];
+      return { ...trace, ...(switched && !lost ? { x: trace.meta.at[axis] } : {}), visible: !away && !lost };
+    });
+    const there = new Set(shown.flatMap((trace) => (trace.visible ? [trace.name] : [])));
+    const notes = (layout.annotations ?? []).filter((note) => note.name === undefined || there.has(note.name));
+    const atEnd = notes.filter((note) => note.x === 1 && note.xref === "paper");
+    const longest = Math.max(0, ...atEnd.map((note) => note.text.length));
+    const room = Math.min(0.3 * width, LETTER * longest + 12);
     const out = {
-      margin: { l: 50, r: 10, t: 8, b: 42 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--soft") },
-      showlegend: !chart.small, legend: { traceorder: "normal", orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "closest", hoverlabel: { align: "left" },
-      barmode: upright ? "group" : "stack", scattergap: 0.2, bargap: 0.2,
-      scattermode: chart.kind === "bars" || (chart.kind === "dots" && !chart.series.every((s) => positions[s.x].length === 1)) ? "group" : "overlay",
-      xaxis: { ...axisStyle, title: title(upright ? (switched(chart) ? axis : chart.xTitle) : chart.yTitle), showgrid: chart.kind === "lines" || !upright },
-      yaxis: { ...axisStyle, title: title(upright ? chart.yTitle : "") },
+      ...layout, width, xaxis: { ...layout.xaxis }, yaxis: { ...layout.yaxis }, template: held.templates[scheme],
+      annotations: notes.map((note) => (atEnd.includes(note) ? { ...note, text: short(note.text, Math.floor((room - 12) / LETTER)) } : note)),
     };
-    if (switched(chart)) out.xaxis.exponentformat = "SI";
-    else if (chart.reach) {
-      const room = 0.02 * (chart.reach[1] - chart.reach[0]);
-      out.xaxis.range = [chart.reach[0] - room, chart.reach[1] + room];
+    if (atEnd.length) out.margin = { r: room };
+    if (switched) {
+      delete out.xaxis.range;
+      Object.assign(out.xaxis, { title: { text: axis }, exponentformat: "SI", unifiedhovertitle: { text: `%{x} ${axis}` } });
     }
-    if (chart.share) out.yaxis.tickformat = ".3~%";
-    if (upright && chart.kind !== "lines") {
-      // Upright and as wide as their place: names that Plotly turns take the room of what they name.
-      const room = Math.max(6, Math.floor((width - 60) / chart.categories.length / 7.5));
-      Object.assign(out.xaxis, {
-        type: "category", categoryorder: "array", categoryarray: chart.categories,
-        tickmode: "array", tickvals: chart.categories, ticktext: chart.categories.map((one) => short(one, room)), tickangle: 0,
-      });
+    for (const [side, space] of [["xaxis", (width - 72) / (layout.xaxis.ticktext?.length ?? 1)], ["yaxis", 0.38 * width]]) {
+      out[side].ticktext &&= out[side].ticktext.map((name) => name.split("<br>").map((line) => short(line, Math.max(5, Math.floor(space / LETTER)))).join("<br>"));
     }
-    if (chart.kind === "slopes") Object.assign(out.xaxis, { range: [-0.3, chart.categories.length - 0.4] });
-    if (chart.kind === "stack") {
-      Object.assign(out.yaxis, { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: chart.categories });
-      Object.assign(out.xaxis, { range: [0, 1], tickformat: ".0%" });
-    }
-    if (chart.kind === "forest") {
-      const order = rows(chart);
-      const places = chart.categories.map((category) => order.flatMap(([c], i) => (c === category ? [i] : [])));
-      Object.assign(out.yaxis, {
-        tickmode: "array", tickvals: places.map((own) => (own[0] + own.at(-1)) / 2), ticktext: chart.categories.map((one) => one.replace(", ", ",<br>")),
-        range: [order.length - 0.4, -0.7], showgrid: false,
-      });
-      Object.assign(out.xaxis, { zeroline: true, zerolinecolor: css("--soft") });
-      if (chart.margin !== undefined) {
-        out.shapes = [{ type: "rect", xref: "x", yref: "paper", x0: -chart.margin, x1: chart.margin, y0: 0, y1: 1, line: { width: 0 }, fillcolor: css("--soft"), opacity: 0.13, layer: "below" }];
-      }
-      const least = [0, ...chart.series.flatMap((s) => [...s.y, ...(s.low ?? []), ...(s.high ?? [])])].filter((v) => v != null);
-      const room = 0.04 * (Math.max(...least) - Math.min(...least));
-      out.xaxis.range = chart.range ?? [Math.min(...least) - room, Math.max(...least) + room];
-    }
-    if (chart.log) {
-      const [low, high] = chart.log.map(Math.log10);
-      const room = (high - low) * 0.03;
-      Object.assign(out.yaxis, { type: "log", range: [chart.kind === "bars" ? low : low - room, high + room], tickmode: "array", tickvals: chart.ticks[0], ticktext: chart.ticks[1] });
-    } else if (chart.range && upright) out.yaxis.range = chart.range;
-    return out;
+    out.height = heightOf(figure, width);
+    const whole = { data: shown, layout: out };
+    return scheme === "dark" ? { data: recoloured(shown), layout: { ...recoloured({ ...out, template: null }), template: out.template } } : whole;
+  }
+  // On a phone a figure's own legend has a line for every name.
+  function heightOf(figure, width) {
+    const { data: traces, layout } = data(figure);
+    return layout.height + (layout.showlegend && width < 480 ? 20 * traces.filter((trace) => trace.showlegend).length : 0);
   }
 
-  async function enhance(figure) {
-    const Plotly = await library();
-    const chart = data(figure);
-    const box = figure.querySelector(".plot");
-    box.hidden = false;
-    if (chart.kind === "forest") box.style.height = `${120 + 26 * rows(chart).length}px`;
-    // On a phone the legend has a line for every name.
-    if (chart.kind === "stack") box.style.height = `${100 + 36 * chart.categories.length + (innerWidth < 640 ? 20 * chart.series.length : 0)}px`;
-    figure.classList.add("live");
-    box.setAttribute("role", "img");
-    box.setAttribute("aria-label", chart.label);
-    live.set(box, chart);
-    await Plotly.newPlot(box, traces(chart), layout(chart, box.clientWidth), { displayModeBar: false, responsive: true });
+  const CONFIG = { displayModeBar: false, showTips: false };
+  function draw(box) {
+    const width = printing ? PAPER : box.clientWidth;
+    if (!width || !window.Plotly) return;
+    const { data: traces, layout } = drawn(box.parentElement, width, dark.matches && !printing ? "dark" : "light");
+    if (!live.has(box)) box.replaceChildren();
+    live.set(box, width);
+    box.parentElement.classList.add("live");
+    window.Plotly.react(box, traces, layout, CONFIG);
   }
+  const redraw = () => [...live.keys()].forEach(draw);
+  const mend = (box) => {
+    if (live.has(box) && !printing && box.clientWidth && live.get(box) !== box.clientWidth) draw(box);
+  };
 
-  const redraw = (chosen) => {
-    for (const [box, chart] of live) if (chosen(chart)) window.Plotly.react(box, traces(chart), layout(chart, box.clientWidth));
-  };
-  const give_up = (figure) => (error) => {
-    figure.classList.remove("live");
-    figure.querySelector(".plot").hidden = true;
-    console.error(error);
-  };
+  // A figure's place has its height from the beginning, so that a link to what stands below lands there.
+  for (const box of boxes) box.style.height = `${heightOf(box.parentElement, box.clientWidth)}px`;
   const seen = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
-      enhance(target).catch(give_up(target));
+      library().then(() => draw(target), console.error);
     }
   }, { rootMargin: "600px" });
-  for (const block of document.querySelectorAll("figure > script[type='application/json']")) seen.observe(block.parentElement);
+  const sized = new ResizeObserver((entries) => entries.forEach(({ target }) => mend(target)));
+  for (const box of boxes) {
+    seen.observe(box);
+    sized.observe(box);
+  }
+  dark.addEventListener("change", redraw);
 
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw(() => true));
+  // On paper every figure that is printed stands, in light colours.
+  if (boxes.length) addEventListener("load", () => setTimeout(library, 500));
+  addEventListener("beforeprint", () => {
+    printing = true;
+    const whole = document.documentElement.dataset.print === "all";
+    boxes.filter((box) => whole || (box.closest(".printed") && !box.closest(".of-small"))).forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    redraw();
+  });
 
   const choices = document.querySelector(".axis");
   if (choices) {
     choices.hidden = false;
     choices.addEventListener("change", (event) => address.set("x", event.target.value));
     address.watch("x", (wanted) => {
-      const known = [...choices.querySelectorAll("input")].find((input) => input.value === wanted) ?? choices.querySelector("input");
-      known.checked = true;
-      const affected = (chart) => chart.series.some((s) => s.at);
-      axis = known.value;
-      redraw(affected);
+      const chosen = [...choices.querySelectorAll("input")].find((input) => input.value === wanted) ?? choices.querySelector("input");
+      chosen.checked = true;
+      axis = chosen.value;
+      redraw();
     });
   }
-  return { data, positions };
+
+  const legend = document.querySelector(".who");
+  if (legend && boxes.length) {
+    const buttons = [...legend.querySelectorAll("button")];
+    legend.hidden = false;
+    for (const button of buttons) {
+      button.addEventListener("click", () => {
+        const next = new Set(hidden);
+        if (!next.delete(button.dataset.hide)) next.add(button.dataset.hide);
+        address.set("hide", [...next].map(encodeURIComponent).join(","));
+      });
+    }
+    address.watch("hide", (wanted) => {
+      hidden = new Set(wanted.split(",").filter(Boolean).map(decodeURIComponent));
+      for (const button of buttons) button.setAttribute("aria-pressed", String(!hidden.has(button.dataset.hide)));
+      redraw();
+    });
+  }
+
+  // The figure as an image file of its own, under its heading.
+  async function image(figure, format) {
+    const Plotly = await library();
+    const { data: traces, layout } = drawn(figure, 900, "light");
+    const lines = data(figure).title.replace(/(.{1,100})(\s|$)/g, "$1\n").trim().replace(/[&<>]/g, (one) => Object.keys(ENTITIES).find((key) => ENTITIES[key] === one)).split("\n");
+    const top = 30 + 20 * lines.length;
+    const title = { text: lines.join("<br>"), x: 0.01, xanchor: "left", font: { size: 15 } };
+    const whole = { ...layout, title, height: layout.height + top + 80, margin: { ...layout.margin, t: top } };
+    return Plotly.toImage({ data: traces, layout: whole }, { format, width: 900, height: whole.height, scale: format === "png" ? 2 : 1 });
+  }
+  return { data, image };
 })();

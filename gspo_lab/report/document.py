@@ -5,17 +5,15 @@ import functools
 import gzip
 import hashlib
 import importlib.resources
-import importlib.util
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
-from gspo_lab.errors import LabError
 from gspo_lab.report.chart import Chart
-from gspo_lab.report.figures import Positions, figure, keys
+from gspo_lab.report.figures import Figures, figure, legend
 from gspo_lab.report.markup import Html, h, join, slug, text
+from gspo_lab.report.palette import variables
 from gspo_lab.report.section import Section
 
 PRINTED = {"together", "answer", "stability", "curves", "clipping", "claims", "limits"}
@@ -46,10 +44,16 @@ class Article:
 
 
 def document(
-    name: str, articles: Sequence[Article], front: Sequence[Section] = (), *, watch_seconds: int | None = None
+    name: str,
+    articles: Sequence[Article],
+    front: Sequence[Section] = (),
+    *,
+    arms: Mapping[str, int],
+    watch_seconds: int | None = None,
 ) -> str:
-    """The whole file. `front` comes before the studies; with `watch_seconds` the page looks for a newer self."""
-    style, script = _asset("page.css"), "".join(map(_asset, SCRIPTS))
+    """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds` the page looks for
+    a newer self."""
+    style, script = variables() + _asset("page.css"), "".join(map(_asset, SCRIPTS))
     library, library_hash = plotly()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
@@ -67,20 +71,20 @@ def document(
         h("title", f"{', '.join(article.title for article in articles)} · gspo-lab"),
         h("style", Html(style)),
     )
-    positions = Positions()
+    figures = Figures(arms)
     several = len(articles) > 1
-    shown = [_article(one, positions, f"{slug(one.title)}." if several else "") for one in articles]
+    shown = [_article(one, figures, f"{slug(one.title)}." if several else "") for one in articles]
     body = h(
         "body",
         h("a", "Skip to the answer", href="#_answer", class_="skip"),
-        _bar(articles, front),
-        h("main", *(_section(section, positions) for section in front), *shown, id="_answer", tabindex="-1"),
+        _bar(articles, front, arms),
+        h("main", *(_section(section, figures) for section in front), *shown, id="_answer", tabindex="-1"),
         h(
             "footer",
             "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network.",
             h("span", f" {OFF_PAPER}", class_="paper"),
         ),
-        positions.script(),
+        figures.script(),
         h("script", Html(library), type="text/plain", id="plotly-gzip"),
         h("script", Html(script)),
         data_name=slug(name),
@@ -88,14 +92,15 @@ def document(
     return f"<!doctype html>\n{h('html', head, body, lang='en', data_watch=watch_seconds)}\n"
 
 
-def _bar(articles: Sequence[Article], front: Sequence[Section]) -> Html:
-    """Links to all sections, or to all studies where there are several, and the switch of the x axis."""
+def _bar(articles: Sequence[Article], front: Sequence[Section], arms: Mapping[str, int]) -> Html:
+    """Links to all sections, or to all studies where there are several, the figures' legend and the switch of their x
+    axis."""
     if len(articles) > 1:
         links = [h("a", section.title, href=f"#{section.id}") for section in front]
         links += [h("a", one.title, href=f"#{slug(one.title)}") for one in articles]
     else:
         links = _links(articles[0].sections)
-    return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), class_="top")
+    return h("header", h("nav", *links, aria_label="Contents"), legend(arms), _switch(articles), class_="top")
 
 
 def _links(sections: Sequence[Section]) -> list[Html]:
@@ -115,8 +120,8 @@ def _switch(articles: Sequence[Article]) -> Html | None:
     return h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True)
 
 
-def _article(article: Article, positions: Positions, prefix: str) -> Html:
-    inner = join([_section(section, positions) for section in article.sections], "\n")
+def _article(article: Article, figures: Figures, prefix: str) -> Html:
+    inner = join([_section(section, figures, prefix) for section in article.sections], "\n")
     title = h("h1", article.title, id=slug(article.title) if prefix else None)
     contents = h("nav", *_links(article.sections), aria_label=f"Sections of {article.title}") if prefix else ""
     linked = _linked(join([contents, inner]), prefix)
@@ -134,14 +139,15 @@ def _linked(markup: Html, prefix: str) -> Html:
     return Html(_ID.sub(rf'id="{prefix}\1"', whole) if prefix else whole)
 
 
-def _section(section: Section, positions: Positions) -> Html:
+def _section(section: Section, figures: Figures, prefix: str = "") -> Html:
     parts: list[Html] = [h("h2", section.title)]
     for (is_chart, small), group in groupby(
         section.body, key=lambda part: (isinstance(part, Chart), isinstance(part, Chart) and part.small)
     ):
         if is_chart:
             charts = [part for part in group if isinstance(part, Chart)]
-            parts += _figures(charts, positions, small=small)
+            shown = (figure(chart, figures, prefix) for chart in charts)
+            parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
         else:
             parts += [text(part) for part in group]
     if section.id in INSPECTED:
@@ -150,21 +156,15 @@ def _section(section: Section, positions: Positions) -> Html:
     return h("section", join(parts, "\n"), id=section.id, class_="printed" if section.id in PRINTED else None)
 
 
-def _figures(charts: list[Chart], positions: Positions, *, small: bool) -> Iterable[Html]:
-    if small and all(chart.kind == "lines" for chart in charts):
-        yield keys(charts)
-    yield h("div", *(figure(chart, positions) for chart in charts), class_="figures of-small" if small else "figures")
+LIBRARY = "plotly-basic-4.1.1.min.js.gz"
+"""The npm package plotly.js-basic-dist-min, MIT: the package's own file, packed. It draws lines and bars."""
 
 
 @functools.cache
 def plotly() -> tuple[str, str]:
     """The one copy of plotly.js, gzip and base64, and the hash under which the page's policy lets it run."""
-    spec = importlib.util.find_spec("plotly")
-    if spec is None or spec.origin is None:
-        raise LabError("the report needs the package plotly: pip install plotly")
-    source = (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_bytes()
-    packed = base64.b64encode(gzip.compress(source, 5, mtime=0)).decode()
-    return packed, _hash(source)
+    packed = importlib.resources.files("gspo_lab.report").joinpath("library", LIBRARY).read_bytes()
+    return base64.b64encode(packed).decode(), _hash(gzip.decompress(packed))
 
 
 def _asset(name: str) -> str:

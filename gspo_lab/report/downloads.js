@@ -7,24 +7,31 @@
   const csv = (rows) => rows.map((row) => row.map(quoted).join(",") + "\r\n").join("");
   const name = document.body.dataset.name;
 
+  function link(file, address) {
+    Object.assign(document.createElement("a"), { href: address, download: `${name}-${file}` }).click();
+  }
   function save(file, type, content) {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([content], { type }));
-    link.download = `${name}-${file}`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    const address = URL.createObjectURL(new Blob([content], { type }));
+    link(file, address);
+    setTimeout(() => URL.revokeObjectURL(address), 10_000);
   }
 
-  // One row per point of every line, bar or dot: nothing is averaged for the table's sake.
+  // One row per point of every line, bar or dot: nothing is averaged for the table's sake. A point's `customdata` holds the
+  // name of its place, where that has one, its value, and the ends of the range around it.
   function rowsOf(figure) {
-    const chart = charts.data(figure);
-    const axes = [...new Set(chart.series.flatMap((s) => Object.keys(s.at ?? {})))];
-    const head = ["series", "seed", chart.xTitle || "of", ...axes, chart.yTitle, "low", "high"];
-    const rows = chart.series.flatMap((s) => {
-      const places = axes.map((axis) => (s.at?.[axis] === undefined ? null : charts.positions[s.at[axis]]));
-      const own = charts.positions[s.x];
-      return s.y.map((y, i) => [s.name, s.seed ?? "mean", own[i], ...places.map((p) => p?.[i]), y, s.low?.[i], s.high?.[i]]);
-    });
+    const { data, layout } = charts.data(figure);
+    const { x, y, zero, named, across } = layout.meta;
+    const traces = data.filter((one) => one.meta.role === undefined);
+    const axes = [...new Set(traces.flatMap((one) => Object.keys(one.meta.at ?? {})))];
+    const head = ["series", "seed", x || "of", ...axes, y, "low", "high"];
+    const rows = traces.flatMap(({ meta, customdata = [], ...one }) =>
+      (across ? one.x : one.y).map((value, i) => {
+        const own = customdata[i] ?? [];
+        const places = axes.map((axis) => meta.at?.[axis]?.[i]);
+        const [low, high] = own.slice(named ? 2 : 1);
+        return [meta.series, meta.seed ?? "mean", named ? own[0] : one.x[i], ...places, value === zero ? 0 : value, low, high];
+      }),
+    );
     return [head, ...rows];
   }
 
@@ -45,7 +52,13 @@
   const figures = [...document.querySelectorAll("figure[id]:not(.empty)")];
   for (const figure of figures) {
     const act = () => save(`${figure.id}.csv`, "text/csv", csv(rowsOf(figure)));
-    figure.querySelector("h3").append(button("CSV", `The numbers of ${figure.querySelector("h3").textContent} as CSV`, act));
+    const heading = figure.querySelector("h3");
+    const of = heading.textContent;
+    heading.append(button("CSV", `The numbers of ${of} as CSV`, act));
+    for (const format of ["png", "svg"]) {
+      const draw = async () => link(`${figure.id}.${format}`, await charts.image(figure, format));
+      heading.append(button(format.toUpperCase(), `${of} as ${format.toUpperCase()}`, draw));
+    }
   }
   const tables = [...document.querySelectorAll("table")].filter((table) => !table.closest("figure"));
   tables.forEach((table, index) => {

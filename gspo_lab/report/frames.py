@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import pandas as pd
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import AXES
-from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.report.chart import Chart, Reference, Series, Value
+from gspo_lab.report.titles import over_training
 from gspo_lab.stats.arrays import Floats
 
 MANY_RUNS = 40
@@ -197,11 +198,12 @@ def curve(
     small: bool = False,
     envelope: bool = False,
     compute: bool = False,
+    references: tuple[Reference, ...] = (),
 ) -> Chart:
     """One metric over the training steps: span means of every seed, and per arm their mean.
 
     `envelope` shades from the lowest to the highest single value (the metric must be one of `EXTREMES`); `compute` lets
-    the chart be drawn against prompts, tokens, FLOPs and device seconds too.
+    the chart be drawn against prompts, tokens, FLOPs and device seconds too; `references` are published values of it.
     """
     own = found.course
     thin = len(own.tracks) >= MANY_RUNS
@@ -214,4 +216,7 @@ def curve(
         said.append(f"{ENVELOPE}.")
     told = " ".join(one for one in said if one)
     reach = (0.0, float(max(1, steps_of(found) - 1)))
-    return Chart(id, title, "step", unit, tuple(series), log=log, note=told, small=small, whole=whole, reach=reach)
+    chart = Chart(id, title, "step", unit, tuple(series), log=log, note=told, small=small, whole=whole, reach=reach,
+                  references=references)  # fmt: skip
+    baseline = None if found.declaration.sweep is not None else found.declaration.baseline
+    return replace(chart, finding=over_training(chart, baseline, times=log or whole))

@@ -64,7 +64,7 @@ def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> 
     name = "+".join(map(slug, written))
     return Report(
         name=name,
-        html=document(name, articles, front, watch_seconds=watch_seconds),
+        html=document(name, articles, front, arms=colours, watch_seconds=watch_seconds),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
         markdown=_markdown(name, articles, front),
         lines=tuple(line for article in articles for line in _told(article, several)),

@@ -94,19 +94,32 @@ def sheets(browser: Browser) -> int:
     return len(re.findall(rb"/Type\s*/Page\b(?!s)", browser.pdf()))
 
 
-def test_two_sheets_are_printed_with_every_bar(browser: Browser, page: Path) -> None:
+def test_two_sheets_are_printed_with_every_figure(browser: Browser, page: Path) -> None:
     browser.open(page, width=PAPER)
+    browser.wait_for("window.Plotly")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     browser.call("Emulation.setEmulatedMedia", media="print")
     shown = "[...document.querySelectorAll('section')].filter((s) => s.checkVisibility()).map((s) => s.id)"
     assert browser.evaluate(shown) == ["answer", "curves", "clipping", "limits"]
-    assert browser.evaluate("document.querySelectorAll('.printed rect.bar').length") > 10
-    drawn = "'.printed .figures:not(.of-small) svg :is(path, rect, text)'"
-    assert browser.evaluate(f"[...document.querySelectorAll({drawn})].every((s) => s.checkVisibility())")
-    assert not browser.evaluate(
-        "[...document.querySelectorAll('details, .plot, .top')].some((s) => s.checkVisibility())"
-    )
+    assert browser.evaluate("document.querySelectorAll('.printed .bars .point path').length") > 10
+    drawn = "'.printed .figures:not(.of-small) .plot'"
+    wide = "(b => b.width > 200 && b.right <= 719)(one.querySelector('.main-svg').getBoundingClientRect())"
+    assert browser.evaluate(f"[...document.querySelectorAll({drawn})].every((one) => one.checkVisibility() && {wide})")
+    assert not browser.evaluate("[...document.querySelectorAll('details, .top')].some((s) => s.checkVisibility())")
     assert browser.evaluate("document.querySelector('.paper').checkVisibility()")
     assert sheets(browser) == 2
+
+
+def test_a_dark_page_is_printed_in_light_colours(browser: Browser, page: Path) -> None:
+    browser.open(page, "#m-reward", dark=True)
+    browser.wait_for("document.querySelector('#m-reward .main-svg')")
+    paper = "document.querySelector('#m-reward .plot')._fullLayout.paper_bgcolor"
+    line = "document.querySelector('#m-reward .plot').data[0].line.color"
+    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#14171a", "#4aa8e0")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#ffffff", "#0072b2")
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert browser.evaluate(paper) == "#14171a"
 
 
 def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page: Path) -> None:
@@ -121,7 +134,7 @@ def test_printed_on_request_everything_is_there_and_whole(browser: Browser, page
         "[...document.querySelectorAll('.scroll, .item pre')].filter((one) => one.checkVisibility() && "
         "(one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)).length"
     )
-    hidden = "[...document.querySelectorAll('section, svg.chart, table')].filter((s) => !s.checkVisibility()).length"
+    hidden = "[...document.querySelectorAll('section, .plot, table')].filter((s) => !s.checkVisibility()).length"
     controls = "[...document.querySelectorAll('.top, .filters, .save')].some((s) => s.checkVisibility())"
     seen = f"{{outside: {outside}, clipped: {clipped}, hidden: {hidden}, controls: {controls}}}"
     browser.evaluate(f"window.print = () => {{ window.seen = {seen}; }}")

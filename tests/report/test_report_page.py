@@ -93,7 +93,7 @@ def test_ids_are_unique_and_every_link_has_its_target(report: Report) -> None:
 
 
 def test_every_figure_has_a_sentence_and_its_numbers(report: Report) -> None:
-    charts = report.html.count('<svg class="drawn chart"')
+    charts = report.html.count('class="plot"')
     assert charts >= 20
     assert report.html.count('role="img" aria-label="') == charts
     assert report.html.count("<summary>Numbers</summary>") == charts
@@ -183,7 +183,7 @@ def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
         figure = re.search(rf'<figure id="{id_}".*?</figure>', found.html, re.DOTALL)
         assert figure is not None
         assert "not measured" in figure[0]
-        assert "<svg" not in figure[0]
+        assert 'class="plot"' not in figure[0]
     assert "| grpo | not measured | not measured |  | not measured |" in found.markdown
     assert figures(found, "diagnostics")["m-entropy"]["rows"] == []
     assert json.loads(found.json)["studies"]["toy"]["gradients"]["arms"]["grpo"]["largest"] is None
@@ -227,7 +227,7 @@ def test_one_arm_has_nothing_to_compare(tmp_path: Path) -> None:
     toml = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
     found = rendered(make_lab(tmp_path, toml), "toy")
     assert "No verdict: grpo is the only arm, so there is nothing to compare it with." in found.html
-    assert '<svg class="drawn chart"' in found.html
+    assert 'class="plot"' in found.html
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_failed_run_withholds_the_verdict_and_is_named(tmp_path: Path) -> None
 def test_a_study_that_has_not_begun(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, record=False), "toy")
     assert "0 of 6 runs are finished" in found.html
-    assert found.html.count('<svg class="drawn chart"') == 0
+    assert found.html.count('class="plot"') == 0
 
 
 def test_a_study_without_any_run_folder(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, calibration_lines, record
 from gspo_lab.report.card import numbers, summary
 from gspo_lab.report.markup import marked
+from gspo_lab.report.palette import LIGHT
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
 from gspo_lab.stats.calibration import run_calibration
@@ -301,14 +302,15 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     assert list(data["studies"]) == ["here", "there"]
     assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
     assert data["together"]["scores"]["other"] == {"there": 0.4}
-    blocks = re.findall(
-        r'<figure id="(\w+)\.m-reward".*?<script type="application/json">(.*?)</script>', found.html, re.S
-    )
+    block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', found.html)
+    assert block is not None
+    figures = json.loads(block[1])["figures"]
     colours = {
-        study: {series["name"]: series["c"] for series in json.loads(chart)["series"]} for study, chart in blocks
+        study: {one["meta"]["series"]: one["line"]["color"] for one in figures[f"{study}.m-reward"]["data"]}
+        for study in ("here", "there")
     }
-    assert colours["here"] == {"grpo": "a0", "gspo": "a1"}
-    assert colours["there"] == {"grpo": "a0", "gspo": "a1", "other": "a2"}
+    assert colours["here"] == {"grpo": LIGHT["a0"], "gspo": LIGHT["a1"]}
+    assert colours["there"] == {"grpo": LIGHT["a0"], "gspo": LIGHT["a1"], "other": LIGHT["a2"]}
     assert found.lines[0].startswith("here: gspo is better than grpo")
 
 

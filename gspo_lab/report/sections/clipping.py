@@ -1,6 +1,7 @@
 """How many tokens each arm clips, and what the other rule would have clipped on the same batches."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,9 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, mean
 from gspo_lab.report.markup import Html, h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
+from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import clip_gap, from_first_to_last, one_over_other
 
 METRICS = (CLIP, "clip_fraction_tokens_high", "clip_fraction_tokens_low")
 
@@ -49,8 +52,11 @@ def clipping(found: Findings) -> Section | None:
         title="Clipped tokens over training",
         unit="share of tokens",
         log=True,
-        note="Mean over the step's mini-batches, mini-batch 0 included.",
+        note=f"Mean over the step's mini-batches, mini-batch 0 included. {CLIPPED_ABOUT}",
+        references=CLIPPED,
     )
+    if pair := _token_and_sequence(found):
+        steps = replace(steps, finding=clip_gap(found.clipped, *pair, found.seeds(pair)) or steps.finding)
     by_minibatch = [
         Chart(
             id,
@@ -84,6 +90,8 @@ def clipping(found: Findings) -> Section | None:
         note="Mini-batches ≥ 1: what the token ratio in GRPO's range and the sequence ratio in GSPO's range would clip "
         f"on the very batches that the arm trained on, whichever rule it follows.{_ranges(bands)}",
     )
+    counterfactual = replace(counterfactual, finding=one_over_other(counterfactual))
+    by_minibatch = [replace(one, finding=from_first_to_last(one)) for one in by_minibatch]
     rows = [_row(arm, found.clipped) for arm in order]
     head = [
         "arm",
@@ -102,6 +110,15 @@ def clipping(found: Findings) -> Section | None:
     )
     data = {"arms": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
+
+
+def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
+    """The first arm of either rule, without replay."""
+    plain = {
+        name: arm.settings for name, arm in found.declaration.arms.items() if arm.settings.routing_replay == "none"
+    }
+    first = {one.objective.importance_sampling_level: name for name, one in reversed(plain.items())}
+    return (first["token"], first["sequence"]) if {"token", "sequence"} <= first.keys() else None
 
 
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:

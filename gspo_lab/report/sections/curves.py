@@ -1,5 +1,6 @@
 """Training reward and benchmark scores as training goes, and how far each arm is ahead of the baseline."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from gspo_lab.report.frames import (
     points,
     steps_of,
 )
+from gspo_lab.report.markup import signed
+from gspo_lab.report.published import CURVES
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import above
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
-from gspo_lab.study import Declaration
 
 UPPER = 0.975
 BAND = (
@@ -42,9 +45,10 @@ def curves(found: Findings) -> Section | None:
         id="m-reward",
         title="Training reward",
         unit="mean reward",
-        note="" if many else MEAN,
+        note=" ".join([CURVES, *([] if many else [MEAN])]),
         compute=True,
     )
+    reward = replace(reward, finding=_finding(found, reward, "training reward, area under its curve"))
     scores = _with_compute(found)
     charts = [
         Chart(
@@ -58,13 +62,28 @@ def curves(found: Findings) -> Section | None:
         )
         for bench, own in groups(scores, "bench")
     ]
+    charts = [replace(one, finding=_finding(found, one, one.id.removeprefix("m-score-"))) for one in charts]
     decisive = scores[scores["bench"] == primary]
     differences = [
-        _difference(found.declaration, "reward", "Training reward", points(found, "reward_mean")),
-        _difference(found.declaration, f"score-{primary}", f"Benchmark {primary}", _by_run(decisive)),
+        _difference(found, "reward", "Training reward", points(found, "reward_mean"), steps_of(found) - 1),
+        _difference(found, f"score-{primary}", f"Benchmark {primary}", _by_run(decisive), steps_of(found)),
     ]
     shown = [chart for chart in differences if chart is not None and chart.series]
     return Section("curves", "Learning curves", (reward, *charts, *shown))
+
+
+def _finding(found: Findings, chart: Chart, number: str) -> str:
+    """The arm that is farthest from the baseline in a declared number of the runs, with its interval."""
+    own = [one for one in found.compared if one.scalar.name.partition(", primary")[0] == number]
+    apart = [(one.arm, one.paired) for one in own if one.paired.estimate is not None]
+    if not apart or found.declaration.sweep is not None:
+        return ""
+    arm, paired = max(apart, key=lambda one: abs(one[1].estimate or 0.0))
+    level = 100 * (1 - found.declaration.verdict.alpha)
+    interval = f"{level:.3g} % interval {signed(paired.low)} to {signed(paired.high)}"
+    what = "over the run" if chart.id == "m-reward" else "at the end"
+    told = f" ({interval})" if paired.low is not None else ""
+    return f"{chart.title}: {arm} {above(paired.estimate or 0.0, str(found.declaration.baseline))} {what}{told}"
 
 
 def _asked(problems: int, answers: int) -> str:
@@ -91,17 +110,18 @@ def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
     return out
 
 
-def _difference(declared: Declaration, name: str, title: str, found: dict[str, dict[int, Points]]) -> Chart | None:
+def _difference(found: Findings, name: str, title: str, own: dict[str, dict[int, Points]], last: int) -> Chart | None:
     """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
-    baseline = declared.baseline
-    if declared.sweep is not None or baseline not in found or not declared.treatments:
+    declared, baseline = found.declaration, found.declaration.baseline
+    if declared.sweep is not None or baseline not in own or not declared.treatments:
         return None
     series: list[Series] = []
     for colour, arm in enumerate(declared.arms):
         if arm != baseline:
-            series += _pairs(arm, colour, found[baseline], found.get(arm, {}))
+            series += _pairs(arm, colour, own[baseline], own.get(arm, {}))
     shown = f"{title}: arm − {baseline}"
-    return Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND)
+    reach = (0.0, float(max(1, last)))
+    return Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND, reach=reach)
 
 
 def _pairs(arm: str, colour: int, base: dict[int, Points], own: dict[int, Points]) -> list[Series]:

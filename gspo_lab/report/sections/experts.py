@@ -1,6 +1,7 @@
 """Mixture of experts: how routing moves within a rollout batch, and what replaying it changes and costs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, json_column, mean, value
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
+from gspo_lab.report.published import EXPERT_CHANGE, EXPERT_CHANGE_ABOUT
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import from_first_to_last
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import BAND, alike_but
 
@@ -63,7 +66,8 @@ def experts(found: Findings) -> Section | None:
         title="Expert change over training",
         unit="share of experts",
         whole=True,
-        note="Mean over the step's mini-batches.",
+        note=f"Mean over the step's mini-batches. {EXPERT_CHANGE_ABOUT}",
+        references=EXPERT_CHANGE,
     )
     entropy = curve(
         found,
@@ -73,6 +77,7 @@ def experts(found: Findings) -> Section | None:
         unit="nats",
         note="Of the router's softmax over experts, mean over tokens and layers; single layers are not recorded.",
     )
+    by_minibatch, by_layer = (replace(one, finding=from_first_to_last(one)) for one in (by_minibatch, by_layer))
     rows = _cost(found)
     shown = [
         [row["arm"], row["replay"], *(number(row[key]) for key in ("bytes", "seconds")), percent(row["share"])]

@@ -1,6 +1,7 @@
 """The pairs one by one, and every declared number as a difference with its interval."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gspo_lab.findings import Findings
@@ -9,6 +10,7 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean, value
 from gspo_lab.report.markup import Html, h, markdown_table, number, signed, table
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import ahead
 
 HEAD = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
 
@@ -51,7 +53,7 @@ def _slope(scalar: Scalar, baseline: str, arm: str, seeds: Sequence[int], order:
     if len(both) > 1:
         middle = tuple(mean([ends[seed][side] for seed in both]) for side in (0, 1))
         lines.append(Series(arm, colour, (baseline, arm), middle))
-    return Chart(
+    chart = Chart(
         f"m-pairs-{arm}",
         f"{baseline} → {arm}",
         "arm",
@@ -61,6 +63,7 @@ def _slope(scalar: Scalar, baseline: str, arm: str, seeds: Sequence[int], order:
         small=True,
         span=tuple(scalar.values.values()),
     )
+    return replace(chart, finding=ahead(chart, baseline, arm))
 
 
 def _forest(

@@ -1,6 +1,6 @@
 """Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.palette import NEUTRAL_LIGHT
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import highest
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
@@ -257,4 +258,5 @@ def _chart(bench: str, by_arm: dict[str, list[RunOutcome]]) -> Chart:
             series += [Series(arm, colour, (arm,), (final,), seed=seed) for seed, final in finals.items()]
         series.append(Series(arm, colour, (arm,), (mean(list(finals.values())),)))
     note = "Dots: runs, side by side in the order of their seeds. Line: their mean. The axis need not start at zero."
-    return Chart(f"m-final-{bench}", f"Final scores on {bench}", "arm", "score", tuple(series), kind="dots", note=note)
+    chart = Chart(f"m-final-{bench}", f"Final scores on {bench}", "arm", "score", tuple(series), kind="dots", note=note)
+    return replace(chart, finding=highest(chart))
