@@ -6,7 +6,7 @@ const charts = (() => {
   const boxes = figures.map((figure) => figure.querySelector(".plot"));
   const live = new Map(); // box -> the width that it was drawn at
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const PAPER = 520; // pixels; the style scales a figure to its column
+  const PAPER = 570; // pixels; the style scales a figure to its column
   const LETTER = 7.4;
   let [axis, hidden, printing, plotly] = ["", new Set(), false, null];
 

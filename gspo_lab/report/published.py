@@ -11,7 +11,7 @@ EXPERT_CHANGE_ABOUT = "Dotted: the GSPO paper's value after one update (2507.180
 """Claim C09."""
 
 CURVES = (
-    "In the paper (2507.18071, Fig. 1: 30B-A3B, one run per arm, prompts and length limits changed on the way) GSPO "
-    "learns more than GRPO with routing replay from equal training compute; no end figures are given to draw here."
+    "In the paper (2507.18071, Fig. 1: 30B-A3B, one run per arm) GSPO learns more than GRPO with routing replay from "
+    "equal compute; it gives no end figures."
 )
 """What is published of the reward against compute (claim C14)."""

@@ -32,7 +32,7 @@ def over_training(chart: Chart, baseline: str | None, *, times: bool) -> str:
 
 def clip_gap(clipped: Clipped, first: str, second: str, seeds: Sequence[int]) -> str:
     """How many times as many tokens the second arm clips as the first, over all mini-batches."""
-    shares = {
+    shares: dict[str, Runs] = {
         arm: {
             seed: share
             for seed in seeds

@@ -127,7 +127,7 @@ def test_every_place_has_its_height_before_anything_is_drawn(browser: Browser, s
     browser.open(small)
     heights = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingClientRect().height)"
     before = browser.evaluate(heights)
-    assert min(before) >= 120
+    assert min(before) >= 100
     scroll_through(browser)
     assert browser.evaluate(heights) == before
 
