@@ -43,6 +43,11 @@ class Series:
     high: tuple[Value, ...] = ()
     at: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
+    @property
+    def named(self) -> str:
+        """Its name among all lines of a chart."""
+        return self.label if self.seed is None else f"{self.label}, seed {self.seed}"
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -238,7 +243,7 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
         size = -(-len(rows) // TABLE_ROWS)
         caption += f"; each row is the mean of up to {size} points from this {chart.x_title} on"
         rows = [_mean_row(rows[i : i + size]) for i in range(0, len(rows), size)]
-    return [chart.x_title, *(s.label if s.seed is None else f"{s.label}, seed {s.seed}" for s in shown)], rows, caption
+    return [chart.x_title, *(s.named for s in shown)], rows, caption
 
 
 def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:

@@ -85,11 +85,10 @@ def _trace(chart: Chart, series: Series, **more: Any) -> Json:
     """What all traces of a series have. A mean speaks when it is pointed at, with the lowest and the highest seed; its
     seeds are silent then: they would be dozens of lines."""
     seed, label = series.seed, inert(series.label)
-    named = label if seed is None else f"{label}, seed {seed}"
     silent = seed is not None and any(one.label == series.label for one in chart.means)
     return {
         "type": "scatter",
-        "name": named,
+        "name": inert(series.named),
         "legendgroup": label,
         "showlegend": seed is None,
         "meta": {"series": series.label, "seed": seed},
@@ -188,8 +187,6 @@ def _band(series: Series) -> Json:
 def _ends(chart: Chart, series: Series) -> Json:
     """A cross where a line ends before the study does, or breaks."""
     found = gaps(chart, series)
-    label = inert(series.label)
-    named = label if series.seed is None else f"{label}, seed {series.seed}"
     meta: Json = {"series": series.label, "seed": series.seed, "role": GAP}
     if series.at:
         meta["at"] = {axis: [places[one.last] for one in found] for axis, places in series.at.items()}
@@ -199,10 +196,10 @@ def _ends(chart: Chart, series: Series) -> Json:
         "x": [series.x[one.last] for one in found],
         "y": _placed(chart, [series.y[one.last] for one in found]),
         "marker": {"symbol": "x-thin", "size": 9, "line": {"width": 2.5, "color": _colour(series)}},
-        "customdata": [one.said for one in found],
+        "customdata": [inert(one.said) for one in found],
         "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
-        "name": named,
-        "legendgroup": label,
+        "name": inert(series.named),
+        "legendgroup": inert(series.label),
         "showlegend": False,
         "meta": meta,
     }
@@ -335,7 +332,7 @@ def _rows(chart: Chart, layout: Json) -> Json:
             "xshift": 6,
             "y": i,
             "showarrow": False,
-            "name": label,
+            "name": inert(label),
             "text": inert(label),
             "font": {"color": _colour(colours[label])},
         }
