@@ -86,7 +86,7 @@ const charts = (() => {
   // On a phone a figure's own legend has a line for every name.
   function heightOf(figure, width) {
     const { data: traces, layout } = data(figure);
-    return layout.height + (layout.showlegend && width < 480 ? 20 * traces.filter((trace) => trace.showlegend).length : 0);
+    return layout.height + (layout.showlegend && width && width < 480 ? 20 * traces.filter((trace) => trace.showlegend).length : 0);
   }
 
   const CONFIG = { displayModeBar: false, showTips: false };
@@ -96,6 +96,7 @@ const charts = (() => {
     const { data: traces, layout } = drawn(box.parentElement, width, dark.matches && !printing ? "dark" : "light");
     if (!live.has(box)) box.replaceChildren();
     live.set(box, width);
+    if (!printing) box.style.height = `${layout.height}px`; // it may have been folded away, without a width
     box.parentElement.classList.add("live");
     window.Plotly.react(box, traces, layout, CONFIG);
   }

@@ -66,7 +66,7 @@ def test_without_scripts_the_verdict_and_what_the_figures_say_read(browser: Brow
         browser.open(page)
         answer = "[...document.querySelectorAll('.variant tbody tr, .said .headline')]"
         assert browser.evaluate(f"{answer}.filter((one) => one.checkVisibility()).length") == 1 + 4
-        said = browser.evaluate("[...document.querySelectorAll('.plot')].map((s) => s.innerText)")
+        said = browser.evaluate("[...document.querySelectorAll('.plot')].map((s) => s.textContent)")
         assert len(said) > 20
         assert all(" from " in one or ": " in one for one in said)
         numbers = "document.querySelector('#m-reward table')"
