@@ -54,13 +54,23 @@ class RunOutcome:
 
     @property
     def fell(self) -> bool:
-        """Whether the run collapsed, or fell back to half of what it had gained."""
-        return self.collapsed or (self.stability is not None and self.stability.regression is not None)
+        """Whether the run collapsed, fell back to half of what it had gained, or ended below half of its best score."""
+        return self.collapsed or self.halved or (self.stability is not None and self.stability.regression is not None)
+
+    @property
+    def halved(self) -> bool:
+        """Whether the final score is below half of the best one: what a run too short for its reward can still show."""
+        return self.final is not None and self.best is not None and self.final < 0.5 * self.best
 
     @property
     def judged(self) -> bool:
-        """Whether the run is long enough to be told to have stood; a collapse is seen in any."""
+        """Whether the run is long enough to be told not to have collapsed; a collapse is seen in any."""
         return self.stability is not None and (self.stability.judged or self.collapsed)
+
+    @property
+    def fall_judged(self) -> bool:
+        """Whether it can be told if the run fell: by its reward, or by its final score."""
+        return self.judged or self.final is not None
 
 
 def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:

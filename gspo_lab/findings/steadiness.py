@@ -20,8 +20,8 @@ Steady = Literal["more stable", "less stable", "as stable", "not resolved", "wit
 class Steadiness:
     """An arm `labels[1]` against the baseline `labels[0]`.
 
-    `fell` are the runs of each that collapsed or fell back, of those that could be judged, with their intervals at
-    1 - alpha. `p` is Fisher's of the two counts, Holm's over the arms in `p_adjusted`: runs of one seed share their
+    `fell` are the runs of each that collapsed, fell back or ended below half of their best score, of those that could be
+    judged, with their intervals at 1 - alpha. `p` is Fisher's of the two counts, Holm's over the arms in `p_adjusted`: runs of one seed share their
     start, which makes it cautious. `lost` judges how far final scores lie below the best ones of their runs, with the
     sign turned: its difference is what the arm loses less than the baseline. Each of the two is held at alpha / 2.
     """
@@ -73,7 +73,7 @@ class Regime:
 
     @property
     def reached(self) -> bool:
-        """Whether any run collapsed or fell back."""
+        """Whether any run fell."""
         return self.fell > 0
 
     @property
@@ -88,13 +88,13 @@ class Regime:
         if self.fell:
             return f"{self.fell} of {self.judged} runs fell, {self.collapsed} of them for good"
         high = clopper_pearson(0, self.judged, level).high
-        return f"none of {self.judged} runs collapsed or fell back (up to {100 * high:.0f} % still might)"
+        return f"none of {self.judged} runs fell (up to {100 * high:.0f} % still might)"
 
 
 def regime(runs: Sequence[RunOutcome]) -> Regime:
     """Counts of finished runs."""
     finished = [one for one in runs if one.final is not None or one.state == "finished"]
-    judged = [one for one in finished if one.judged]
+    judged = [one for one in finished if one.fall_judged]
     return Regime(len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished))
 
 
@@ -144,7 +144,7 @@ def steadiness(found: "Findings") -> dict[str, Steadiness]:
 
 def _fell(runs: Sequence[RunOutcome], seeds: Sequence[int]) -> tuple[int, int]:
     """How many of an arm's judged runs fell, of how many."""
-    judged = [one.fell for one in runs if one.seed in seeds and one.judged]
+    judged = [one.fell for one in runs if one.seed in seeds and one.fall_judged]
     return sum(judged), len(judged)
 
 

@@ -90,7 +90,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     drawn, numbers, word = judged
     primary = found.declaration.primary
     runs = [one for one in found.outcomes(primary) if one.arm == arm and one.seed in found.decision.seeds]
-    judged_runs = [one for one in runs if one.judged]
+    judged_runs = [one for one in runs if one.fall_judged]
     fell = f"{sum(one.fell for one in judged_runs)} of {len(judged_runs)}" if judged_runs else NOT_MEASURED
     finals = [one.final for one in runs if one.final is not None]
     seconds, memory = found.spent.get(arm, (None, None))

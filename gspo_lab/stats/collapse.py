@@ -22,8 +22,9 @@ FROZEN = 50
 class Stability:
     """What became of a run's reward. Onsets are training steps, None where nothing of the kind happened.
 
-    `cause` of a collapse: "reward" or "non-finite". `window` is the number of consecutive steps required; with fewer
-    recorded steps than that `judged` is False: the reward shows neither.
+    `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps required. A fall
+    can begin after the first w steps, which make the peak: with fewer than 2 w - 1 recorded steps `judged` is False, for
+    that the reward shows no fall says nothing.
     """
 
     collapse: int | None
@@ -71,7 +72,7 @@ def stability(
     if fatal is not None and (onset is None or fatal <= onset):
         onset, cause = int(fatal), "non-finite"
     since = None if regression is None else int(at[regression])
-    return Stability(onset, cause, since, float(peak.max()), start, window, True)
+    return Stability(onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1)
 
 
 def spikes(steps: ArrayLike, grad_norm: ArrayLike, warmup: int = 0) -> tuple[int, ...] | None:

@@ -68,6 +68,12 @@ def test_too_few_steps_are_not_judged() -> None:
     assert (found.judged, found.collapse, found.peak) == (False, None, None)
 
 
+def test_a_reward_is_told_to_have_stood_where_a_fall_could_have_shown() -> None:
+    """Ten steps make the peak, and of a fall that begins on the last of them ten are wanted: nineteen."""
+    assert not stability(range(18), [0.5] * 18, 18).judged
+    assert stability(range(19), [0.5] * 19, 19).judged
+
+
 def test_onset_is_a_step_not_a_row() -> None:
     reward = [0.2] * 10 + [0.8] * 40 + [0.0] * 40
     shifted = stability([step + 1000 for step in _steps(reward)], reward, 90)
