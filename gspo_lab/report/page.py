@@ -16,7 +16,7 @@ from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
 from gspo_lab.report.section import Section, Writer
 
-GIST = 6
+GIST = 8
 """Lines of a study's answer that stand above the fold of the .md."""
 
 FORMAT = 1

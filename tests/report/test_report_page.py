@@ -304,7 +304,7 @@ def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
     assert (found["ok"], len(found["pairs"]), found["reasons"]) == (True, 18, {})
     assert found["states"]["benchmark items"] == {"equal": 18}
     assert "Matched (18 pairs of runs, 27 checks" in report.html
-    assert '<section id="certificate">' in report.html
+    assert '<details id="certificate" class="inspect">' in report.html
 
 
 def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
