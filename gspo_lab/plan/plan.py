@@ -121,17 +121,18 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         arm.name: measured_pace(arm.settings, runs) or guessed_pace(arm.settings, on_gpu=on_gpu)
         for arm in study.arms.values()
     }
+    runs_of_study = study.runs()
     planned, left = [], []
-    for run in study.runs():
+    for run in runs_of_study:
         stands = RunFolder(run.folder(runs)).standing()
         done = min(stands.steps, run.settings.steps)
-        rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
-        if stands.finished:
-            rest = Work(0, 0, 0, 0, 0)
+        rest = Work(0, 0, 0, 0, 0)
+        if not stands.finished:
+            rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
         seconds = run_seconds(paces[run.arm], rest.steps, rest.answers) if not stands.finished else 0.0
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
-    needy = [run for run, stands in zip(study.runs(), planned, strict=True) if stands.state is not State.FINISHED]
+    needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
     starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if folder.made() is None]
     stages = [
         [paces[run.arm].warm_start_seconds for run in starts],
@@ -173,8 +174,16 @@ class _Tasks:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._built: dict[str, Task] = {}
+        self._work: dict[tuple[int, int], Work] = {}
 
     def work(self, settings: Settings, done: int) -> Work:
+        """What is left behind step `done`; found once for all runs of an arm, which share their settings."""
+        key = id(settings), done
+        if key not in self._work:
+            self._work[key] = self._left(settings, done)
+        return self._work[key]
+
+    def _left(self, settings: Settings, done: int) -> Work:
         rollout = settings.rollout
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size

@@ -1,13 +1,16 @@
 """The plan's counts can be checked with a pencil."""
 
+from dataclasses import replace
+
 import pytest
 from counting import Bench
 
 from gspo_lab.errors import LabError
-from gspo_lab.plan import plan
+from gspo_lab.plan import plan, starts
 from gspo_lab.plan.check import check
 from gspo_lab.plan.cost import active_parameters
-from gspo_lab.study.schema import BenchTable
+from gspo_lab.study.schema import BenchTable, WarmStart
+from gspo_lab.tasks import task_key
 
 
 def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,6 +31,21 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert found.basis.startswith("guess:")
     assert not bench.runs.exists(), "a plan leaves nothing behind"
     assert found.to_json()["finished"] == 0
+
+
+def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
+    asked = []
+    monkeypatch.setattr(starts, "task_key", lambda *of: asked.append(of) or task_key(*of))
+    study = bench.study()
+    arms = {
+        name: replace(arm, settings=arm.settings.model_copy(update={"warm_start": WarmStart(per_seed=name == "b")}))
+        for name, arm in study.arms.items()
+    }
+    runs = replace(study, seeds=tuple(range(300)), arms=arms).runs()
+    found = starts.distinct_starts(runs, bench.runs)
+    assert (len(found), len(asked)) == (1 + 300, 2)
+    assert set(found) == {starts.start_folder(run, bench.runs) for run in runs}
 
 
 def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:

@@ -52,6 +52,7 @@ RIGHT = {
     "the residue of a division": r"\boxed{25 \pmod{1000}}",
     "full-width digits": "\\boxed{２５}",
     "bold digits of Unicode": "\\boxed{𝟐𝟓}",
+    "a minus sign of Unicode in what it is the value of": "\\boxed{m − n = 25}",
     "grouped digits": r"\boxed{0{,}025}",
     "an escaped brace before the box is no brace": r"\{1, 2\} gives \boxed{25}",
     "an earlier box that never closes is not the last word": r"\boxed{24 is wrong. \boxed{25}",
@@ -75,6 +76,7 @@ WRONG = {
     "nearly": (r"\boxed{24.9999999}", "not a whole number"),
     "a half": (r"\boxed{25.5}", "not a whole number"),
     "negative": (r"\boxed{-25}", "not a whole number"),
+    "negative, by a minus sign of Unicode": ("\\boxed{−25}", "not a whole number"),
     "a power is not computed": (r"\boxed{5^2}", "not a whole number"),
     "a fraction is not computed": (r"\boxed{\frac{50}{2}}", "not a whole number"),
     "a sum is not computed": (r"\boxed{24+1}", "not a whole number"),
@@ -126,7 +128,7 @@ def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
 def test_the_grade_shows_what_was_graded() -> None:
     grade = Aime24().grade(GOLD, r"\boxed{ \text{about  24} }")
     assert grade.extracted == r"\text{about 24}"
-    assert Aime24.grader == "aime-integer/2"
+    assert Aime24.grader == "aime-integer/3"
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])

@@ -28,6 +28,14 @@ GOLD = Problem("gsm8k-test-1", "?", "1080")
         (r"#### 5" + "\n" + r"\boxed{1080}", True),
         (r"\boxed{5}" + "\n#### 1080", True),
         (r"<think>#### 5</think>#### 1080", True),
+        (
+            r"\boxed{1080\%}",
+            True,
+        ),  # lenient from here: a per cent sign, words, stars within, what the chain begins with
+        (r"\boxed{1080 apples}", True),
+        (r"\boxed{1080 / day}", True),
+        (r"\boxed{10*80}", True),
+        (r"\boxed{5 = 1080}", True),
         (r"\boxed{10,80}", False),
         (r"\boxed{1080.5}", False),
         (r"\boxed{108}", False),
@@ -49,7 +57,16 @@ def test_answers_graded_by_hand(answer: str, right: bool) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("18", "18"), ("$18.", "18"), (".5", "0.5"), ("-3", "-3"), ("1,000,000", "1000000"), ("5%", "5"), ("+7", "7")],
+    [
+        ("18", "18"),
+        ("$18.", "18"),
+        (".5", "0.5"),
+        ("-3", "-3"),
+        ("−3", "-3"),
+        ("1,000,000", "1000000"),
+        ("5%", "5"),
+        ("+7", "7"),
+    ],
 )
 def test_numbers(text: str, number: str) -> None:
     assert read_number(text) == Decimal(number)

@@ -32,7 +32,7 @@ class Gsm8k(Published):
     """
 
     name = "gsm8k"
-    grader = "gsm8k-number/1"
+    grader = "gsm8k-number/2"
     prompt_version = PROMPT_VERSION
     # No paper on GSPO asks it; one greedy answer is what evaluation harnesses do.
     defaults = Defaults(samples=1, temperature=0.0, top_p=1.0, max_tokens=32_768)
@@ -93,7 +93,7 @@ def read_number(text: str) -> Decimal | None:
     """The one number that `text` states, its thousands commas removed; None where it states none."""
     if len(text) > LONGEST:
         return None
-    text = _AROUND.sub(lambda found: found[1] or "", text.replace("{,}", ",")).strip()
+    text = _AROUND.sub(lambda found: found[1] or "", text.replace("{,}", ",").replace("−", "-")).strip()
     stated = _SENTENCE.fullmatch(text)
     number = (stated["number"] if stated else text).rstrip(".,")
     if not _NUMBER.fullmatch(number) or not any(one.isdigit() for one in number):

@@ -56,13 +56,13 @@ def read_integer(content: str) -> int | None:
 
 
 def _plain(content: str) -> str | None:
-    """Compatibility forms as plain characters (full-width and bold digits); None with raised, lowered or split digits.
+    """Full-width and bold digits, and the minus sign, as plain ones; None with raised, lowered or split digits.
 
     NFKC would make 252 of 25².
     """
     if content.isascii():
         return content
-    content = content.replace("º", "°")
+    content = content.replace("º", "°").replace("−", "-")
     if any(unicodedata.decomposition(one).startswith(_OTHER_FORMS) for one in content):
         return None
     return unicodedata.normalize("NFKC", content)
