@@ -1,5 +1,7 @@
 """What the user can fix: one line that says what is wrong, where, and what to do. The exit code is then 2."""
 
+import errno
+
 
 class LabError(Exception):
     """A user's mistake, or a missing thing that the user can provide. Bugs are other exceptions, with a traceback.
@@ -17,3 +19,18 @@ class MissingExtra(LabError):
 
     def __init__(self, package: str, extra: str, why: str) -> None:
         super().__init__(f"{why} needs the package {package}: pip install 'gspo-lab[{extra}]'")
+
+
+THE_MACHINES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
+}
+"""What a folder, a disk or the system's limits can refuse."""
+
+
+def refused(error: OSError) -> LabError | None:
+    """What the machine refuses, as the user's to mend; None for what is a bug."""
+    if error.errno not in THE_MACHINES:
+        return None
+    return LabError(f"{error.filename or 'a file'} cannot be used: {error.strerror}")

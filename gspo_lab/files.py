@@ -13,12 +13,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gspo_lab.errors import LabError
 
 BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
 """How often the file of a lock is touched, and after which silence another host's holder counts as gone."""
+
+
+_HELD: set[IO[str]] = set()
+"""Files of the locks that this process holds."""
+
+
+def _let_go() -> None:
+    """In a forked child: a lock is let go when the last process with its file has gone, and the child may outlive
+    its holder."""
+    while _HELD:
+        _HELD.pop().close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 @contextmanager
@@ -112,11 +126,14 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
         file.flush()
         left = threading.Event()
         threading.Thread(target=_beat, args=(path, left), daemon=True).start()
+        _HELD.add(file)
         try:
             yield
         finally:
             left.set()
-            file.truncate(0)  # for other hosts, which may not see that the lock is let go
+            if not file.closed:  # in a forked child
+                file.truncate(0)  # for other hosts, which may not see that the lock is let go
+            _HELD.discard(file)
 
 
 @contextmanager

@@ -46,6 +46,8 @@ def serve(orders: Connection) -> Path | None:
                 assert isinstance(ready, int)
                 os.close(ready)
                 number = numbers.pop(ready)
+                with suppress(ProcessLookupError):  # what it has started ends with it
+                    os.killpg(pids[number], signal.SIGKILL)
                 _, status = os.waitpid(pids.pop(number), 0)
                 with suppress(OSError):
                     orders.send((number, os.waitstatus_to_exitcode(status)))

@@ -87,9 +87,12 @@ class Journal:
             return
         data = (TORN + b"\n" if self._torn else b"") + b"".join(lines)
         self._torn = True  # until all of it is there
-        while data:
-            data = data[self._file.write(data) :]
-        os.fsync(self._file.fileno())
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._torn, self._last = False, last
 
     def _digest_at_end(self) -> bytes:

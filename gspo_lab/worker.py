@@ -10,14 +10,16 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines.check import make_engine
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, STOP_SIGNALS
+from gspo_lab.launch.output import speak_into
 from gspo_lab.layout import RUN
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     if isinstance(folder, StartFolder) and not folder.wished:
         print(f"no {RUN} in {path}: a worker is started on a run's folder, runs/STUDY/ARM/sSEED", file=sys.stderr)
         return Exit.REFUSED
+    speak_into(folder.log)
     stop = StopAsked(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
         signal.signal(number, stop.heard)
@@ -42,8 +45,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with folder.held(f"another worker is at work in {path}"):
             return make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)
-    except LabError as error:
-        print("\n".join((str(error), *error.details)), file=sys.stderr)
+    except (LabError, OSError) as error:
+        told = refused(error) if isinstance(error, OSError) else error
+        if told is None:
+            raise
+        print("\n".join((str(told), *told.details)), file=sys.stderr)
         return Exit.REFUSED
 
 
@@ -128,11 +134,14 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
         sink = StepCount(folder, run, journal, stands.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, stop)
-        except LabError as error:
-            sink.say(State.FAILED, " | ".join((str(error), *error.details)))
-            raise
         except Exception as error:
-            sink.say(State.FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])
+            mendable = refused(error) if isinstance(error, OSError) else error
+            if isinstance(mendable, LabError):
+                said = " | ".join((str(mendable), *mendable.details))
+            else:
+                said = f"{type(error).__name__}: {error}".partition("\n")[0]
+            with suppress(OSError):  # the disk may be full
+                sink.say(State.FAILED, said)
             raise
         sink.say(State.FINISHED if complete else State.STOPPED)
     if complete:

@@ -1,14 +1,14 @@
 """The command line: one file per command, each importing what it needs inside its function, so that help is quick."""
 
-import errno
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import typer
 
 from gspo_lab import __version__
 from gspo_lab.cli.options import TOLD
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
 
 app = typer.Typer(
@@ -48,26 +48,21 @@ for name in COMMANDS:
         app.command(name, epilog=module.EXAMPLES)(getattr(module, file))
 
 
-THE_MACHINES = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE),
-}
-"""What a folder, a disk or the system's limits can refuse: the user's to mend, so one line and no traceback."""
-
-
 def main() -> None:
     """The `gspo-lab` command. What the user can fix is one line and exit code 2; a bug keeps its traceback."""
     TOLD.clear()
     try:
         app()
     except LabError as error:
-        typer.echo(f"gspo-lab: {error}", err=True)
-        for detail in error.details:
-            typer.echo(f"  {detail}", err=True)
-        sys.exit(Exit.REFUSED)
+        _refuse(error)
     except OSError as error:
-        if error.errno not in THE_MACHINES:
+        if (told := refused(error)) is None:
             raise
-        typer.echo(f"gspo-lab: {error.filename or 'a file'} cannot be used: {error.strerror}", err=True)
-        sys.exit(Exit.REFUSED)
+        _refuse(told)
+
+
+def _refuse(error: LabError) -> NoReturn:
+    typer.echo(f"gspo-lab: {error}", err=True)
+    for detail in error.details:
+        typer.echo(f"  {detail}", err=True)
+    sys.exit(Exit.REFUSED)

@@ -130,7 +130,7 @@ def work_off(
                 news |= one.errand.watch.look(time.monotonic())
                 if code is not None:
                     active.remove(one)
-                    endings.append(ErrandEnd(one.errand, code, _message(one.errand, code)))
+                    endings.append(_end(one.errand, code))
                     progress.state = endings[-1].state
                     view.end(endings[-1])
                 elif (one.process.state, one.process.place) != (progress.state, progress.place):
@@ -187,6 +187,16 @@ def _free(waiting: Sequence[Errand], view: View, told: set[str]) -> Errand | Non
             told.add(errand.name)
             view.say(f"{errand.name}: waiting for the worker that is still at it (process {other})")
     return None
+
+
+def _end(errand: Errand, code: int) -> ErrandEnd:
+    """How an errand ended. A code that no worker gives, or 0 with an unfinished journal, is not the worker's own."""
+    folder = errand.folder
+    unsaid = code == Exit.FINISHED and isinstance(folder, RunFolder) and not folder.standing().finished
+    if unsaid or (code > 0 and code not in set(Exit)):
+        why = f"its process was ended with exit code {code}, not by the worker: does the grader call os._exit?"
+        return ErrandEnd(errand, code or Exit.CRASHED, f"{why} (log: {folder.log})")
+    return ErrandEnd(errand, code, _message(errand, code))
 
 
 def _message(errand: Errand, code: int) -> str:

@@ -72,7 +72,10 @@ class LocalProcess:
         return self.process.pid
 
     def poll(self) -> int | None:
-        """Its exit code; None while it works."""
+        """Its exit code; None while it works. What it has started ends with it."""
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not yet waited for, so that no other process can have its id
+        if self.process.returncode is None and os.waitid(os.P_PID, self.pid, ended):
+            self.kill()
         return self.process.poll()
 
     def stop(self) -> None:

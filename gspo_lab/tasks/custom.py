@@ -24,12 +24,15 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.sources import source_digest
 from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.limit import TooLong, limited
 from gspo_lab.tasks.options import known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
-OPTIONS = ("problems", "held_out", "stop", "max_tokens")
+OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds")
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
+DEFAULT_SECONDS = 300
+"""After which an answer counts as not graded: a grader may ask a judge over the network, and must not hang a run."""
 
 Grader = Callable[[Problem, str], object]
 
@@ -46,6 +49,7 @@ class Custom(Task):
     source: str
     train: tuple[Problem, ...]
     held_out: tuple[Problem, ...]
+    seconds: int = DEFAULT_SECONDS
 
     def problems(self, split: str) -> Sequence[Problem]:
         """All problems of the split, in the order of their file."""
@@ -54,7 +58,10 @@ class Custom(Task):
     def grade(self, problem: Problem, answer: str) -> Grade:
         """What the user's function says, as a Grade; its failure is the grade's `error`."""
         try:
-            return _grade_of(self.function(problem, answer))
+            with limited(self.seconds):
+                return _grade_of(self.function(problem, answer))
+        except TooLong:
+            return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
         except (Exception, SystemExit) as error:
             return Grade(None, None, error=self._told(error))
 
@@ -100,6 +107,7 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         source=source,
         train=tuple(train.values()),
         held_out=tuple(held.values()),
+        seconds=whole(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
     )
 
 

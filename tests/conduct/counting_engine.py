@@ -7,6 +7,7 @@ until its conductor is gone.
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class CountingEngine:
                 stay(held_mark(Path(run.base), name), (lambda: False) if behaviour["deaf"] else stop)
             if failure == "crash" and step == 2:
                 raise ZeroDivisionError("the counting engine divided by its conscience")
+            if failure in ("exit 0", "exit 7") and step == 2:
+                leave(int(failure[-1]), folder)
             sink.write([*updates(run, step), record(run, step)])
             if (step + 1) % run.settings.update.checkpoint_every == 0:
                 save(saved, step + 1)
@@ -49,6 +52,13 @@ class CountingEngine:
         sink.write(answers(run, run.settings.steps, behaviour["right"].get(name, usual)))
         save(saved, run.settings.steps)
         return True
+
+
+def leave(code: int, folder: Path) -> None:
+    """End the process as a grader may, a child of it still at work."""
+    child = subprocess.Popen(["sleep", "600"])
+    (folder / "child").write_text(str(child.pid))
+    os._exit(code)
 
 
 def held_mark(base: Path, name: str) -> Path:

@@ -184,6 +184,19 @@ def test_a_failed_run_is_reported_and_the_others_go_on(bench: Bench, how: str, c
     assert rewards(bench) == wanted(bench)
 
 
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_process_that_something_else_ends_is_a_failure_and_leaves_no_child(bench: Bench, code: int) -> None:
+    bench.fail = {"a/s0": f"exit {code}"}
+    found, _ = bench.conduct()
+    assert (found.exit_code, len(found.failures)) == (1, 1)
+    assert f"its process was ended with exit code {code}, not by the worker" in found.failures[0]
+    until(lambda: not alive(int((bench.home / "a/s0/child").read_text())))
+    assert [arm.finished for arm in found.arms] == [1, 2]
+    bench.fail = {}
+    assert bench.conduct()[0].exit_code == 0
+    assert rewards(bench) == wanted(bench)
+
+
 def test_one_conductor_at_a_time(bench: Bench) -> None:
     bench.hold = {"a/s0": 1, "b/s0": 1}
     conductor = bench.start()

@@ -1,6 +1,7 @@
 """The plan's counts can be checked with a pencil."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from counting import Bench
@@ -36,7 +37,12 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
     asked = []
-    monkeypatch.setattr(starts, "task_key", lambda *of: asked.append(of) or task_key(*of))
+
+    def counted(*of: Any) -> str:
+        asked.append(of)
+        return task_key(*of)
+
+    monkeypatch.setattr(starts, "task_key", counted)
     study = bench.study()
     arms = {
         name: replace(arm, settings=arm.settings.model_copy(update={"warm_start": WarmStart(per_seed=name == "b")}))

@@ -8,11 +8,14 @@ line; those of earlier versions have none, and are believed.
 
 import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from safetensors import SafetensorError
 
 from gspo_lab.engines.native.trained import Trained
 from gspo_lab.errors import LabError
@@ -23,6 +26,7 @@ ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
 """What torch's archive ends in, and how long that is."""
 
 LONGEST_LINE = 1 << 12
+MOST_WORDS = 120
 
 AGAIN = "delete it and the run starts again from its first step"
 
@@ -30,7 +34,7 @@ AGAIN = "delete it and the run starts again from its first step"
 def save(path: Path, owner: str, step: int, trained: Mapping[str, Trained], totals: dict[str, Any]) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
     state = {"step": step, "trained": {name: one.state() for name, one in trained.items()}, "totals": totals}
-    with whole(path) as beside:
+    with _named(path), whole(path) as beside:
         torch.save(state, beside)
         with beside.open("rb+") as file:
             seal = {"owner": owner, "sha256": _digest(file, beside.stat().st_size, owner)}
@@ -67,9 +71,25 @@ def load(
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
     """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
-    with whole_folder(path) as beside:
+    with _named(path), whole_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """LabError where the disk does not take what is written to `path`: torch and safetensors name neither."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error) and "riter" not in str(error):
+            raise
+        why = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0][:MOST_WORDS]
+        free = shutil.disk_usage(path.parent).free / 2**20
+        raise LabError(
+            f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start the study again, "
+            "the run goes on from its last checkpoint"
+        ) from error
 
 
 def _owner(path: Path) -> str | None:
