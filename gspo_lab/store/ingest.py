@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gspo_lab import journal
+from gspo_lab import journal, layout
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
 from gspo_lab.journal import digest_before
@@ -186,8 +186,9 @@ def _damaged(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
             if gap
             else f"{runs / path}, line {lines}: damaged and left out"
         )
-        + "; what it recorded is missing from every number. Put the file back from a copy, or delete its folder and "
-        "make it again"
+        + "; what it recorded is missing from every number"
+        + (" unless gspo-lab eval has asked it again" if f"/{layout.EVALUATIONS}/" in path else "")
+        + ". Put the file back from a copy, or delete its folder and make it again"
         for path, gap, lines in connection.execute(query)
     )
 

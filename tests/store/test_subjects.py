@@ -45,6 +45,15 @@ def test_a_subject_and_its_evaluation_are_rows(lab: Lab, asked: str) -> None:
         assert evidence.studies() == []
 
 
+def test_a_lost_answer_may_have_been_asked_again(lab: Lab, asked: str) -> None:
+    (path,) = lab.runs.rglob("evaluations/*/journal.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join((*lines[:1], b"#" + lines[1][1:], *lines[2:])))
+    (told,) = rebuild(lab.runs).damaged
+    assert "missing from every number unless gspo-lab eval has asked it again." in told
+    assert scores(lab)[0][:3] == (asked, NAME, 3)
+
+
 def test_counts_by_problem(lab: Lab) -> None:
     server = lab.subject("big")
     said = [("a", 100), ("a", 100), ("b", 100), ("c", 5), ("c", 5)]
