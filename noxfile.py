@@ -52,8 +52,8 @@ def trl(session: nox.Session) -> None:
 @nox.session
 def imports(session: nox.Session) -> None:
     """What needs the packages whose logs are imported, each of which writes one here."""
-    session.install("-c", "constraints.txt", "-e", ".[test,import]", "tensorboardX", "wandb", "trackio")
-    session.run("pytest", "tests/importers", *session.posargs)
+    session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
+    session.run("pytest", "tests/importers", "tests/exporters", *session.posargs)
 
 
 @nox.session

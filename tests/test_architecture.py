@@ -20,9 +20,9 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("runfolder", "models"), 4),
     **dict.fromkeys(("imports", "store", "launch", "samplers"), 5),
     **dict.fromkeys(("matching", "evaluation", "importers"), 6),
-    **dict.fromkeys(("findings", "engines"), 7),
+    **dict.fromkeys(("findings", "engines", "exporters"), 7),
     **dict.fromkeys(("claims", "worker", "plan"), 8),
-    **dict.fromkeys(("report", "conduct", "forkserver"), 9),
+    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 9),
     "cli": 10,
     "__main__": 11,
 }
@@ -65,7 +65,7 @@ def room(path: Path) -> str:
 
 
 def files() -> list[Path]:
-    """Every Python file of the package but its front door, which only holds the version."""
+    """Every Python file of the package but its front door, which holds the version and `open`."""
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 

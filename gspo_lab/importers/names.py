@@ -23,7 +23,9 @@ OURS = "gspo-lab"
 
 
 def _columns(record: type) -> frozenset[str]:
-    return frozenset(entry.name for entry in fields(record) if "int" in str(entry.type) or "float |" in str(entry.type))
+    """The names of a record's numbers; lists of them are none."""
+    kinds = {entry.name: str(entry.type).removeprefix("<class '") for entry in fields(record)}
+    return frozenset(name for name, kind in kinds.items() if kind.startswith(("int", "float")))
 
 
 OF_STEPS = _columns(StepRecord) - {"step"}

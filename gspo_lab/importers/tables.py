@@ -1,4 +1,4 @@
-"""JSON Lines and CSV of any program: a row a step (wide), or a row a number (long: step, metric, value).
+"""JSON Lines, CSV and Parquet of any program: a row a step (wide), or a row a number (long: step, metric, value).
 
 Columns `arm` and `seed`, or `run`, part a file into runs. Rows are read one by one, however long the file is; only a
 long table is held, at 16 bytes a number.
@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, number, numbers, rising, whole_number
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
@@ -72,10 +72,11 @@ def _long(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
 
 
 def entries(path: Path) -> Iterator[Entry]:
-    """The objects of a JSON Lines file, or the rows of a CSV. LabError where it is neither."""
-    a_file(path, "JSON Lines or CSV")
+    """The objects of a JSON Lines file, or the rows of a CSV or a Parquet file. LabError where it is none."""
+    a_file(path, "JSON Lines, CSV or Parquet")
+    reader = {".csv": _csv, ".tsv": _csv, ".parquet": _parquet}.get(path.suffix.lower(), _json_lines)
     try:
-        yield from _csv(path) if path.suffix.lower() in (".csv", ".tsv") else _json_lines(path)
+        yield from reader(path)
     except UnicodeDecodeError as error:
         raise LabError(f"{path}: it is no UTF-8 text ({error.reason} at byte {error.start})") from error
 
@@ -112,6 +113,20 @@ def _csv(path: Path) -> Iterator[Entry]:
                 yield where, entry
         except csv.Error as error:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
+
+
+def _parquet(path: Path) -> Iterator[Entry]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ModuleNotFoundError as error:
+        raise MissingExtra("pyarrow", "parquet", f"reading {path}") from error
+    try:
+        with ParquetFile(path) as file:
+            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            yield from ((f"{path}, row {place}", row) for place, row in enumerate(rows, 1))
+    except ArrowException as error:
+        raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error
 
 
 def run_of(entry: Mapping[str, Any], wish: Wish, where: str) -> str:

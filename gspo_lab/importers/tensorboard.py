@@ -91,7 +91,7 @@ def _events(file: Path, notes: list[str]) -> Iterator[Any]:
     """The events of a file, up to the first that is torn or damaged, which is noted.
 
     A record is its length (8 bytes), a checksum (4), that many bytes of an Event, a checksum (4). Checksums are passed
-    over: TensorBoard's reader makes them byte by byte in Python, which takes ten times as long as all else here.
+    over: TensorBoard's reader makes them byte by byte in Python, which takes longer than all else here (1.5 times).
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event

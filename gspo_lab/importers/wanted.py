@@ -15,6 +15,7 @@ from gspo_lab.study.load import NAMED, fits_as_name
 SOURCES = {
     "jsonl": "gspo_lab.importers.tables",
     "csv": "gspo_lab.importers.tables",
+    "parquet": "gspo_lab.importers.tables",
     "trl": "gspo_lab.importers.trl",
     "tensorboard": "gspo_lab.importers.tensorboard",
     "verl": "gspo_lab.importers.verl",

@@ -128,7 +128,7 @@ def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> 
 
 
 def test_a_long_log_is_streamed(tmp_path: Path) -> None:
-    """40 MB of rows pass through 100 MB less than holding their numbers alone as Python's would take."""
+    """Reading 2 million numbers as rows takes less memory than their 16 bytes each would, half of the file's size."""
     path = tmp_path / "long.jsonl"
     row = ", ".join(f'"m{i}": {i}.123456789' for i in range(100))
     with path.open("w") as file:

@@ -1,0 +1,78 @@
+"""What is exported of a run: a row per step of every number that was measured, as a program that logs would have it."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.importers.log import Row
+from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
+from gspo_lab.study import flat
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+SCORE = "score/"
+"""Before a benchmark's name: what `gspo-lab import` reads as its score."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One run. `columns` has per metric its value at each step from 0 on, NaN where it was not measured: of a rollout
+    batch, or the mean over its updates by the rule of the report's charts. `scores` has per step that of each
+    benchmark, counted in rollout batches done (0: before the first)."""
+
+    arm: str
+    seed: int
+    started_at: float
+    """Seconds since 1970; 0 where that was not recorded. Single steps have no time."""
+    settings: Mapping[str, Any]
+    columns: Mapping[str, Sequence[float]]
+    scores: Mapping[int, Mapping[str, float]]
+
+    def rows(self) -> Iterator[Row]:
+        """Step and numbers, steps rising; steps without any number are left out."""
+        batches = max(map(len, self.columns.values()), default=0)
+        for step in range(max(batches, *(at + 1 for at in self.scores), 0)):
+            row = {name: float(values[step]) for name, values in self.columns.items() if step < batches}
+            row = {name: value for name, value in row.items() if value == value}
+            row |= {SCORE + bench: score for bench, score in self.scores.get(step, {}).items()}
+            if row:
+                yield step, row
+
+
+def logged(evidence: "Evidence", study: str) -> list[Logged]:
+    """Every run of a study, arm by arm, seed by seed. LabError for a study that the database lacks."""
+    import numpy as np
+
+    every = evidence.width(study, 1)  # one span for all steps: as wide as there are steps
+    steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every)
+    updates = evidence.spans(study, "updates", sorted(OF_UPDATES), buckets=every)
+    scores = evidence.scores(study).dropna(subset=["score"])
+    frame = evidence.runs(study).set_index("run_id")
+    out = []
+    for run in evidence.chosen(study):
+        found = {name: values for spans in (steps, updates) for name, values in spans[run].items() if name != "x"}
+        own: dict[int, dict[str, float]] = {}
+        for row in scores[scores["run_id"] == run.id].to_dict("records"):
+            own.setdefault(int(row["step"]), {})[str(row["bench"])] = float(row["score"])
+        out.append(
+            Logged(
+                run.arm,
+                run.seed,
+                float(np.nan_to_num(frame.loc[run.id, "started_at"])),
+                {
+                    key: value
+                    for key, value in flat(_object(frame.loc[run.id, "settings"])).items()
+                    if value is not None
+                },
+                {name: values for name, values in found.items() if not np.isnan(values).all()},
+                own,
+            )
+        )
+    return out
+
+
+def _object(text: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(text) if isinstance(text, str) else {}
+    return found

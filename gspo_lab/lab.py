@@ -1,0 +1,206 @@
+"""The lab in Python, read-only: what a study recorded and what was found in it, as pandas frames.
+
+    import gspo_lab
+
+    with gspo_lab.open("runs") as lab:
+        study = lab.study("moe_stability")
+        study.scores()
+        study.records("clip_fraction_tokens")
+
+The numbers are those of `Findings`, from which the report is written too; nothing here computes one. A frame's columns
+are told in the method that makes it; what was not measured is NaN, None or absent, never 0.
+"""
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.layout import database_of
+from gspo_lab.registry import nearest
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.findings import Findings
+    from gspo_lab.store import Evidence
+
+TABLES = ("steps", "updates")
+
+
+class Lab:
+    """A folder of runs, as its database stood when it was opened; open it again to see what came in later."""
+
+    def __init__(self, evidence: "Evidence") -> None:
+        self._evidence = evidence
+        self._studies: dict[str, Study] = {}
+
+    @classmethod
+    def open(cls, runs: str | Path = "runs") -> "Lab":
+        """Open the folder's database, which every command but this brings up to date. LabError where there is none."""
+        from gspo_lab.store import Evidence
+
+        folder = Path(runs)
+        if not database_of(folder).exists():
+            raise LabError(f"no database {database_of(folder)}: gspo-lab list --runs {folder} makes it from the runs")
+        return cls(Evidence.open(database_of(folder), folder))
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the database go; frames that were made stay."""
+        self._evidence.close()
+
+    def studies(self) -> "DataFrame":
+        """A row per study, the one with the most recent activity last.
+
+        study; question; arms (names, with commas); runs (count of those begun or done); finished (count).
+        """
+        from pandas import DataFrame
+
+        rows = [self.study(name)._summary() for name in self._evidence.studies()]
+        return DataFrame(rows, columns=["study", "question", "arms", "runs", "finished"])
+
+    def study(self, name: str) -> "Study":
+        """One study. LabError for one that the database lacks."""
+        from gspo_lab.findings import Findings
+
+        if name not in self._studies:
+            self._evidence.study(name)
+            self._studies[name] = Study(Findings(self._evidence, name))
+        return self._studies[name]
+
+
+class Study:
+    """One study's frames. `findings` is what they are made from: the report's own object."""
+
+    def __init__(self, findings: "Findings") -> None:
+        self.findings = findings
+
+    def runs(self, bench: str | None = None) -> "DataFrame":
+        """A row per run: what became of it, on a benchmark (default: the one that decides).
+
+        arm; seed; state; start (score before training, share 0 to 1); final (score at the end by the declared rule,
+        share; None while unfinished); gain (final - start); best (highest that final would have been at any step);
+        collapsed (bool, False too where it could not be judged); nonfinite (updates); errors (answers not graded).
+        """
+        from pandas import DataFrame
+
+        names = ("arm", "seed", "state", "start", "final", "gain", "best", "collapsed", "nonfinite", "errors")
+        ended = self.findings.outcomes(bench or self.findings.declaration.primary)
+        return DataFrame([[getattr(one, name) for name in names] for one in ended], columns=list(names))
+
+    def scores(self) -> "DataFrame":
+        """A row per run, benchmark and evaluated step, of what runs recorded as they trained.
+
+        run_id; arm; seed; bench; step (rollout batches done); problems, answers (counts); score (mean over problems of
+        the share of right answers, 0 to 1); errors (answers not graded, left out of the score); truncated (answers cut
+        at the limit).
+        """
+        return self.findings.scores.drop(columns="evaluation")
+
+    def records(self, metric: str, *more: str) -> "DataFrame":
+        """A row per rollout batch or per update, whichever the metrics are recorded of, and a column per metric.
+
+        run_id; arm; seed; step (from 0); of updates also minibatch (from 0; -1: a mean that another program logged).
+        `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's, as docs/metrics.md does. LabError for
+        a name that is no metric, or metrics of both kinds at once.
+        """
+        from gspo_lab.store.schema import RECORD_TABLES
+
+        wanted = (metric, *more)
+        tables = {name: RECORD_TABLES[name] for name in TABLES}
+        known = {name for table in tables.values() for name in table.names}
+        if unknown := [name for name in wanted if name not in known]:
+            raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/metrics.md lists them all")
+        place = next((name for name, table in tables.items() if {*wanted} <= {*table.names}), None)
+        if place is None:
+            raise LabError(f"{', '.join(wanted)}: some are of rollout batches, some of updates; ask for them apart")
+        evidence = self.findings.evidence
+        frame = (evidence.steps if place == "steps" else evidence.updates)(self.findings.study, list(wanted))
+        frame.attrs["units"] = {name: tables[place].column(name).unit for name in wanted}
+        frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in wanted}
+        return frame
+
+    def verdicts(self) -> "DataFrame":
+        """A row per arm that is judged against the baseline on the primary score; empty where no score can decide.
+
+        arm; baseline; word; n (pairs of seeds); estimate (arm - baseline, difference of shares); low, high (its
+        1 - alpha interval); p (two-sided); margin (differences within +- it are equivalent); detectable (smallest true
+        difference that n seeds would have seen); reason (why there is no word); sentence.
+        """
+        from pandas import DataFrame
+
+        decided = self.findings.decision
+        rows: list[dict[str, Any]] = [
+            {
+                "arm": arm,
+                "baseline": decided.baseline,
+                "word": one.word,
+                **{name: getattr(one.paired, name) for name in ("n", "estimate", "low", "high", "p")},
+                "margin": one.margin,
+                "detectable": one.smallest_detectable,
+                "reason": one.reason,
+                "sentence": one.sentence,
+            }
+            for arm, one in decided.verdicts.items()
+        ]
+        told = ("arm", "baseline", "word", "n", "estimate", "low", "high", "p", "margin", "detectable", "reason")
+        return DataFrame(rows, columns=[*told, "sentence"])
+
+    def claims(self, every: bool = False) -> "DataFrame":
+        """A row per declared claim; with `every` the rest of the library too, as description.
+
+        claim (its id); word; statement; reason; p (its own), p_adjusted (Holm's, over the declared ones); declared.
+        """
+        from pandas import DataFrame
+
+        from gspo_lab.claims import judge
+
+        names = ["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"]
+        rows = [
+            (one.claim.id, one.word, one.claim.statement, one.reason, one.p, one.p_adjusted, one.declared)
+            for one in judge(self.findings, every=every)
+        ]
+        return DataFrame(rows, columns=names)
+
+    def certificate(self) -> "DataFrame":
+        """A row per check and pair of runs: whether they were matched.
+
+        check; arms (two, "a / b") and seed of the pair, missing where the check is of the whole study; state; detail.
+        `frame.attrs` has `headline` and `ok` (whether nothing forbids a verdict).
+        """
+        from pandas import DataFrame
+
+        found = self.findings.certificate
+        rows = [
+            (
+                check.name,
+                " / ".join(pair.arms) if pair else None,
+                pair.seed if pair else None,
+                check.state,
+                check.detail,
+            )
+            for name in found.states()
+            for pair, check in found.of(name)
+        ]
+        frame = DataFrame(rows, columns=["check", "arms", "seed", "state", "detail"]).astype({"seed": "Int64"})
+        frame.attrs |= {"headline": found.headline, "ok": found.ok}
+        return frame
+
+    def answer(self) -> str:
+        """The three lines that `gspo-lab show` and the report open with."""
+        from gspo_lab.claims import answer
+
+        return "\n".join(answer(self.findings).lines)
+
+    def _summary(self) -> tuple[str, str, str, int, int]:
+        found = self.findings
+        finished = sum(run.finished for run in found.runs)
+        return found.study, found.declaration.question, ", ".join(found.arms), len(found.runs), finished

@@ -1,0 +1,103 @@
+"""A study written for another program and imported again has the same numbers, digit by digit."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import gspo_lab
+from synthetic_lab import make_lab
+
+from gspo_lab.exporters import TARGETS, logged
+from gspo_lab.findings import Findings
+from gspo_lab.store import Evidence, ingest
+
+Numbers = dict[tuple[str, int, int, str], float]
+SOURCE = {
+    # format: (the package that it needs, source, log below the folder for files, more of the command)
+    "csv": ("csv", "csv", "log.csv", ()),
+    "parquet": ("pyarrow", "parquet", "log.parquet", ()),
+    "tensorboard": ("tensorboard", "tensorboard", "toy-tensorboard/{arm}/s{seed}", ()),
+    "trackio": ("trackio", "trackio", "toy-trackio/toy.db", ("--name", "{arm}-s{seed}")),
+    "wandb-offline": ("wandb", "wandb", "toy-wandb-offline/{arm}/s{seed}", ()),
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lab(tmp_path_factory.mktemp("lab"), seeds=3, steps=5, every=2)
+
+
+def numbers(database: Path, study: str) -> Numbers:
+    with Evidence.open(database) as evidence:
+        return {
+            (run.arm, run.seed, step, name): value
+            for run in logged(evidence, study)
+            for step, row in run.rows()
+            for name, value in row.items()
+        }
+
+
+def decided(database: Path, study: str) -> dict[str, Any]:
+    with Evidence.open(database) as evidence:
+        verdicts = Findings(evidence, study).decision.verdicts
+        return {arm: (one.paired.estimate, one.paired.differences) for arm, one in verdicts.items()}
+
+
+@pytest.mark.parametrize("format", SOURCE)
+def test_what_is_exported_and_imported_again_is_the_same(lab: Path, tmp_path: Path, format: str) -> None:
+    package, source, log, more = SOURCE[format]
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    said = gspo_lab("export", "toy", "--format", format, "--to", tmp_path, "--runs", lab.parent)
+    assert said.code == 0, said.err
+    names = ("--program", "gspo-lab", "--study", "toy", *more)
+    said = gspo_lab("import", source, tmp_path / log, *names, "--runs", tmp_path / "runs")
+    assert said.code == 0, said.err
+    assert "not understood" not in said.out
+    ingest(tmp_path / "runs")
+    expected, found = numbers(lab, "toy"), numbers(tmp_path / "runs" / "lab.db", "toy")
+    assert len(expected) > 6 * 5 * 20, "6 runs of 5 steps, with tens of numbers each"
+    assert found == expected
+    assert decided(tmp_path / "runs" / "lab.db", "toy") == decided(lab, "toy")
+
+
+def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_were_asked(lab: Path) -> None:
+    with Evidence.open(lab) as evidence:
+        [run] = [one for one in logged(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
+        rows = dict(run.rows())
+        losses = evidence.updates("toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
+        score = evidence.scores("toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()
+    assert len(losses) > 1
+    assert rows[3]["loss"] == pytest.approx(losses.sum() / len(losses), rel=1e-12)
+    assert rows[4]["score/addition"] == score
+    assert "entropy" not in rows[3] or rows[3]["entropy"] == rows[3]["entropy"]
+    assert [step for step, row in rows.items() if "score/addition" in row] == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize("format", TARGETS)
+def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path, format: str) -> None:
+    package = {"wandb-offline": "wandb"}.get(format, format)
+    code = (
+        "import sys, importlib.util\n"
+        f"sys.modules[{package!r}] = None\n"
+        "real = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name, *more: None if name == {package!r} else real(name, *more)\n"
+        "from gspo_lab.cli import main\n"
+        f"sys.argv = ['gspo-lab', 'export', 'toy', '--format', {format!r}, '--to', {str(tmp_path / 'out')!r}, "
+        f"'--runs', {str(lab.parent)!r}]\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    assert f"needs the package {package}: pip install 'gspo-lab[" in line
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_export_for_a_program_is_of_one_study(lab: Path, tmp_path: Path) -> None:
+    said = gspo_lab("export", "--format", "tensorboard", "--to", tmp_path / "out", "--runs", lab.parent)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "of which study? It has toy" in said.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,45 @@
+"""A source of one's own: a file's object with `runs` and `read`, named on the command line."""
+
+from pathlib import Path
+
+import pytest
+from logs import bring
+
+from gspo_lab.store import Evidence, ingest
+
+READER = """
+from gspo_lab.importers.log import Log
+
+class Reader:
+    @staticmethod
+    def runs(path, wish):
+        return [""]
+
+    @staticmethod
+    def read(path, run, wish):
+        rows = [(step, {"r": float(text)}) for step, text in enumerate(path.read_text().split())]
+        return Log("mine", rows, (path,))
+"""
+
+
+def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_file.py").write_text(READER)
+    Path("log.txt").write_text("0.25 0.5")
+    options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
+    said = bring(tmp_path, "my_file.py:Reader", "log.txt", *options)
+    assert said.code == 0, said.err
+    ingest(tmp_path / "runs")
+    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+        assert evidence.steps("x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
+            [0, 0.25],
+            [1, 0.5],
+        ]
+
+
+def test_a_reader_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_file.py").write_text(READER)
+    said = bring(tmp_path, "my_file.py:Raeder", "my_file.py", "--study", "x", "--arm", "a", "--seed", 0)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "'my_file.py' has no 'Raeder'" in said.err
