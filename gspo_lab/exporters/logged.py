@@ -1,7 +1,7 @@
 """What is exported of a run: a row per step of every number that was measured, as a program that logs would have it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
 from gspo_lab.study import flat
 
 if TYPE_CHECKING:
+    from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
 SCORE = "score/"
@@ -27,7 +28,7 @@ class Logged:
     started_at: float
     """Seconds since 1970; 0 where that was not recorded. Single steps have no time."""
     settings: Mapping[str, Any]
-    columns: Mapping[str, Sequence[float]]
+    columns: "Mapping[str, Floats]"
     scores: Mapping[int, Mapping[str, float]]
 
     def rows(self) -> Iterator[Row]:
@@ -49,7 +50,7 @@ def logged(evidence: "Evidence", study: str) -> list[Logged]:
     steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every)
     updates = evidence.spans(study, "updates", sorted(OF_UPDATES), buckets=every)
     scores = evidence.scores(study).dropna(subset=["score"])
-    frame = evidence.runs(study).set_index("run_id")
+    told = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
     for run in evidence.chosen(study):
         found = {name: values for spans in (steps, updates) for name, values in spans[run].items() if name != "x"}
@@ -60,12 +61,8 @@ def logged(evidence: "Evidence", study: str) -> list[Logged]:
             Logged(
                 run.arm,
                 run.seed,
-                float(np.nan_to_num(frame.loc[run.id, "started_at"])),
-                {
-                    key: value
-                    for key, value in flat(_object(frame.loc[run.id, "settings"])).items()
-                    if value is not None
-                },
+                float(np.nan_to_num(told[run.id]["started_at"])),
+                {key: value for key, value in flat(_object(told[run.id]["settings"])).items() if value is not None},
                 {name: values for name, values in found.items() if not np.isnan(values).all()},
                 own,
             )

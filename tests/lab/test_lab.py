@@ -61,7 +61,7 @@ def test_scores_and_final_are_means_of_what_was_asked(lab: Lab) -> None:
     assert own.index.tolist() == [0, 3, 6]
     assert own["problems"].tolist() == [20, 20, 20]
     runs = lab.study("toy").runs().set_index(["arm", "seed"])
-    assert runs.loc[("gspo", 1), "start"] == own.loc[0, "score"]
+    assert runs["start"].to_dict()["gspo", 1] == own["score"].to_dict()[0]
 
 
 def test_records_have_their_units(lab: Lab) -> None:
