@@ -1,7 +1,7 @@
 """TensorBoard: `<arm>/s<seed>/events.out.tfevents.0`, every number a scalar, at full precision.
 
-TensorBoard's own writers round to float32; float64 is written here, by its own messages and record writer. Its pages show
-it with `--load_fast=false` (seen with 2.21); its data server, which is the default, passes it over.
+TensorBoard's own writers round to float32; float64 is written here, by its own messages and record writer. Its pages
+show it with `--load_fast=false` (seen with 2.21); its data server, which is the default, passes it over.
 """
 
 from collections.abc import Sequence
