@@ -24,6 +24,8 @@ ACCEPTED = "accepted.json"
 BANDS = "bands.json"
 CONDUCTOR_LOCK = ".conductor"
 PILOTS = "_pilot"
+ADVICE = "_advice"
+"""Below `runs/`: the pilots of `gspo-lab advise`, a folder per study."""
 
 RUN = "run.json"
 """A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""

@@ -32,7 +32,7 @@ def _options(
 
 
 COMMANDS = (
-    *("run", "replicate", "report", "plan", "check", "list", "show", "certify", "why", "claims"),
+    *("run", "replicate", "report", "plan", "advise", "check", "list", "show", "certify", "why", "claims"),
     *("calibrate", "eval", "grade", "engines", "import", "export", "rebuild"),
 )
 """In the order of help: each is a file of this folder with EXAMPLES and a function of the file's name, or an `app`."""

@@ -39,7 +39,7 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
     objective = arm.settings.objective
     folder = RunFolder(run.folder(runs))
     try:
-        low, high = calibrated_band(_details(folder), objective.importance_sampling_level, objective.clip_target)
+        low, high = calibrated_band(details(folder), objective.importance_sampling_level, objective.clip_target)
     except LabError as error:
         raise LabError(f"arm.{arm.name}: {error} (pilot: {folder.path})", details=error.details) from error
     write_json(
@@ -59,7 +59,7 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
     return low, high
 
 
-def _details(folder: RunFolder) -> list[dict[str, Any]]:
+def details(folder: RunFolder) -> list[dict[str, Any]]:
     """`response_detail` of the updates that count: settled steps, and mini-batches after the first."""
     return [
         update["response_detail"]

@@ -18,16 +18,31 @@ def calibrated_band(details: Iterable[Mapping[str, Any]], level: Level, target: 
     advantage apart, the bound is the (1 - target) quantile of sign(A) * log r, over what the level clips by, tokens or
     responses: the policy moves log r along with A, so the two sides are not alike and no formula replaces the count.
     """
-    moves: dict[int, list[float]] = {1: [], -1: []}
-    for detail in details:
-        for index, advantage in enumerate(detail["advantage"]):
-            if advantage == 0:
-                continue
-            sign = 1 if advantage > 0 else -1
-            moves[sign] += [sign * move for move in RATIOS[level].moves(detail, index)]
+    moves = _moves(details, level)
     high = _quantile(moves[1], 1 - target, "positive")
     low = _quantile(moves[-1], 1 - target, "negative")
     return 1 - math.exp(-low), math.exp(high) - 1
+
+
+def clipped_share(details: Iterable[Mapping[str, Any]], level: Level, band: tuple[float, float]) -> float:
+    """The share of the active tokens (or responses) that a range clips. LabError where there are none."""
+    moves = _moves(details, level)
+    bounds = {1: math.log1p(band[1]), -1: -math.log1p(-band[0])}
+    seen = sum(map(len, moves.values()))
+    if not seen:
+        raise LabError("the pilot saw no response with an advantage; use one that is not always right or wrong")
+    return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / seen
+
+
+def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list[float]]:
+    """sign(A) * log r by the sign of the advantage; what has none is left out."""
+    moves: dict[int, list[float]] = {1: [], -1: []}
+    for detail in details:
+        for index, advantage in enumerate(detail["advantage"]):
+            if advantage != 0:
+                sign = 1 if advantage > 0 else -1
+                moves[sign] += [sign * move for move in RATIOS[level].moves(detail, index)]
+    return moves
 
 
 def _quantile(values: list[float], level: float, sign: str) -> float:

@@ -6,7 +6,7 @@ from gspo_lab.files import read_json
 from gspo_lab.layout import BANDS, PILOTS
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study import Arm, Run, Settings, Study, digest, flat
-from gspo_lab.study.declaration import reference_bands
+from gspo_lab.study.declaration import Band, reference_bands
 from gspo_lab.study.dotted import BAND
 
 STEPS = 6
@@ -29,16 +29,19 @@ def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
     }
 
 
-def pilot(study: Study, arm: Arm) -> Run:
-    """The arm's pilot: its preset's fixed range, few steps, no benchmark, every log-ratio recorded."""
+def pilot(study: Study, arm: Arm, band: Band | None = None, place: str | None = None, name: str | None = None) -> Run:
+    """The arm's pilot: its preset's range or `band`, few steps, no benchmark, every log-ratio recorded. `place` and
+    `name` are where it lies instead of the study's own pilots."""
     data = arm.settings.model_dump(mode="json")
     preset = PRESETS[arm.settings.objective.preset]
-    data["objective"] |= {"clip": "fixed", "clip_low": preset.clip_low, "clip_high": preset.clip_high}
+    low, high = band or (preset.clip_low, preset.clip_high)
+    data["objective"] |= {"clip": "fixed", "clip_low": low, "clip_high": high}
     data["record"] |= {"detail_every": 1, "token_detail": True}
     settings = Settings.model_validate({**data, "steps": STEPS, "bench": []})
     bands = reference_bands([settings])
     base = str(study.path.parent.resolve())
-    return Run(f"{study.name}/{PILOTS}", arm.name, FIRST_SEED + study.seeds[0], settings, arm.declared, bands, base)
+    seed = FIRST_SEED + study.seeds[0]
+    return Run(place or f"{study.name}/{PILOTS}", name or arm.name, seed, settings, arm.declared, bands, base)
 
 
 def settings_digest(arm: Arm) -> str:

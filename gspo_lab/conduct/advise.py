@@ -1,0 +1,201 @@
+"""What to set for a model, a task and lengths of one's own: a pilot of each ratio rule, and what it calls for.
+
+    rule ─> pilot with the published range ─> the range that clips the wanted share of what it saw
+                                                └─> a pilot with that range ─> does it?  no: once more from there
+
+A range changes what it is measured by, since a clipped policy moves less: only one that was used is recommended.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from rich.console import Console
+
+from gspo_lab.conduct.crew import Crew
+from gspo_lab.conduct.pilots import details, pilot_errand
+from gspo_lab.conduct.prepare import starts_to_make, write_run
+from gspo_lab.conduct.work import Interrupts
+from gspo_lab.errors import LabError
+from gspo_lab.files import held
+from gspo_lab.launch.base import Slot
+from gspo_lab.launch.make import LOCAL, make_launcher
+from gspo_lab.layout import ADVICE, CONDUCTOR_LOCK
+from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.objectives.ratios import RATIOS, RULES, Level
+from gspo_lab.plan.check import preflight
+from gspo_lab.plan.memory import refuse_too_little
+from gspo_lab.plan.pilots import pilot
+from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.study import Arm, Run, Settings, Study
+
+TRIES = 3
+"""Ranges that are tried of each rule, at most."""
+FACTOR = 1.5
+"""A range is recommended without reserve if it clips the wanted share within this factor."""
+
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What the pilots of one rule say. Shares are of what the rule clips by on mini-batches >= 1: active tokens, or
+    responses; None is not measured."""
+
+    rule: str
+    clip_low: float
+    clip_high: float
+    wanted: float
+    clipped: float
+    """With the recommended range in use."""
+    clipped_published: float
+    """With the published range in use."""
+    log_ratio_max: float | None
+    """Largest |log r| of a token, nats."""
+    response_tokens: float | None
+    zero_advantage_groups: float | None
+    mismatch_k3: float | None
+    """Of sampler and trainer, nats per token."""
+    seconds_step: float | None
+    peak_memory_bytes: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the range in use clipped the wanted share, within the factor."""
+        return near(self.clipped, self.wanted)
+
+    def toml(self) -> str:
+        """An arm to paste."""
+        kept = "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
+        return (
+            f'[arm.{self.rule}]\nobjective = "{self.rule}"\n{kept}'
+            f"clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Every number, and whether the range held."""
+        return {**asdict(self), "holds": self.holds}
+
+
+def near(share: float, wanted: float) -> bool:
+    """Whether one share is the other within the factor."""
+    return wanted / FACTOR <= share <= wanted * FACTOR
+
+
+def advise(
+    study: Study,
+    runs: Path,
+    *,
+    share: float | None = None,
+    jobs: int | None = None,
+    console: Console,
+    live: bool = True,
+    yes: bool = False,
+) -> list[Advice] | None:
+    """Pilots of each rule under runs/_advice, and what they say; None where Ctrl-C came first, after which the same
+    call goes on. `share` is the share to clip, or else each arm's clip_target. LabError where a pilot fails."""
+    preflight(study)
+    arms = {rule: arm_of(study, rule, share) for rule in RULES}
+    for arm in arms.values():
+        if arm.settings.update.minibatches * arm.settings.update.epochs < 2:
+            raise LabError("update.minibatches = 1: the first update after a rollout clips nothing; use 2 or more")
+    launcher = make_launcher(LOCAL, jobs)
+    slots: list[Slot] = launcher.slots(next(iter(arms.values())).settings.device)
+    if not yes:
+        refuse_too_little(study, slots)
+    home = runs / ADVICE / study.name
+    home.mkdir(parents=True, exist_ok=True)
+    tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
+    with held(home / CONDUCTOR_LOCK, f"another gspo-lab advise is at work in {home}"), Interrupts() as interrupts:
+        crew = Crew(runs, console, live, launcher, slots, interrupts)
+        for number in range(TRIES + 1):
+            wanted: dict[str, Run] = {}
+            for rule, arm in arms.items():
+                band = _next_band(arm, tried[rule])
+                if band is not None:
+                    wanted[rule] = pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}")
+                    tried[rule].append((band, RunFolder(wanted[rule].folder(runs))))
+            if not _piloted(crew, f"{study.name}: pilot {number + 1}", list(wanted.values()), runs):
+                return None
+    return [_advice(rule, arms[rule], pilots) for rule, pilots in tried.items()]
+
+
+def arm_of(study: Study, rule: str, share: float | None) -> Arm:
+    """The study's first arm that follows the rule, or else its first arm with the rule's preset."""
+    for arm in study.arms.values():
+        if RATIOS[arm.settings.objective.importance_sampling_level].rule == rule:
+            break
+    else:
+        arm = next(iter(study.arms.values()))
+    data = arm.settings.model_dump(mode="json")
+    objective: dict[str, Any] = data["objective"]
+    objective |= {"preset": rule, "importance_sampling_level": PRESETS[rule].importance_sampling_level}
+    if share is not None:
+        objective["clip_target"] = share
+    return Arm(name=rule, declared=arm.declared, settings=Settings.model_validate(data))
+
+
+def _level(arm: Arm) -> Level:
+    return arm.settings.objective.importance_sampling_level
+
+
+def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
+    """The published range first, then what the last pilot calls for; None once a range that was called for holds."""
+    if not tried:
+        return RULES[arm.name].band
+    band, folder = tried[-1]
+    seen, target = details(folder), arm.settings.objective.clip_target
+    if len(tried) > 1 and near(clipped_share(seen, _level(arm), band), target):
+        return None
+    return calibrated_band(seen, _level(arm), target)
+
+
+def _piloted(crew: Crew, title: str, pilots: list[Run], runs: Path) -> bool:
+    """Whether all pilots are finished; False where Ctrl-C ended the work. LabError where one failed."""
+    before = len(crew.endings)
+    done = crew.work(f"{title}, warm starts", starts_to_make(pilots, runs))
+    if done:
+        errands = [errand for run in pilots if (errand := pilot_errand(run, runs)) is not None]
+        for run in pilots:
+            write_run(run, runs)
+        done = crew.work(title, errands)
+    if not done and not crew.interrupts.count:
+        raise LabError("a pilot failed", details=tuple(ending.line for ending in crew.endings[before:]))
+    return done
+
+
+def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
+    target = arm.settings.objective.clip_target
+    shares = [clipped_share(details(folder), _level(arm), band) for band, folder in tried]
+    last = min(range(1, len(tried)), key=lambda i: max(shares[i], target) / max(min(shares[i], target), 1e-9))
+    (low, high), folder = tried[last]
+    steps = folder.records(StepRecord.kind)
+
+    def middle(name: str) -> float | None:
+        return median(found) if (found := _known(steps, name)) else None
+
+    return Advice(
+        rule=rule,
+        clip_low=low,
+        clip_high=high,
+        wanted=target,
+        clipped=shares[last],
+        clipped_published=shares[0],
+        log_ratio_max=max(_known(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None),
+        response_tokens=_mean(steps, "response_tokens_mean"),
+        zero_advantage_groups=_mean(steps, "zero_variance_groups"),
+        mismatch_k3=_mean(steps, "mismatch_k3"),
+        seconds_step=middle("seconds_step"),
+        peak_memory_bytes=max(_known(steps, "peak_memory_bytes"), default=None),
+    )
+
+
+def _known(records: list[dict[str, Any]], name: str) -> list[float]:
+    return [one[name] for one in records if one.get(name) is not None]
+
+
+def _mean(records: list[dict[str, Any]], name: str) -> float | None:
+    return fmean(found) if (found := _known(records, name)) else None

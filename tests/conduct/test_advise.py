@@ -1,0 +1,97 @@
+"""`gspo-lab advise`: pilots of a real engine that only counts, and one of a model that trains."""
+
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from counting import Bench
+from rich.console import Console
+
+from gspo_lab.conduct.advise import advise, near
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+
+BOUND = 0.043
+"""Of the counting engine's moves .001 x 1..50, and a target of .15: see test_pilots."""
+
+
+def test_a_share_counts_what_lies_beyond_its_side_s_bound() -> None:
+    detail = {
+        "advantage": [1.0, -1.0, 0.0],
+        "length": [2, 2, 1],
+        "sum_log_ratio": [0.3, -0.64, 9.0],
+        "log_ratios": [[0.1, 0.2], [-0.1, -0.4], [9.0]],
+    }
+    band = (1 - math.exp(-0.3), math.exp(0.15) - 1)
+    assert clipped_share([detail], "token", band) == 2 / 4  # .2 > .15 and .4 > .3
+    band = (1 - math.exp(-0.3), math.exp(0.16) - 1)
+    assert clipped_share([detail], "sequence", band) == 1 / 2  # means .15 < .16 and .32 > .3
+    with pytest.raises(LabError, match="no response with an advantage"):
+        clipped_share([detail | {"advantage": [0.0] * 3}], "token", band)
+
+
+@pytest.mark.parametrize("target", [0.02, 0.15, 0.4])
+def test_the_range_of_a_share_clips_it_there(target: float) -> None:
+    moves = [0.001 * (i + 1) for i in range(100)]
+    details = [
+        {"advantage": [sign], "length": [100], "sum_log_ratio": [0], "log_ratios": [[sign * move for move in moves]]}
+        for sign in (1.0, -1.0)
+    ]
+    found = clipped_share(details, "token", calibrated_band(details, "token", target))
+    assert found == pytest.approx(target, abs=0.011)
+
+
+def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
+    console = Console(file=io.StringIO(), width=200)
+    found = advise(bench.study(), bench.runs, console=console, live=False)
+    assert found is not None
+    assert [one.rule for one in found] == ["grpo", "gspo"]
+    for one in found:
+        assert (one.clip_low, one.clip_high) == pytest.approx((1 - math.exp(-BOUND), math.exp(BOUND) - 1))
+        assert one.clipped == pytest.approx(0.14)  # 7 of 50 lie beyond the 43rd
+        assert one.holds
+        assert f"clip_low = {one.clip_low:.4g}" in one.toml()
+    assert [one.clipped_published for one in found] == [0, 1]  # .05 lies within .2, and .001 beyond 3e-4
+    pilots = {path.parent.parent.name for path in (bench.runs / "_advice/count").glob("*/s*/run.json")}
+    assert pilots == {f"{rule}-{number}" for rule in ("grpo", "gspo") for number in (0, 1)}
+    console = Console(file=(shown := io.StringIO()), width=200)
+    assert advise(bench.study(), bench.runs, console=console, live=False) == found
+    assert "started" not in shown.getvalue(), "finished pilots are not run again"
+
+
+def test_another_share_another_range(bench: Bench) -> None:
+    found = advise(bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False)
+    assert found is not None
+    assert [one.clip_high for one in found] == pytest.approx([math.exp(0.035) - 1] * 2)
+
+
+def test_a_failing_pilot_is_told(bench: Bench) -> None:
+    bench.fail = {"gspo-0/s1000000": "lab"}
+    with pytest.raises(LabError, match="a pilot failed") as caught:
+        advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
+    assert "buy gloves" in caught.value.details[0]
+
+
+@pytest.mark.parametrize(("share", "wanted", "found"), [(0.1, 0.15, True), (0.226, 0.15, False), (0.0, 0.15, False)])
+def test_what_is_near(share: float, wanted: float, found: bool) -> None:
+    assert near(share, wanted) == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task", ['{name="addition", digits=2, hasty=0.5}', '{name="addition", digits=1, hasty=0.5}', '"countdown"']
+)
+def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) -> None:
+    """Three tasks, of which the first is quickstart's."""
+    toml = f'question = "?"\nmodel = "tiny-qwen3"\ndevice = "cpu"\ntask = {task}\n[arm.gspo]\nobjective = "gspo"\n'
+    warm = "[warm_start]\nsteps = 400\nbatch_size = 16\nlearning_rate = 4e-3\n"
+    (tmp_path / "mine.toml").write_text(toml.replace("[arm", warm + "[arm"))
+    line = [sys.executable, "-m", "gspo_lab", "advise", str(tmp_path / "mine.toml"), "--json"]
+    done = subprocess.run([*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for one in json.loads(done.stdout)["rules"]:
+        assert one["wanted"] / 1.5 <= one["clipped"] <= one["wanted"] * 1.5, one
