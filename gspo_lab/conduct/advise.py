@@ -30,6 +30,7 @@ from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import pilot
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import State
 from gspo_lab.study import Arm, Run, Settings, Study
 
 TRIES = 3
@@ -163,7 +164,10 @@ def _piloted(crew: Crew, title: str, pilots: list[Run], runs: Path) -> bool:
             write_run(run, runs)
         done = crew.work(title, errands)
     if not done and not crew.interrupts.count:
-        raise LabError("a pilot failed", details=tuple(ending.line for ending in crew.endings[before:]))
+        raise LabError(
+            "a pilot failed",
+            details=tuple(one.line for one in crew.endings[before:] if one.state is not State.FINISHED),
+        )
     return done
 
 
