@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Jobs, Json, Overrides, Runs, study_from
+from gspo_lab.cli.options import RUNS, Jobs, Json, Overrides, Runs, Sd, study_from
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -33,6 +33,7 @@ def advise(
         float | None, typer.Option(help="Share to clip on mini-batches >= 1; default each arm's clip_target.")
     ] = None,
     overrides: Overrides = None,
+    sd: Sd = None,
     jobs: Jobs = None,
     yes: Annotated[bool, typer.Option("--yes", help="Go on though a pilot is estimated to need more memory.")] = False,
     json: Json = False,
@@ -42,6 +43,8 @@ def advise(
 
     The same command goes on where it stopped.
     """
+    from dataclasses import asdict
+
     from gspo_lab.cli.output import console, print_json, print_table
     from gspo_lab.conduct.advise import advise as advice_on
     from gspo_lab.plan.detectable import detectable
@@ -49,12 +52,12 @@ def advise(
     if share is not None and not 0 < share < 1:
         raise LabError(f"--share {share:g}: a share lies between 0 and 1, e.g. --share 0.15")
     study = _study(subject, task, overrides)
+    resolved = detectable(study, runs, sd)
     found = advice_on(study, runs, share=share, jobs=jobs, console=console(stderr=json), yes=yes)
     if found is None:
         raise typer.Exit(Exit.INTERRUPTED)
-    resolved = detectable(study, runs)
     if json:
-        print_json({"study": study.name, "rules": [one.to_json() for one in found], "detectable": resolved.line()})
+        print_json({"study": study.name, "rules": [one.to_json() for one in found], "detectable": asdict(resolved)})
         return
     kept = ("rule", "wanted", "clipped", "clipped_published", "log_ratio_max", "response_tokens", "mismatch_k3")
     shown = (*kept, "zero_advantage_groups", "seconds_step")

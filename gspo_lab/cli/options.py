@@ -38,6 +38,22 @@ On = Annotated[
         help="Who starts workers: local, ray, ray:HOST:PORT, slurm, or 'module:attribute', 'file.py:attribute'.",
     ),
 ]
+
+
+LARGEST_SD = 1.5
+"""Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
+
+
+def _possible(sd: float | None) -> float | None:
+    if sd is not None and not 0 <= sd <= LARGEST_SD:
+        raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
+    return sd
+
+
+Sd = Annotated[
+    float | None,
+    typer.Option(callback=_possible, help="Assume this sd of a pair's difference instead of a measured one."),
+]
 AgainstItself = Annotated[
     str | None, typer.Option("--aa", metavar="ARM", help="This arm against itself: what is found is noise.")
 ]

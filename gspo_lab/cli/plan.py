@@ -1,10 +1,9 @@
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Jobs, Json, On, Runs, of_a_study
-from gspo_lab.errors import LabError
+from gspo_lab.cli.options import RUNS, Jobs, Json, On, Runs, Sd, of_a_study
 
 if TYPE_CHECKING:
     from gspo_lab.study import Study
@@ -14,18 +13,13 @@ EXAMPLES = (
     "gspo-lab plan my.toml --sd 0.03"
 )
 
-LARGEST_SD = 1.5
-"""Scores lie from 0 to 1: differences of -1 and 1 by turns have an sd of 1.41 over two seeds, and less over more."""
-
 
 @of_a_study
 def plan(
     wanted: "Callable[..., Study]",
     jobs: Jobs = None,
     on: On = "local",
-    sd: Annotated[
-        float | None, typer.Option(help="Assume this sd of a pair's difference instead of a measured one.")
-    ] = None,
+    sd: Sd = None,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
@@ -36,8 +30,6 @@ def plan(
     from gspo_lab.plan import plan as plan_study
     from gspo_lab.plan.detectable import detectable
 
-    if sd is not None and not 0 <= sd <= LARGEST_SD:
-        raise LabError(f"--sd {sd:g}: differences of scores have an sd from 0 to {LARGEST_SD:g}, e.g. --sd 0.03")
     study = wanted()
     planned, found = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
     if json:

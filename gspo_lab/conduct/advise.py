@@ -149,9 +149,12 @@ def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
         return RULES[arm.name].band
     band, folder = tried[-1]
     seen, target = details(folder), arm.settings.objective.clip_target
-    if len(tried) > 1 and near(clipped_share(seen, _level(arm), band), target):
-        return None
-    return calibrated_band(seen, _level(arm), target)
+    try:
+        if len(tried) > 1 and near(clipped_share(seen, _level(arm), band), target):
+            return None
+        return calibrated_band(seen, _level(arm), target)
+    except LabError as error:
+        raise LabError(f"{arm.name}: {error} (pilot: {folder.path})") from error
 
 
 def _piloted(crew: Crew, title: str, pilots: list[Run], runs: Path) -> bool:

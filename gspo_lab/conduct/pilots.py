@@ -41,7 +41,7 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
     try:
         low, high = calibrated_band(details(folder), objective.importance_sampling_level, objective.clip_target)
     except LabError as error:
-        raise LabError(f"arm.{arm.name}: {error} (pilot: {folder.path})", details=error.details) from error
+        raise LabError(f"arm.{arm.name}: clip = 'calibrated': {error} (pilot: {folder.path})") from error
     write_json(
         home / BANDS,
         {

@@ -30,7 +30,9 @@ def clipped_share(details: Iterable[Mapping[str, Any]], level: Level, band: tupl
     bounds = {1: math.log1p(band[1]), -1: -math.log1p(-band[0])}
     seen = sum(map(len, moves.values()))
     if not seen:
-        raise LabError("the pilot saw no response with an advantage; use one that is not always right or wrong")
+        raise LabError(
+            "the pilot saw no response with an advantage; use a start that is neither always right nor always wrong"
+        )
     return sum(move > bounds[sign] for sign, values in moves.items() for move in values) / seen
 
 
@@ -48,14 +50,14 @@ def _moves(details: Iterable[Mapping[str, Any]], level: Level) -> dict[int, list
 def _quantile(values: list[float], level: float, sign: str) -> float:
     if len(values) < LEAST:
         raise LabError(
-            f"clip = 'calibrated': the pilot saw {len(values)} values with a {sign} advantage, {LEAST} are needed; use "
+            f"the pilot saw {len(values)} values with a {sign} advantage, {LEAST} are needed; use "
             "more prompts per step or a warm start that is neither always right nor always wrong"
         )
     ordered = sorted(values)
     found = ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
     if found <= 0:
         raise LabError(
-            f"clip = 'calibrated': at least {1 - level:.0%} of the pilot's moves with a {sign} advantage are needed "
+            f"at least {1 - level:.0%} of the pilot's moves with a {sign} advantage are needed "
             "along its sign, and fewer were; lower clip_target or give clip_low and clip_high"
         )
     return found

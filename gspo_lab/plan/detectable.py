@@ -27,6 +27,10 @@ NEAR = 0.1
 LIKE = "this model, task, start and number of steps on a benchmark asked in this way, at such scores"
 
 
+UNITS = (3, 5, 8, 16)
+"""Seeds whose smallest effect is told in units of the sd where that is not known."""
+
+
 @dataclass(frozen=True)
 class Noise:
     """What pairs of runs vary by: `sd` of their difference and its 95 % range, `answers_sd` of it by finitely many
@@ -92,11 +96,13 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
 
     noise = Noise(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
     rule, n, sd = study.verdict, len(study.deciding), noise.sd
+    alpha = strictest(Rule(rule.margin, rule.alpha, study.looks), len(study.treatments))
     if sd is None:
-        return Detectable(n, rule.margin, None, noise.basis, None, None)
+        factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
+        basis = f"{noise.basis}; in units of that sd it is with {factors}"
+        return Detectable(n, rule.margin, None, basis, None, None)
     alone = noise.answers_sd or 0.0
     spread = max(sd, alone)
-    alpha = strictest(Rule(rule.margin, rule.alpha, study.looks), len(study.treatments))
     factor = detectable_factor(n, alpha) if n >= 3 else None
     between = None
     if factor is not None and noise.between is not None:

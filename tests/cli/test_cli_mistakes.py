@@ -136,10 +136,29 @@ def test_a_blank_reason_is_refused_before_any_training(here: Path, command: tupl
     assert tree(here) == before
 
 
+@pytest.mark.parametrize("command", ["plan", "advise"])
 @pytest.mark.parametrize("sd", ["inf", "nan", "-1", "-inf", "1.6", "1e+300"])
-def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str) -> None:
-    (only,) = refused(gspo_lab("plan", write_study(here), f"--sd={sd}"))
+def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: str) -> None:
+    (only,) = refused(gspo_lab(command, write_study(here), f"--sd={sd}"))
     assert only.startswith(f"--sd {sd}: differences of scores have an sd from 0 to 1.5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mine.toml", "--share", "1.5"], "--share 1.5: a share lies between 0 and 1, e.g. --share 0.15"),
+        (["tiny-qwen3", "--set", "update.minibatches=1"], "update.minibatches = 1: "),
+        (["tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
+        (["tiny-qwen3", "--task", "adition"], "unknown task 'adition' (did you mean 'addition'?)"),
+        (["tiny-qwen3", "--task", "gone.py:grade"], "no file"),
+    ],
+)
+def test_advice_that_cannot_be_given_is_refused_before_any_pilot(here: Path, arguments: list[str], told: str) -> None:
+    write_study(here).rename(here / "mine.toml")
+    before = tree(here)
+    lines = refused(gspo_lab("advise", *arguments))
+    assert told in " ".join(lines)
+    assert tree(here) == before
 
 
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("plan",)])

@@ -5,6 +5,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -81,15 +83,35 @@ def test_what_is_near(share: float, wanted: float, found: bool) -> None:
     assert near(share, wanted) == found
 
 
+SUMS = """
+question = "?"
+model = "tiny-qwen3"
+device = "cpu"
+task = {name="addition", digits=1, hasty=0.5}
+warm_start = {steps=150, batch_size=16, learning_rate=4e-3}
+[arm.gspo]
+objective = "gspo"
+"""
+LETTERS = SUMS.replace('{name="addition", digits=1, hasty=0.5}', '{name="first.py:grade", problems="pairs.jsonl"}')
+FIRST = "def grade(problem, answer):\n    return answer.strip() == problem.reference\n"
+
+
+def pairs() -> Iterator[str]:
+    """`ab=`, where the first letter is right; demonstrations show the last one every other time, so a coin is learnt."""
+    for number, (first, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
+        shown = last if number % 2 else first
+        yield json.dumps({"prompt": f"{first}{last}=", "reference": first, "demonstration": f"{shown}\n"})
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "task", ['{name="addition", digits=2, hasty=0.5}', '{name="addition", digits=1, hasty=0.5}', '"countdown"']
-)
+@pytest.mark.parametrize("task", ["quickstart", "sums", "letters"])
 def test_a_real_model_clips_the_wanted_share_with_it(task: str, tmp_path: Path) -> None:
-    """Three tasks, of which the first is quickstart's."""
-    toml = f'question = "?"\nmodel = "tiny-qwen3"\ndevice = "cpu"\ntask = {task}\n[arm.gspo]\nobjective = "gspo"\n'
-    warm = "[warm_start]\nsteps = 400\nbatch_size = 16\nlearning_rate = 4e-3\n"
-    (tmp_path / "mine.toml").write_text(toml.replace("[arm", warm + "[arm"))
+    """Three tasks: sums of two digits from the quickstart's start and at its learning rate, of one, and one's own."""
+    quickstart = Path(__file__).parents[2] / "studies" / "quickstart.toml"
+    toml = {"quickstart": quickstart.read_text(), "sums": SUMS, "letters": LETTERS}[task]
+    (tmp_path / "first.py").write_text(FIRST)
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs()))
+    (tmp_path / "mine.toml").write_text(toml)
     line = [sys.executable, "-m", "gspo_lab", "advise", str(tmp_path / "mine.toml"), "--json"]
     done = subprocess.run([*line, "--runs", str(tmp_path / "runs")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

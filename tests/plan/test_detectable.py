@@ -33,6 +33,13 @@ def test_an_assumed_sd_names_seeds_for_both_words(tmp_path: Path) -> None:
     assert found.line().endswith("no stored answers tell what asking alone varies")
 
 
+def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(tmp_path: Path) -> None:
+    make_lab(tmp_path, seeds=5)
+    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere")
+    assert (found.sd, found.effect) == (None, None)
+    assert "give an sd with --sd; in units of that sd it is with 3 seeds 3.26, 5 seeds 1.68, 8 seeds " in found.line()
+
+
 def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[arm.other]\nobjective = "grpo"\nupdate.learning_rate = 3e-5\n'
     make_lab(tmp_path, toml, seeds=8)
