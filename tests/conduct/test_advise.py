@@ -97,7 +97,7 @@ FIRST = "def grade(problem, answer):\n    return answer.strip() == problem.refer
 
 
 def pairs() -> Iterator[str]:
-    """`ab=`, where the first letter is right; demonstrations show the last one every other time, so a coin is learnt."""
+    """`ab=`, where `a` is right; demonstrations show `b` every other time, so that a coin is learnt."""
     for number, (first, last) in enumerate(permutations("abcdefghijklmnopqrstuvwxyz", 2)):
         shown = last if number % 2 else first
         yield json.dumps({"prompt": f"{first}{last}=", "reference": first, "demonstration": f"{shown}\n"})
