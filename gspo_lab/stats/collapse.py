@@ -23,8 +23,8 @@ class Stability:
     """What became of a run's reward. Onsets are training steps, None where nothing of the kind happened.
 
     `cause` of a collapse: "reward" or "non-finite". `window` (w) is the number of consecutive steps required. A fall
-    can begin after the first w steps, which make the peak: with fewer than 2 w - 1 recorded steps `judged` is False, for
-    that the reward shows no fall says nothing.
+    can begin after the first w steps, which make the peak: with fewer than 2 w - 1 recorded steps `judged` is False,
+    for that the reward shows no fall says nothing.
     """
 
     collapse: int | None

@@ -127,7 +127,7 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
 
 
 def test_the_table_of_scores_has_every_seed_and_the_gain(tmp_path: Path) -> None:
-    found = rendered(make_lab(tmp_path, change=exact_scores), "toy")
+    found = rendered(make_lab(tmp_path, change=exact_scores, steps=20), "toy")
     bench = json.loads(found.json)["studies"]["toy"]["scores"]["benches"]["addition"]
     assert [seed["final"] for seed in bench["gspo"]["seeds"].values()] == [0.6, 0.65, 0.7]
     assert (bench["gspo"]["start"], bench["gspo"]["final"], bench["gspo"]["gain"]) == (0.4, 0.65, 0.25)

@@ -50,7 +50,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "not matched": (TWO_ARMS, {"change": other_torch}, "undeclared difference in packages: torch (seeds 0, 1, 2)"),
     "one arm": (ONE_ARM, {}, "No verdict: grpo is the only arm, so there is nothing to compare it with."),
     "no benchmark": (NO_BENCH, {}, "No verdict: the study declares no benchmark"),
-    "a sweep": (A_SWEEP, {}, "grpo: not resolved (0 of 6 runs collapsed)"),
+    "a sweep": (A_SWEEP, {"steps": 20}, "grpo: not resolved (0 of 6 runs collapsed)"),
 }
 """The study, what became of its runs, and what its verdict says."""
 

@@ -1,5 +1,6 @@
 """Ways to a verdict that a program did not earn: there is nothing to find, nothing to forge, nothing that stays."""
 
+import contextlib
 import itertools
 import json
 import secrets
@@ -279,7 +280,13 @@ os.kill(os.getpid(), 9)
 )
 def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late by the clock alone, but of its own will: it is not tried again with nobody beside it."""
-    monkeypatch.setattr(Crowd, "alone", None)
+    turn = Crowd.turn
+
+    def beside(self: Crowd, *, alone: bool) -> contextlib.AbstractContextManager[None]:
+        assert not alone, "it was tried again"
+        return turn(self, alone=alone)
+
+    monkeypatch.setattr(Crowd, "turn", beside)
     (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.0))
     assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True)
 
