@@ -76,7 +76,7 @@ new Promise((done) => {
 def test_a_link_lands_on_its_target_though_charts_above_grow(browser: Browser, page: Path, target: str) -> None:
     browser.open(page, width=390)
     browser.evaluate(f"location.hash = '{target}'")
-    near = ".filter((f) => Math.abs(f.getBoundingClientRect().top) < 500)"
+    near = ".filter((f) => f.checkVisibility() && Math.abs(f.getBoundingClientRect().top) < 500)"
     alive = ".every((f) => f.querySelector('.main-svg'))"
     browser.wait_for(f"[...document.querySelectorAll('figure:not(.empty)')]{near}{alive}")
     browser.evaluate(SETTLED)
