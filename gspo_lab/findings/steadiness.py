@@ -22,8 +22,9 @@ class Steadiness:
 
     `fell` are the runs of each that collapsed, fell back or ended below half of their best score, of those that could
     be judged, with their intervals at 1 - alpha. `p` is Fisher's of the two counts, Holm's over the arms in
-    `p_adjusted`: runs of one seed share their start, which makes it cautious. `lost` judges how far final scores lie below the best ones of their runs, with the
-    sign turned: its difference is what the arm loses less than the baseline. Each of the two is held at alpha / 2.
+    `p_adjusted`: runs of one seed share their start, which makes it cautious. `lost` judges how far final scores lie
+    below the best ones of their runs, with the sign turned: its difference is what the arm loses less than the
+    baseline. Each of the two is held at alpha / 2.
     """
 
     labels: tuple[str, str]

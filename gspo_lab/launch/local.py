@@ -73,9 +73,10 @@ class LocalProcess:
 
     def poll(self) -> int | None:
         """Its exit code; None while it works. What it has started ends with it."""
-        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not yet waited for, so that no other process can have its id
-        if self.process.returncode is None and os.waitid(os.P_PID, self.pid, ended):
-            self.kill()
+        if self.process.returncode is None and hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT  # not yet waited for, so that no other process can have its id
+            if os.waitid(os.P_PID, self.pid, ended):
+                self.kill()
         return self.process.poll()
 
     def stop(self) -> None:
