@@ -60,7 +60,7 @@ class Size:
         return f"{self.arms * self.seeds} runs x {self.steps:,} steps x {self.metrics} metrics"
 
 
-SMALL = Size(arms=2, seeds=10, steps=10_000, metrics=20, seconds=2.5, megabytes=6)
+SMALL = Size(arms=2, seeds=10, steps=10_000, metrics=20, seconds=2.5, megabytes=2)
 LARGE = Size(arms=4, seeds=25, steps=10_000, metrics=40, seconds=10, megabytes=8)
 ARMS = {
     "grpo": 'objective = "grpo"',
