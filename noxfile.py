@@ -1,7 +1,8 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s clusters`
-those that need Ray and Slurm, `nox -s everywhere -- FOLDER` the quickstart on all of these; `nox -s faults` damage,
-kills and attacks at full length; `nox -s coverage` branch coverage against its floors; `nox -s study` a study."""
+`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s imports` those
+that need the packages whose logs are read, `nox -s clusters` those that need Ray and Slurm, `nox -s everywhere --
+FOLDER` the quickstart on all of these; `nox -s faults` damage, kills and attacks at full length; `nox -s coverage`
+branch coverage against its floors; `nox -s study` a study."""
 
 from pathlib import Path
 
