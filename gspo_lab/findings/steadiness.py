@@ -87,7 +87,8 @@ class Regime:
         if not self.judged:
             return "no finished run is long enough to be judged"
         if self.fell:
-            return f"{self.fell} of {self.judged} runs fell, {self.collapsed} of them for good"
+            for_good = f", {self.collapsed} of them for good" if self.collapsed else ""
+            return f"{self.fell} of {self.judged} runs fell{for_good}"
         high = clopper_pearson(0, self.judged, level).high
         return f"none of {self.judged} runs fell (up to {100 * high:.0f} % still might)"
 
