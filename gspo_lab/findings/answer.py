@@ -6,7 +6,7 @@ above, whose `answer` is the one to call.
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gspo_lab.findings.steadiness import Regime, Steadiness
@@ -57,8 +57,16 @@ class Answer:
 
 def answer_of(found: "Findings", claims: Sequence[Said] = ()) -> Answer:
     """The answer by the declared rule. `claims` are the words of those that the question names."""
+    said = _answer(found, claims)
+    if found.declaration.recorded is not None and said.next.split()[1] in ("run", "plan", "check", "replicate"):
+        more = f"gspo-lab import SOURCE PATH --study {shlex.quote(found.study)} --arm ARM --seed SEED"
+        return replace(said, next=more)  # what another program trained, no command of ours trains on
+    return said
+
+
+def _answer(found: "Findings", claims: Sequence[Said]) -> Answer:
     declared, decided, fallen = found.declaration, found.decision, found.regime
-    states = [run.state for run in found.runs]
+    states = [run.state for run in found.runs if run.seed in decided.seeds]
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):
         done = f"{states.count(State.FINISHED)} of {planned} runs are finished"
@@ -161,7 +169,9 @@ def _of_doses(found: "Findings", fallen: Regime) -> Answer:
     ground = f"{told[0].upper()}{told[1:]}, over {len(doses.arms[0].points)} doses of {doses.key}."
     apart = [_apart(ratio) for ratio in doses.ratios.values()]
     if all(apart) and apart:
-        return Answer("more stable" if len(apart) == 1 else "arm by arm", "green", said, ground, _replicate(found))
+        signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
+        word = "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
+        return Answer(word, "green", said, ground, _replicate(found))
     if not fallen.reached:
         return Answer("regime not reached", "grey", said, ground, _again(found, "check"))
     return Answer("not resolved", "grey", said, ground, _again(found, "plan"))

@@ -287,7 +287,8 @@ class Findings:
         for name in ("decision", "steadiness", "regime", "new_problems", "compared", "doses", "executions"):
             other.__dict__.pop(name, None)
         rule = self.declaration.verdict.model_copy(update={"baseline": baseline})
-        other.__dict__["declaration"] = replace(self.declaration, verdict=rule)
+        # The seeds that decided: another baseline may ask for a look whose runs were never needed.
+        other.__dict__["declaration"] = replace(self.declaration, verdict=rule, seeds=self.decision.seeds, added=())
         other.__dict__["certificate"] = replace(self.certificate, baseline=baseline)
         return other
 

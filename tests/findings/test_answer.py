@@ -176,3 +176,35 @@ def test_fisher_s_exact_p_by_hand() -> None:
     assert fisher_p((1, 4), (3, 4)) == pytest.approx(34 / 70)
     assert fisher_p((0, 5), (5, 5)) == pytest.approx(2 / 252)
     assert fisher_p((0, 0), (2, 5)) == 1.0
+
+
+def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) -> None:
+    """Against grpo three seeds resolve both arms; gspo and third differ by luck alone; no run is missed."""
+    toml = TWO_ARMS + '[arm.third]\nobjective = "gspo"\nclip_low = 1e-3\n[verdict]\nlooks = [3, 5]\n'
+    luck = (0.0, 0.05, -0.05, 0.05, -0.05)
+    ends = {"grpo": 0.2, "gspo": 0.7, "third": 0.7}
+    change = right(lambda run, step: ends[run.arm] + luck[run.seed] * (run.arm == "third") if step else 0.2)
+    with Evidence.open(make_lab(tmp_path, toml, seeds=5, change=change)) as evidence:
+        found = Findings(evidence, "toy")
+        assert found.decision.seeds == (0, 1, 2)
+        other = found.against("gspo")
+        assert other.decision.seeds == (0, 1, 2)
+        assert not any(other.decision.missing.values())
+
+
+def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
+    """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under way."""
+    database = make_lab(tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished")
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "toy")
+        found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
+        said = answer(found)
+    assert said.word == "not resolved"
+    assert "runs are finished" not in said.rests_on
+
+
+def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
+        found = Findings(evidence, "toy")
+        found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
+        assert answer(found).next == "gspo-lab import SOURCE PATH --study toy --arm ARM --seed SEED"

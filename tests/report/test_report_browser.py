@@ -250,8 +250,8 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     # The page may be loading itself anew at any of these moments: then nothing is there yet, and what is opened in the
     # page that is leaving is lost. So it is opened until a page has it open by itself.
     browser.wait_for(
-        "(item => item && (item.open ? !window.opened : (item.open = window.opened = true, false)))"
-        "(document.querySelector('.item'))"
+        "(item => item && document.readyState === 'complete' && "
+        "(item.open ? !window.opened : (item.open = window.opened = true, false)))(document.querySelector('.item'))"
     )
     place = "Math.abs(document.getElementById('transcripts')?.getBoundingClientRect().top) < 250"
     browser.wait_for(place)
