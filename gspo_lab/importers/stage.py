@@ -52,12 +52,13 @@ class Stage:
         new = [one for one in (runs, *runs.parents) if not one.exists()]
         try:
             with WorkFolder(self._beside).held(f"{self._study}: another import of it is under way"):
-                for left in self._beside.iterdir():
-                    if left.is_dir():
-                        shutil.rmtree(left)
-                yield self
+                self._clear()
+                try:
+                    yield self
+                finally:  # still alone: who is refused must not take away what the other has written
+                    self._clear()
+                    shutil.rmtree(self._beside, ignore_errors=True)
         finally:
-            shutil.rmtree(self._beside, ignore_errors=True)
             for folder in new:
                 with suppress(OSError):  # something lies in it
                     folder.rmdir()
@@ -88,7 +89,11 @@ class Stage:
         self._say(arm, seed, name, "grown", beside)
 
     def commit(self, declaration: Declaration) -> None:
-        """Write study.json, every run's run.json, and the journals in their places."""
+        """Write study.json, every run's run.json, and the journals in their places. LabError where one is gone."""
+        for put in self.puts:
+            folder = self._beside / put.run.partition("/")[2]
+            if put.what != "unchanged" and not RunFolder(folder).journal.exists():
+                raise LabError(f"{put.run}: what was to be imported is gone from {self._beside}; import it again")
         self._live.mkdir(parents=True, exist_ok=True)
         write_json(self._live / STUDY, declaration.to_json())
         for arm, entry in declaration.arms.items():
@@ -102,6 +107,12 @@ class Stage:
                 live.specify_import(run.to_json())
                 if known is beside:
                     beside.journal.replace(live.journal)
+
+    def _clear(self) -> None:
+        """Remove all but the lock."""
+        for left in self._beside.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left)
 
     def _folder(self, home: Path, arm: str, seed: int) -> RunFolder:
         return RunFolder(home / arm / f"s{seed}")
