@@ -6,7 +6,7 @@ last step, of which it may have held only a part. Then the run has started again
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -176,25 +176,41 @@ def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterat
     rows = (one for one in old if one["kind"] in ROWS)
     end, nothing = _end(journal), iter(())
     for group in converted.groups():
-        told = [json.loads(json.dumps(to_dict(one))) for one in group]
         if isinstance(group[0], AnswerRecord):
             return end, chain.from_iterable(_new_answers(journal, chain([group], converted.groups()), where))
-        known = list(islice(rows, len(group)))
+        told = sorted((json.loads(json.dumps(to_dict(one))) for one in group), key=_key)
+        known = sorted(islice(rows, len(group)), key=_key)  # a score that stood at a new start comes before its step
         if known == told:
             continue
         if not known:
             return end, chain(group, chain.from_iterable(converted.groups()))
-        if next(rows, None) is None and {one["step"] for one in known} <= {one["step"] for one in told}:
-            return _moment_before(group), chain(group, chain.from_iterable(converted.groups()))
+        if next(rows, None) is None and set(map(_key, known)) <= set(map(_key, told)):
+            start = _start(group)
+            standing = [one for one in known if not voided(one, start)]
+            stay = set(map(_key, standing))
+            again = [one for one in told if _key(one) in stay]
+            if standing == again:
+                new = [one for one in group if _key(to_dict(one)) not in stay]
+                return start, chain(new, chain.from_iterable(converted.groups()))
+            known, told = standing, again
         raise LabError(f"{where}: the past has changed: {_difference(known, told)}; nothing was imported")
     if (left := next(rows, None)) is not None and converted.steps:
         raise LabError(f"{where}: it ends before step {left['step']}, which was imported before; nothing was imported")
     return end, nothing
 
 
-def _moment_before(group: Sequence[Converted]) -> int:
-    """The step at which what a row holds is void."""
-    return min(_moment(one) for one in group) - 1
+def _start(group: Sequence[Converted]) -> int:
+    """The step at which a run starts again whose last row was known in part: what it has trained there is void.
+
+    A score of that step may stand (`voided`), as those of a row of scores alone do.
+    """
+    trained = [one.step for one in group if isinstance(one, StepRecord | UpdateRecord)]
+    return min(trained or [one.step for one in group])
+
+
+def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which of a row's records it is."""
+    return record["kind"], record["step"], record.get("bench")
 
 
 def _difference(known: Sequence[dict[str, Any]], told: Sequence[dict[str, Any]]) -> str:

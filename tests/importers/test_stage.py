@@ -12,6 +12,7 @@ from gspo_lab.importers.declare import declaration
 from gspo_lab.importers.log import Log
 from gspo_lab.importers.names import names
 from gspo_lab.importers.stage import Stage
+from gspo_lab.runfolder import RunFolder
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -40,3 +41,60 @@ def test_nothing_is_put_where_a_journal_is_gone(tmp_path: Path) -> None:
         with pytest.raises(LabError, match="x/a/s0: what was to be imported is gone"):
             stage.commit(declaration(None, Said("x"), [("a", 0, converted)], "a/s0"))
     assert content(tmp_path) == {"a.csv": b"step,r\n1,0.5\n"}
+
+
+def grown(folder: Path, program: str, *versions: list[str]) -> dict[str, list[tuple[int, float]]]:
+    """Steps with rewards, and scores, that are in force of a log that was imported in each of its versions."""
+    for what, lines in zip(("new", "grown", "unchanged"), (*versions, versions[-1]), strict=True):
+        path = csv_of(folder / "log.csv", "step,r,odd,acc", *lines)
+        said = bring(folder, "csv", path, *ONE, "--map", "reward=r", "--score", "acc", "--program", program)
+        assert f"x/a/s0: {what}" in said.out, said
+    found = RunFolder(folder / "runs" / "x" / "a" / "s0")
+    return {
+        kind: [(one["step"], one[value]) for one in found.records(kind)]
+        for kind, value in (("step", "reward_mean"), ("score", "score"))
+    }
+
+
+@pytest.mark.parametrize(("program", "first", "asked"), [("slime", 1, 0), ("verl", 0, 0), ("areal", 1, 1)])
+def test_a_last_row_gets_its_score_later(tmp_path: Path, program: str, first: int, asked: int) -> None:
+    """Steps 1 to 3, then the score of 3 and a step 4: four steps. slime's first step is not known; areal's is 0."""
+    before = ["1,.1,,", "2,.2,,.6", "3,.3,,"]
+    found = grown(tmp_path, program, before, [*before[:2], "3,.3,,.7", "4,.4,,"])
+    assert found["step"] == [(first, 0.1), (first + 1, 0.2), (first + 2, 0.3), (first + 3, 0.4)]
+    assert found["score"] == [(2 + asked, 0.6), (3 + asked, 0.7)]
+
+
+@pytest.mark.parametrize("program", ["slime", "verl", "areal"])
+def test_a_last_row_gets_a_number_beside_its_score_later(tmp_path: Path, program: str) -> None:
+    found = grown(tmp_path, program, ["1,.1,,", "2,.2,,.6"], ["1,.1,,", "2,.2,7,.6", "3,.3,,"])
+    assert [reward for _, reward in found["step"]] == [0.1, 0.2, 0.3]
+    assert [score for _, score in found["score"]] == [0.6]
+
+
+@pytest.mark.parametrize("program", ["slime", "verl", "areal"])
+def test_a_row_of_a_score_alone_gets_its_reward_later(tmp_path: Path, program: str) -> None:
+    found = grown(tmp_path, program, ["1,.1,,", "2,,,.6"], ["1,.1,,", "2,.2,,.6"])
+    assert [reward for _, reward in found["step"]] == [0.1, 0.2]
+    assert [score for _, score in found["score"]] == [0.6]
+
+
+def test_a_row_of_scores_alone_gets_another_later(tmp_path: Path) -> None:
+    """The step before it stays, and so does the score that was there."""
+    for row in ("2,,.5,", "2,,.5,.6"):
+        csv_of(tmp_path / "log.csv", "step,r,score/easy,score/hard", "1,.1,,", row)
+        said = bring(tmp_path, "csv", tmp_path / "log.csv", *ONE, "--map", "reward=r")
+        assert said.code == 0, said
+    found = RunFolder(tmp_path / "runs" / "x" / "a" / "s0").records("step", "score")
+    assert [(one["kind"], one["step"], one.get("bench")) for one in found] == [
+        ("step", 1, None),
+        ("score", 2, "easy"),
+        ("score", 2, "hard"),
+    ]
+
+
+def test_a_score_that_stands_cannot_become_another(tmp_path: Path) -> None:
+    options = (*ONE, "--map", "reward=r", "--score", "acc")
+    bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.6"), *options)
+    csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.5", "3,.3,")
+    assert "at step 2 score was 0.6, now 0.5" in refused(tmp_path, "csv", tmp_path / "log.csv", *options)
