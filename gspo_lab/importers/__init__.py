@@ -58,7 +58,7 @@ def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = P
         for one in logs:
             settings = {**known.get(one.arm, {}), **words.of(one.arm)}
             own = [converted.steps for arm, seed, converted in done if (arm, seed) == (one.arm, one.seed)]
-            converted = _converted(one, settings, own[0] if own and own[0] else None)
+            converted = _converted(one, settings, own[0] if own and own[0] else stage.end(one.arm, one.seed))
             stage.put(one.arm, one.seed, converted, one.source)
             done.append((one.arm, one.seed, converted))
         news = ", ".join(put.run.partition("/")[2] for put in stage.puts if put.what != "unchanged")
@@ -68,11 +68,11 @@ def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = P
         return Imported(words.name, tuple(stage.puts), tuple(_notes(stage.puts)))
 
 
-def _converted(one: Found, settings: dict[str, object], at_end: int | None) -> Conversion:
+def _converted(one: Found, settings: dict[str, object], at_end: int) -> Conversion:
     asked = one.wanted
     log = asked.reader.read(one.path, one.run, asked.wish)
     table = names(asked.wish.program or log.program, asked.wish.columns, asked.scores)
-    return Conversion(log, table, settings, asked.bench, at_end or 1)
+    return Conversion(log, table, settings, asked.bench, at_end)
 
 
 def _notes(puts: Sequence[Put]) -> list[str]:

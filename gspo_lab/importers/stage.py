@@ -63,6 +63,11 @@ class Stage:
                 with suppress(OSError):  # something lies in it
                     folder.rmdir()
 
+    def end(self, arm: str, seed: int) -> int:
+        """How many steps a run has so far; 1 of one that does not exist yet."""
+        journals = [self._folder(home, arm, seed).journal for home in (self._beside, self._live)]
+        return max(1, next((_end(one) for one in journals if one.exists()), 1))
+
     def put(self, arm: str, seed: int, converted: Conversion, source: str) -> None:
         """Write one run's records beside. LabError where they are not what was imported of it before."""
         name = f"{self._study}/{arm}/s{seed}"

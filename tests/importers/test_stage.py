@@ -98,3 +98,16 @@ def test_a_score_that_stands_cannot_become_another(tmp_path: Path) -> None:
     bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.6"), *options)
     csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.5", "3,.3,")
     assert "at step 2 score was 0.6, now 0.5" in refused(tmp_path, "csv", tmp_path / "log.csv", *options)
+
+
+def test_answers_that_come_by_themselves_are_of_the_end_of_the_run(tmp_path: Path) -> None:
+    """4 steps, then answers without a step: asked after 4; of a run that is not there, after 1."""
+    log = csv_of(tmp_path / "log.csv", "step,r", *(f"{step},.5" for step in range(1, 5)))
+    bring(tmp_path, "csv", log, *ONE, "--map", "reward=r", "--program", "verl")
+    items = csv_of(tmp_path / "items.csv", "problem,correct", "p0,1", "p1,0")
+    for seed, end in ((0, 4), (1, 1)):
+        for what in ("new" if seed else "grown", "unchanged"):
+            said = bring(tmp_path, "items", items, *ONE[:-1], seed, "--bench", "sums")
+            assert f"x/a/s{seed}: {what}" in said.out, said
+        answers = RunFolder(tmp_path / "runs" / "x" / "a" / f"s{seed}").records("answer")
+        assert [(one["problem"], one["step"]) for one in answers] == [("p0", end), ("p1", end)]
