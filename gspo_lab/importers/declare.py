@@ -16,7 +16,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, Declaration, Edit
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
-from gspo_lab.study.rules import broken_looks, broken_rules
+from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
 
 ABSENT = "not recorded"
@@ -124,10 +124,13 @@ def declaration(
     resolved = _arms(told, arms, steps, benches, problems)
     seeds = tuple(sorted({*(before.seeds if before else ()), *(seed for _, seed, _ in runs)}))
     verdict = words.verdict or (before.verdict if before else VerdictTable())
+    claims = words.claims or (before.claims if before else ())
     if before is not None and words.verdict is not None and words.verdict != before.verdict:
         problems.append("verdict: another rule than the one that the study was imported with; give it another name")
     named = [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))] if resolved else []
     problems += [line for line in named if line.startswith(("bench", "verdict"))]
+    if before is None or claims != before.claims:  # what was imported before goes on
+        problems += broken_question(verdict, [claim.name for claim in claims])
     if problems:
         raise LabError(f"{words.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
     shared = set.intersection(*(set(one) for one in told.values()))
@@ -139,7 +142,7 @@ def declaration(
         arms={name: replace(arm, declared=tuple(sorted(told[name].keys() - same))) for name, arm in resolved.items()},
         seeds=seeds,
         verdict=verdict,
-        claims=words.claims or (before.claims if before else ()),
+        claims=claims,
         recorded=tuple(sorted(same)),
         created=before.created if before else now,
         version=__version__,

@@ -179,3 +179,21 @@ def test_settings_that_contradict_are_refused(tmp_path: Path) -> None:
     one(tmp_path, path, *GSPO, "--set", "clip_low=3e-4")
     options = ("--study", "x", "--arm", "gspo", "--seed", 1, "--set", "clip_low=0.2")
     assert "arm gspo: objective.clip_low is 0.0003, and the study says 0.2" in refused(tmp_path, "trl", path, *options)
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ('question = "stability"\nlooks = [3]', "question = 'stability' is answered by all runs; leave it out"),
+        ('question = ["calmer"]', "verdict.question: no claim 'calmer'; this study declares none, under [[claim]]"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(tmp_path: Path, rule: str, what: str) -> None:
+    for seed in range(3):
+        trainer_state(tmp_path / f"a-{seed}" / "trainer_state.json", trl_rows(range(1, 3)))
+    (tmp_path / "mine.toml").write_text(
+        f'[verdict]\n{rule}\n[[runs]]\nsource = "trl"\npath = "{{arm}}-{{seed}}"\nscore = {{reward = "reward"}}\n'
+    )
+    said = bring(tmp_path, tmp_path / "mine.toml")
+    assert (said.code, what in said.err, "mine: 1 mistake" in said.err) == (2, True, True), said
+    assert not (tmp_path / "runs").exists()
