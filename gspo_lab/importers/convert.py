@@ -1,5 +1,6 @@
 """From a log's rows to the lab's records: columns where the definition is the same, else the program's own name."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -44,12 +45,17 @@ class Conversion:
 
     def _made(self) -> Iterator[list[Converted]]:
         first = self._names.counts_from
+        strange: dict[str, int] = {}
         for step, values in self.log.rows:
             columns: dict[str, dict[str, float]] = {"step": {}, "update": {}, "own": {}, "score": {}}
             for name, value in values.items():
+                if not math.isfinite(value):
+                    strange.setdefault(name, step)
+                    continue
                 for where, as_what in self._places.get(name) or self._placed(name):
                     columns[where][as_what] = value
             yield list(self._row(step, step - first if first else step, columns))
+        self.log.notes += [f"{name} is NaN or infinite, first at step {step}" for name, step in strange.items()]
         yield from ([one] for one in self._answers())
         if missing := self._names.mapped.keys() - self.metrics.keys():
             raise LabError(

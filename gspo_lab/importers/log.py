@@ -14,7 +14,9 @@ from typing import Any, Protocol
 from gspo_lab.errors import LabError
 
 Row = tuple[int, Mapping[str, float]]
-"""A step as the program counts them, and the numbers that it logged there under its own names; steps rise."""
+"""A step as the program counts them, and the numbers that it logged there under its own names; steps rise.
+
+A number that is not finite was not measured: its metric is noted, with the first such step (`convert`)."""
 
 CHUNK = 1 << 20
 
@@ -74,7 +76,13 @@ class Source(Protocol):
 
 
 def number(value: Any) -> float | None:
-    """A finite number, also of a text that is one and of a truth value; None for anything else."""
+    """A finite number, of whatever `logged` reads as one; None for anything else."""
+    found = logged(value)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def logged(value: Any) -> float | None:
+    """A number, perhaps NaN or infinite, also of a text that is one and of a truth value; None for anything else."""
     if isinstance(value, str):
         try:
             value = float(value)
@@ -83,18 +91,22 @@ def number(value: Any) -> float | None:
     if not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        return float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
 
 
 def numbers(data: Mapping[str, Any], skip: Iterable[str] = ()) -> dict[str, float]:
-    """The numbers among the entries; what is none, or not finite, was not measured."""
+    """The numbers among the entries, as they were logged; what is none was not measured."""
     left_out = set(skip)
     return {
-        name: found for name, value in data.items() if name not in left_out and (found := number(value)) is not None
+        name: found for name, value in data.items() if name not in left_out and (found := logged(value)) is not None
     }
+
+
+def lay(values: Mapping[str, float], row: dict[str, float]) -> None:
+    """Put later numbers of a step over its earlier ones; what is not finite replaces nothing."""
+    row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row}
 
 
 def whole_number(value: Any, where: str, what: str = "step") -> int:
@@ -116,7 +128,7 @@ def rising(rows: Iterable[Row], where: str) -> Iterator[Row]:
             yield step, found
             found = {}
         step = at
-        found |= values
+        lay(values, found)
     if step is None:
         raise LabError(f"{where}: it holds no step with a number; nothing to import")
     yield step, found
@@ -172,7 +184,7 @@ class Columns:
                 yield at, row
                 row = {}
             at = step
-            row[name] = value
+            lay({name: value}, row)
         if at is not None:
             yield at, row
 

@@ -6,13 +6,14 @@ long table is held, at 16 bytes a number.
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, number, numbers, rising, whole_number
+from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, logged, numbers, rising, whole_number
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """How a step's column is called where nobody says."""
@@ -49,7 +50,7 @@ def rows_of(path: Path, run: str, wish: Wish) -> Iterator[Row]:
     long = METRIC in first[1] and VALUE in first[1]
     found = False
     for step, values in rising((_long if long else _wide)(chain([first], own), wish), str(path)):
-        found = found or bool(values)
+        found = found or any(map(math.isfinite, values.values()))
         yield step, values
     if not found:
         raise LabError(f"{path}: none of its columns holds numbers; nothing to import")
@@ -66,7 +67,7 @@ def _long(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
     for where, entry in entries:
         if METRIC not in entry or VALUE not in entry:
             raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
-        if (value := number(entry[VALUE])) is not None:
+        if (value := logged(entry[VALUE])) is not None:
             columns.add(str(entry[METRIC]), _step(entry, wish, where), value)
     return columns.rows()
 

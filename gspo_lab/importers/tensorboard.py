@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import Columns, Log, Wish, number, rising
+from gspo_lab.importers.log import Columns, Log, Wish, logged, rising
 
 EVENTS = "*tfevents*"
 FLOAT, DOUBLE = 1, 2
@@ -125,13 +125,13 @@ def _scalar(entry: Any) -> float | None:
     """A summary's number, of the older form or a tensor of one; None for pictures, texts and histograms."""
     kind = entry.WhichOneof("value")
     if kind == "simple_value":
-        return number(entry.simple_value)
+        return logged(entry.simple_value)
     if kind != "tensor" or entry.tensor.tensor_shape.dim or entry.tensor.dtype not in (FLOAT, DOUBLE):
         return None
     values = entry.tensor.float_val or entry.tensor.double_val
     if values:
-        return number(values[0])
+        return logged(values[0])
     from array import array
 
     content = array("f" if entry.tensor.dtype == FLOAT else "d", entry.tensor.tensor_content)
-    return number(content[0]) if len(content) == 1 else None
+    return logged(content[0]) if len(content) == 1 else None

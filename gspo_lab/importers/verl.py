@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import Log, Row, Wish, a_file, number, numbers, rising, whole_number
+from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, numbers, rising, whole_number
 from gspo_lab.importers.tables import LONGEST, entries
 
 CONSOLE = re.compile(r"(?:^|[\s)])step:(\d+) - (\S.*)")
@@ -51,7 +51,7 @@ def _console(path: Path) -> Iterator[Row]:
             values = {
                 pair[1]: value
                 for pair in pairs
-                if pair is not None and (inner := WRAPPED.match(pair[2])) and (value := number(inner[1])) is not None
+                if pair is not None and (inner := WRAPPED.match(pair[2])) and (value := logged(inner[1])) is not None
             }
             yield int(told[1]), values
     if not found:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, number, rising, whole_number
+from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, logged, number, rising, whole_number
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
@@ -116,7 +116,7 @@ def _item(data: bytes) -> tuple[str, Any]:
 def _take(columns: Columns, row: Mapping[str, Any], axes: Mapping[str, str], where: str) -> None:
     usual = next((row[name] for name in (*AXES, STEP) if number(row.get(name)) is not None), None)
     for name, value in row.items():
-        found = number(value)
+        found = logged(value)
         if found is None or name.startswith("_") or name in AXES or name in axes.values():
             continue
         axis = axes.get(name) or next(
@@ -224,6 +224,6 @@ def _page(path: Path, run: str, wish: Wish) -> Iterator[Row]:
         reader = csv.reader(file)
         next(reader)
         for line in reader:
-            values = {metric: value for place, metric in own.items() if (value := number(line[place])) is not None}
+            values = {metric: value for place, metric in own.items() if (value := logged(line[place])) is not None}
             if values:
                 yield whole_number(line[0], f"{path}, line {reader.line_num}"), values

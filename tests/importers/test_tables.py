@@ -1,6 +1,7 @@
 """CSV and JSON Lines of any program: long and wide, with runs inside, and what is wrong with them."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -152,3 +153,21 @@ def test_the_same_import_twice_changes_no_byte(tmp_path: Path) -> None:
     before = content(tmp_path / "runs")
     assert "eight/gspo/s7: unchanged" in bring(tmp_path, "csv", path, "--study", "eight").out
     assert content(tmp_path / "runs") == before
+
+
+def test_what_is_not_finite_is_noted_once_a_metric(tmp_path: Path) -> None:
+    """Wide and long: r is not finite at 2 and 3, odd at 2 only beside a number, which counts."""
+    csv_of(tmp_path / "wide.csv", "step,r,odd", "1,.25,7", "2,nan,8", "2,inf,nan", "3,-inf,9")
+    rows = [(1, "r", 0.25), (1, "odd", 7), (2, "r", math.nan), (2, "odd", 8), (2, "odd", math.nan)]
+    rows += [(3, "r", math.inf), (3, "odd", 9)]
+    json_lines(tmp_path / "long.jsonl", [dict(zip(("step", "metric", "value"), row, strict=True)) for row in rows])
+    for name, source in (("wide.csv", "csv"), ("long.jsonl", "jsonl")):
+        options = ("--study", source, "--arm", "a", "--seed", 0, "--map", "reward=r")
+        said = bring(tmp_path, source, tmp_path / name, *options)
+        assert [line for line in said.out.splitlines() if "NaN" in line] == [
+            f"note: r is NaN or infinite, first at step 2 [{source}/a/s0]"
+        ], said
+        rewards = [reward for _, reward in frame(tmp_path, source, "steps", "reward_mean")]
+        assert rewards == pytest.approx([0.25, math.nan, math.nan], nan_ok=True)
+        own = [json.loads(text) for _, text in frame(tmp_path, source, "updates", "engine_metrics")]
+        assert own == [{"odd": 7.0}, {"odd": 8.0}, {"odd": 9.0}]

@@ -49,12 +49,14 @@ def test_truncation_is_no_clip(tmp_path: Path) -> None:
 
 def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: Path) -> None:
     rows = trl_rows(range(1, 4))
-    rows[1]["reward"] = math.nan
+    rows[1]["reward"], rows[1]["grad_norm"], rows[2]["grad_norm"] = math.nan, math.inf, math.nan
     rows.insert(2, {"step": 2, "eval_reward": 0.5, "eval_loss": 0.1})
     path = trainer_state(tmp_path / "out" / "checkpoint-3" / "trainer_state.json", rows, summary=True)
     assert "NaN" in path.read_text()
     said = one(tmp_path, tmp_path / "out", *GSPO)
     assert "the summary of the whole run, its last row, is left out" in said
+    for name in ("reward", "grad_norm"):
+        assert said.count(f"{name} is NaN or infinite, first at step 2 [x/gspo/s0]") == 1
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([0.01, math.nan, 0.03], nan_ok=True)
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
         assert evidence.scores("x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
