@@ -208,3 +208,37 @@ def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
         found = Findings(evidence, "toy")
         found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
         assert answer(found).next == "gspo-lab import SOURCE PATH --study toy --arm ARM --seed SEED"
+
+
+@pytest.mark.parametrize(
+    ("grpo", "gspo", "word"),
+    [(2e-4, 2e-3, "more stable"), (2e-3, 2e-4, "less stable"), (1.0, 1.0, "regime not reached")],
+)
+def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float, gspo: float, word: str) -> None:
+    """An arm's runs die from the dose on that it does not stand; where none dies the edge was not reached."""
+    stands = {"grpo": grpo, "gspo": gspo}
+
+    def change(run: Run, record: Record) -> Record:
+        arm, _, dose = run.arm.partition("@")
+        if isinstance(record, UpdateRecord) and record.step >= 6 and float(dose) > stands[arm]:
+            return replace(record, nonfinite=1)
+        return record
+
+    doses = "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n"
+    said = answered(
+        make_lab(tmp_path, TWO_ARMS.replace("[[bench]]", doses + "[[bench]]"), seeds=4, steps=20, change=change)
+    )
+    assert said.word == word
+    assert said.rests_on.endswith("over 4 doses of update.learning_rate.")
+
+
+def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
+    said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
+    assert (said.word, said.next) == ("no verdict", "gspo-lab check studies/toy.toml")
+
+
+def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
+    """Of four arms: which is better by how much, and what is open, in one line."""
+    said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
+    assert said.said.startswith("Against grpo") or said.said.startswith("Whether ")
+    assert all(arm in said.said for arm in ("grpo-replay", "gspo", "gspo-replay"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.calibration import calibrated_band
+from gspo_lab.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.objectives.ratios import Level
 
 
@@ -43,3 +43,27 @@ def test_too_little_data_and_no_movement_are_said() -> None:
     flat = [{"length": [1], "advantage": [s], "sum_log_ratio": [0.0], "log_ratios": [[0.0]]} for s in (1.0, -1.0)] * 60
     with pytest.raises(LabError, match="clip_target"):
         calibrated_band(flat, "sequence", 0.1)
+
+
+def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() -> None:
+    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7. Neither log .5 with A > 0 nor what has no A."""
+    seen = [
+        {
+            "length": [2],
+            "advantage": [1.0],
+            "sum_log_ratio": [math.log(0.6)],
+            "log_ratios": [[math.log(1.2), math.log(0.5)]],
+        },
+        {
+            "length": [2],
+            "advantage": [-1.0],
+            "sum_log_ratio": [math.log(0.63)],
+            "log_ratios": [[math.log(0.7), math.log(0.9)]],
+        },
+        {"length": [1], "advantage": [0.0], "sum_log_ratio": [9.0], "log_ratios": [[9.0]]},
+    ]
+    assert clipped_share(seen, "token", (0.2, 0.1)) == 2 / 4
+    # The means: log(.6) / 2 < 0 with A > 0, and log(.63) / 2 = -.231 with A < 0, below log(.8) = -.223.
+    assert clipped_share(seen, "sequence", (0.2, 0.1)) == 1 / 2
+    with pytest.raises(LabError, match="no response with an advantage"):
+        clipped_share(seen[2:], "token", (0.2, 0.1))
