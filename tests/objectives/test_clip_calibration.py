@@ -46,7 +46,7 @@ def test_too_little_data_and_no_movement_are_said() -> None:
 
 
 def test_the_share_that_a_range_clips_counts_what_moves_along_its_advantage() -> None:
-    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7. Neither log .5 with A > 0 nor what has no A."""
+    """Beyond 1 + .1 with A > 0: log 1.2; beyond 1 - .2 with A < 0: log .7. Not log .5 with A > 0, nor what has no A."""
     seen = [
         {
             "length": [2],
