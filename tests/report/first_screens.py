@@ -6,6 +6,7 @@ PYTHONPATH=tests python tests/report/first_screens.py FOLDER     # nine reports,
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,7 +112,7 @@ def alive(database: Path, runs: list[str]) -> None:
     """As if a worker held these runs' locks when their journals came into the database."""
     import sqlite3
 
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         connection.executemany("UPDATE runs SET state = 'running' WHERE run_id = ?", [(run,) for run in runs])
 
 
