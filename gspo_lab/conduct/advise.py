@@ -6,6 +6,7 @@
 A range changes what it is measured by, since a clipped policy moves less: only one that was used is recommended.
 """
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -32,6 +33,7 @@ from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.study import Arm, Run, Settings, Study
+from gspo_lab.study.dotted import flat, under
 
 TRIES = 3
 """Ranges that are tried of each rule, at most."""
@@ -47,6 +49,8 @@ class Advice:
     responses; None is not measured."""
 
     rule: str
+    declared: dict[str, Any]
+    """What the pilots' arm declares but its range, as an arm's table writes it: the range is advised for these."""
     clip_low: float
     clip_high: float
     wanted: float
@@ -71,10 +75,8 @@ class Advice:
     def toml(self) -> str:
         """An arm to paste."""
         kept = "" if self.holds else f"# clipped {self.clipped:.3g} when used, not {self.wanted:.3g}\n"
-        return (
-            f'[arm.{self.rule}]\nobjective = "{self.rule}"\n{kept}'
-            f"clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
-        )
+        stated = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.declared.items())
+        return f"[arm.{self.rule}]\n{stated}{kept}clip_low = {self.clip_low:.4g}\nclip_high = {self.clip_high:.4g}\n"
 
     def to_json(self) -> dict[str, Any]:
         """Every number, and whether the range held."""
@@ -126,17 +128,30 @@ def advise(
 
 def arm_of(study: Study, rule: str, share: float | None) -> Arm:
     """The study's first arm that follows the rule, or else its first arm with the rule's preset."""
-    for arm in study.arms.values():
-        if RATIOS[arm.settings.objective.importance_sampling_level].rule == rule:
-            break
-    else:
-        arm = next(iter(study.arms.values()))
+    every = list(study.arms.values())
+    follow = [one for one in every if RATIOS[one.settings.objective.importance_sampling_level].rule == rule]
+    arm = (follow or every)[0]
     data = arm.settings.model_dump(mode="json")
     objective: dict[str, Any] = data["objective"]
-    objective |= {"preset": rule, "importance_sampling_level": PRESETS[rule].importance_sampling_level}
+    if not follow:
+        objective |= {"preset": rule, "importance_sampling_level": PRESETS[rule].importance_sampling_level}
     if share is not None:
         objective["clip_target"] = share
     return Arm(name=rule, declared=arm.declared, settings=Settings.model_validate(data))
+
+
+def _declared(arm: Arm) -> dict[str, Any]:
+    """What the arm declares but its range, by its keys in TOML: those of the objective stand flat, its preset as
+    `objective`."""
+    settings = flat(arm.settings.model_dump(mode="json"))
+    stated = {key: value for key, value in settings.items() if under(key, arm.declared) and value is not None}
+    own = {key.removeprefix("objective."): value for key, value in stated.items()}
+    preset = arm.settings.objective.preset
+    for key in ("preset", "clip", "clip_target", "clip_low", "clip_high"):
+        own.pop(key, None)
+    if own.get("importance_sampling_level") == PRESETS[preset].importance_sampling_level:
+        del own["importance_sampling_level"]
+    return {"objective": preset} | own
 
 
 def _level(arm: Arm) -> Level:
@@ -186,6 +201,7 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
 
     return Advice(
         rule=rule,
+        declared=_declared(arm),
         clip_low=low,
         clip_high=high,
         wanted=target,

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
@@ -63,6 +64,18 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     console = Console(file=(shown := io.StringIO()), width=200)
     assert advise(bench.study(), bench.runs, console=console, live=False) == found
     assert "started" not in shown.getvalue(), "finished pilots are not run again"
+
+
+def test_what_is_pasted_is_the_arm_that_was_piloted(bench: Bench) -> None:
+    bench.a = "clip_high = 0.5\nkl_coef = 0.01\nupdate.learning_rate = 2e-6"
+    found = advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
+    assert found is not None
+    grpo, gspo = (tomllib.loads(one.toml())["arm"][one.rule] for one in found)
+    assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx(
+        (1 - math.exp(-BOUND), math.exp(BOUND) - 1), rel=1e-3
+    )
+    assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
+    assert gspo.keys() == {"objective", "clip_low", "clip_high"}
 
 
 def test_another_share_another_range(bench: Bench) -> None:
