@@ -24,7 +24,8 @@ from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
 SETTLE_SECONDS = 20.0
-"""For how long a keeper may have gone before the exit code that it left is seen on the shared disk."""
+"""For how long a keeper may have gone before the exit code that it left is seen on the shared disk; and for how long
+one that is to be killed is waited for where its cluster does not answer."""
 LOOK_SECONDS = 0.5
 """Between two looks at a folder, which may be far away."""
 
@@ -236,14 +237,14 @@ class FarProcess:
         return self._code
 
     def _take(self, seen: Seen, attempt: Mapping[str, Any], now: float) -> None:
-        self._gone = None if seen.state else self._gone or now
-        if seen.state is None:
-            if self._killed:
-                self._code = -signal.SIGKILL
-            elif self._launch.to_stop:
-                self._code = Exit.STOPPED
-            elif self._gone is not None and now - self._gone >= SETTLE_SECONDS:
-                self._code = Exit.LOST
+        gone = seen.state is None or (seen.state is State.LOST and self._killed)
+        self._gone = (self._gone or now) if gone else None
+        if seen.state is None and self._killed:
+            self._code = -signal.SIGKILL
+        elif seen.state is None and self._launch.to_stop:
+            self._code = Exit.STOPPED
+        elif self._gone is not None and now - self._gone >= SETTLE_SECONDS:
+            self._code = Exit.LOST
         state, place = seen.state or State.LOST, seen.place
         if state is State.QUEUED and self.state is not State.QUEUED and not attempt.get("requeued"):
             state = State.LOST  # it was at work and is to begin again: its host has gone

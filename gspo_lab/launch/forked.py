@@ -22,8 +22,8 @@ class Forkserver:
     def __init__(self) -> None:
         self._server: Server | None = None
 
-    def start(self, folder: Path, slot: Slot) -> "ForkedProcess":
-        """Have a worker forked. All slots must have the same environment."""
+    def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
+        """Have a worker forked; None where the process has just died. All slots must have the same environment."""
         if self._server is None or self._server.gone:
             self._server = Server(slot)
         return self._server.start(folder, slot)
@@ -50,18 +50,20 @@ class Server:
         self._codes: dict[int, int] = {}
         weakref.finalize(self, _end, self._orders, process)
 
-    def start(self, folder: Path, slot: Slot) -> "ForkedProcess":
-        """Order a worker on `folder`; it begins as soon as the server has imported what it needs."""
+    def start(self, folder: Path, slot: Slot) -> "ForkedProcess | None":
+        """Order a worker on `folder`, which begins as soon as the server has imported what it needs; None where there
+        is nobody to hear the order whole: then none begins."""
         self._asked += 1
         with WorkFolder(folder).log.open("ab") as log:
-            if self.order(self._asked, folder.absolute()):
-                send_handle(self._orders, log.fileno(), self._pid)
-        return ForkedProcess(self, self._asked, slot.name)
+            heard = self.order(self._asked, folder.absolute(), log.fileno())
+        return ForkedProcess(self, self._asked, slot.name) if heard else None
 
-    def order(self, number: int, what: object) -> bool:
-        """Send an order; whether there was somebody to hear it."""
+    def order(self, number: int, what: object, log: int | None = None) -> bool:
+        """Send an order, and a log's descriptor with it; whether there was somebody to hear it."""
         try:
             self._orders.send((number, what))
+            if log is not None:
+                send_handle(self._orders, log, self._pid)
         except OSError:
             self.gone = True
         return not self.gone

@@ -49,9 +49,9 @@ class LocalPool:
 
     def start(self, folder: Path, slot: Slot) -> Process:
         """Start a worker in a process group of its own, so that a terminal's Ctrl-C reaches only the conductor; on a
-        core of Linux it is forked from a warm process."""
-        if slot.kind == CORE and hasattr(os, "pidfd_open"):
-            return self._server.start(folder, slot)
+        core of Linux it is forked from a warm process, if that is there to hear it."""
+        if slot.kind == CORE and hasattr(os, "pidfd_open") and (forked := self._server.start(folder, slot)):
+            return forked
         return LocalProcess(start_worker(WorkFolder(folder), slot.environment), slot.name)
 
     def find(self, folder: Path) -> None:

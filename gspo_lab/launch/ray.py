@@ -61,7 +61,7 @@ class RayCluster:
         self._address = (os.environ.get("RAY_ADDRESS") or AUTO) if address == AUTO else address
         self._cpus, self._gpus, self._resources, self._retries = cpus, gpus, dict(resources or {}), retries
         self._environment: dict[str, str] = {}
-        self._starts: dict[str, dict[str, Any]] = {}
+        self._starts: list[tuple[Launch, dict[str, Any]]] = []
         self._driver: _Driver | None = None
         self._connected = 0.0
 
@@ -98,7 +98,7 @@ class RayCluster:
 
     def find(self, folder: Path) -> FarProcess | None:
         """The actor that the folder tells of, if Ray knows it."""
-        launch = Launch.left(WorkFolder(folder), NAME, lambda name: name in self._connection().greeting["actors"])
+        launch = Launch.left(WorkFolder(folder), NAME, lambda name: name in self._greeting()["actors"])
         return None if launch is None else self._follow(launch)
 
     def _follow(self, launch: Launch) -> FarProcess:
@@ -117,7 +117,7 @@ class RayCluster:
             },
         }
         process = FarProcess(launch, self, self._named)
-        self._starts[launch.name] = order
+        self._starts.append((launch, order))
         self._connection().order(order)
         return process
 
@@ -142,11 +142,14 @@ class RayCluster:
         return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
 
     def _nodes(self) -> list[dict[str, float]]:
-        nodes: list[dict[str, float]] = self._connection().greeting["nodes"]
+        nodes: list[dict[str, float]] = self._greeting()["nodes"]
         return nodes
 
+    def _greeting(self) -> dict[str, Any]:
+        return self._connection().greet(self._named)
+
     def _connection(self) -> "_Driver":
-        """The driver; another one where it has gone or does not hear any more, told again what was asked for."""
+        """The driver; another one where it has gone or does not hear any more, told again of those still waited for."""
         if self._driver is None:
             if find_spec(NAME) is None:
                 raise MissingExtra(NAME, NAME, "--on ray")
@@ -156,7 +159,8 @@ class RayCluster:
         elif self._due(self._driver) and _open(self._address):
             self._driver.close()
             self._driver, self._connected = _Driver(self._address), time.monotonic()
-            for order in self._starts.values():
+            self._starts = [one for one in self._starts if one[0].record() is not None]
+            for _, order in self._starts:
                 self._driver.order(order)
         return self._driver
 

@@ -4,9 +4,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counting import Bench
+from trained import recorded
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,13 @@ def bench(tmp_path: Path, starts: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     bench = Bench(tmp_path)
     yield bench
     bench.end()
+
+
+@pytest.fixture(scope="session")
+def here(tmp_path_factory: pytest.TempPathFactory, starts: Path) -> dict[str, list[dict[str, Any]]]:
+    """What the smallest study that trains has recorded by local workers, undisturbed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GSPO_LAB_CACHE", str(starts))
+        found = recorded(tmp_path_factory.mktemp("here"), "local")
+    assert [record["kind"] for record in found["gspo"]].count("update") == 6
+    return found

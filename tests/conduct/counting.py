@@ -49,18 +49,6 @@ objective = "gspo"
 {b}
 """
 
-CONDUCT = """
-import sys
-from pathlib import Path
-from rich.console import Console
-from gspo_lab.conduct import conduct, outcome
-from gspo_lab.study import load_study
-toml, runs, jobs, on = sys.argv[1:]
-study, runs = load_study(Path(toml)), Path(runs)
-done = conduct(study, runs, on=on, jobs=int(jobs), console=Console(width=200))
-sys.exit(outcome(study, runs, done.endings, interrupted=done.interrupted).exit_code)
-"""
-
 
 @dataclass
 class Bench:
@@ -105,9 +93,10 @@ class Bench:
         return conducted(self.study(), self.runs, jobs=jobs, **how)
 
     def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
-        """A conductor of its own, to be interrupted or killed."""
+        """`gspo-lab run`, to be interrupted or killed."""
         self.study()
-        command = [sys.executable, "-c", CONDUCT, str(self.toml), str(self.runs), str(jobs), on]
+        words = ["--on", on, "--jobs", str(jobs), "--runs", str(self.runs), "--reports", str(self.folder / "reports")]
+        command = [sys.executable, "-m", "gspo_lab", "run", str(self.toml), *words]
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)
         return conductor

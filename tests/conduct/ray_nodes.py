@@ -22,21 +22,26 @@ def patiently(start: Callable[[], Any]) -> Any:
 
 
 class RayNodes:
-    def __init__(self, nodes: int = 2) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own
-            from ray.cluster_utils import Cluster
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
 
-            head = {**SHARED, "num_cpus": 0, "include_dashboard": False}
-            self._cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-        self.address: str = self._cluster.address
+        self._cluster = Cluster()
         self._nodes: dict[str, Any] = {}
-        for _ in range(nodes):
-            self.add()
+        self.begin()
+        self.address: str = self._cluster.address
 
     @property
     def on(self) -> str:
         return f"ray:{self.address}"
+
+    def begin(self, **where: Any) -> None:
+        """A head, and two nodes."""
+        head = {**SHARED, **where, "num_cpus": 0, "include_dashboard": False}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Ray's own
+            patiently(lambda: self._cluster.add_node(**head))
+        for _ in range(2):
+            self.add()
 
     def add(self) -> None:
         node = patiently(lambda: self._cluster.add_node(wait=False, num_cpus=1, **SHARED))
@@ -44,14 +49,28 @@ class RayNodes:
 
     def lose(self, node: str, *processes: int) -> None:
         """A machine dies: its raylet, and whatever ran there."""
-        (lost,) = [one for name, one in self._nodes.items() if name.startswith(node)]
-        for infos in lost.all_processes.values():
-            for info in infos:
-                info.process.kill()
+        (lost,) = [name for name in self._nodes if name.startswith(node)]
+        self._cluster.worker_nodes.remove(self._nodes[lost])
+        _end(self._nodes.pop(lost))
         for process in processes:
             os.kill(process, signal.SIGKILL)
-        del self._nodes[lost.node_id]
-        self._cluster.worker_nodes.remove(lost)
+
+    def lose_all(self) -> None:
+        """The head dies, and all nodes."""
+        for node in list(self._nodes):
+            self.lose(node)
+        _end(self._cluster.head_node)
+        self._cluster.head_node = None
+
+    def begin_anew(self) -> None:
+        """Another cluster, at the same address; it knows nothing of the former one."""
+        self.begin(gcs_server_port=int(self.address.rpartition(":")[2]))
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+def _end(node: Any) -> None:
+    for infos in node.all_processes.values():
+        for info in infos:
+            info.process.kill()

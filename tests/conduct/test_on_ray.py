@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from counting import Bench, alive, parent_of
@@ -96,18 +97,50 @@ def test_a_kill_reaches_the_worker(bench: Bench, nodes: RayNodes) -> None:
     assert not alive(worker)
 
 
-def test_more_runs_than_places_wait_in_ray_s_queue(bench: Bench, nodes: RayNodes) -> None:
-    found, shown = bench.conduct(jobs=4, on=nodes.on)
-    assert found.exit_code == 0
-    assert list(bench.home.glob("*/*/launches/*")) == []
-    for run in ("a/s0", "b/s0", "a/s1", "b/s1"):
-        assert f"{run}: queued on the Ray cluster at {nodes.address}" in shown
-        assert bench.states_of(run) == [("started", 0), ("finished", 4)]
+def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
+    bench: Bench, nodes: RayNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One command waits for it, as long as it takes; the other one, told twice, does not, and is typed again."""
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # Ray's own patience with its head, a minute
+    bench.seeds = [0]
+    both = [bench, Bench(bench.folder / "another")]
+    for one in both:
+        one.steps, one.hold = 8, {"b/s0": 3}
+    first, second = (one.start(on=nodes.on, jobs=1) for one in both)
+    for one in both:
+        one.until_held()
+    assert len({place_of(one, "b/s0") for one in both}) == 2, "both at work, each on its node"
+    names = [path.name for one in both for path in one.home.glob("b/s0/launches/*.json")]
+    assert len(set(names)) == len(names) == 4, "of each what was asked for, and what is there"
+    workers = [one.worker_of("b/s0") for one in both]
+    nodes.lose_all()
+    away = f"b/s0: lost at step 3 on the Ray cluster at {nodes.address}, which does not answer"
+    until_said(first, away)
+    until_said(second, away)
+    second.send_signal(signal.SIGINT)
+    until_said(second, "stopping: ")
+    second.send_signal(signal.SIGINT)
+    shown, _ = second.communicate(timeout=120)
+    assert second.returncode == 130, shown
+    assert re.search(r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer", shown)
+    until(lambda: not any(map(alive, workers)))  # each finishes its step, and saves
+    nodes.begin_anew()
+    shown = until_said(first, "b/s0: at work again at step 4 on ") + first.communicate(timeout=240)[0]
+    assert first.returncode == 0, shown
+    found, shown = both[1].conduct(jobs=4, on=nodes.on)
+    assert found.exit_code == 0, shown
+    for run in ("b/s0", "a/s1", "b/s1"):
+        assert f"{run}: queued" in shown, "three for two places"
+        assert f"on the Ray cluster at {nodes.address}" in shown
+    for one in both:
+        assert one.states_of("a/s0") == [("started", 0), ("finished", 8)], "not begun again"
+        assert one.states_of("b/s0") == [("started", 0), ("stopped", 4), ("started", 4), ("finished", 8)]
+        assert not list(one.home.glob("*/*/launches/*"))
 
 
-def test_the_records_are_those_of_local_workers_bit_for_bit(bench: Bench, nodes: RayNodes) -> None:
-    here = recorded(bench.folder, "local")
-    assert [record["kind"] for record in here["gspo"]].count("update") == 4
+def test_the_records_are_those_of_local_workers_bit_for_bit(
+    bench: Bench, nodes: RayNodes, here: dict[str, list[Any]]
+) -> None:
     assert recorded(bench.folder, nodes.on) == here
 
 

@@ -6,11 +6,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from counting import Bench, alive
 from slurm_daemons import SlurmDaemons, missing
-from trained import recorded
+from trained import recorded, tiny
 from waiting import until, until_said
 
 from gspo_lab.errors import LabError
@@ -118,10 +119,33 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     until(lambda: not alive(worker))
 
 
-def test_the_records_are_those_of_local_workers_bit_for_bit(bench: Bench, slurm: SlurmDaemons) -> None:
-    here = recorded(bench.folder, "local")
-    assert [record["kind"] for record in here["gspo"]].count("update") == 4
-    assert recorded(bench.folder, "slurm") == here
+def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_local_workers_bit_for_bit(
+    bench: Bench, slurm: SlurmDaemons, here: dict[str, list[Any]]
+) -> None:
+    words = ["run", str(tiny(bench.folder)), "--on", "slurm", "--runs", str(bench.folder / "slurm")]
+    hold = bench.folder / "hold"
+    hold.touch()
+    conductor = subprocess.Popen(
+        [sys.executable, "-m", "gspo_lab", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    bench.conductors.append(conductor)
+    until(lambda: len(list(bench.folder.glob("held-*"))) == 2)  # amid the second of three steps
+    shown = until_said(conductor, "grpo/s0: started", "gspo/s0: started")
+    conductor.send_signal(signal.SIGINT)
+    shown += until_said(conductor, "stopping: ")
+    hold.unlink()
+    shown += conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 130, shown
+    assert "grpo/s0: stopped at step 2/3" in shown
+    assert "gspo/s0: stopped at step 2/3" in shown
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
+
+    there = recorded(bench.folder, "slurm")
+    for arm, records in there.items():
+        states = [(one["state"], one["step"]) for one in records if one["kind"] == "status"]
+        assert states == [("started", 0), ("stopped", 2), ("started", 2), ("finished", 3)]
+        told, undisturbed = ([one for one in of[arm] if one["kind"] != "status"] for of in (there, here))
+        assert told == undisturbed
 
 
 def test_what_sbatch_refuses_is_refused_before_anything_is_done(bench: Bench, slurm: SlurmDaemons) -> None:

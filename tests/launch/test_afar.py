@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from gspo_lab.launch import slurm
+from gspo_lab.launch import afar, slurm
 from gspo_lab.launch.afar import FarProcess, Keeper, Launch, Seen, whereabouts
 from gspo_lab.launch.slurm import BEGIN, name_of
 from gspo_lab.runfolder import WorkFolder
@@ -115,6 +115,22 @@ def test_a_job_that_has_gone_without_a_word(tmp_path: Path) -> None:
     killed.kill()
     assert polled(killed) == -9
     assert gone.heard == ["stop far-7", "kill far-7"]
+
+
+def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop waits for its answer, however long; a kill, and so the command, does not."""
+    monkeypatch.setattr(afar, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(afar, "LOOK_SECONDS", 0.0)
+    silent = Silent(Seen(State.LOST, "the queue, which does not answer"))
+    process = follow(asked(tmp_path), silent)
+    process.stop()
+    assert [process.poll() for _ in range(3)] == [None] * 3
+    process.kill()
+    assert polled(process) == Exit.LOST
+    assert whereabouts(WorkFolder(tmp_path)) is None
+    assert silent.heard == ["stop far-7", "kill far-7"]
 
 
 def test_of_a_launcher_s_records_the_latest_counts(tmp_path: Path) -> None:

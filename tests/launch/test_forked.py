@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from waiting import until
 from gspo_lab import forkserver
 from gspo_lab.launch.base import CONDUCTOR, start_worker
 from gspo_lab.launch.forked import ForkedProcess
-from gspo_lab.launch.local import LocalPool
+from gspo_lab.launch.local import LocalPool, LocalProcess
 from gspo_lab.records import is_time
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit
@@ -61,7 +62,7 @@ objective = "grpo"
 CONDUCT = """
 import sys, time
 from pathlib import Path
-from gspo_lab.launch.local import LocalPool
+from gspo_lab.launch.local import LocalPool, LocalProcess
 pool = LocalPool(1)
 process = pool.start(Path(sys.argv[1]), pool.slots("cpu")[0])
 while process.poll() is None:
@@ -175,6 +176,37 @@ def test_a_killed_server_loses_its_workers_and_is_replaced(pool: LocalPool, pati
     assert started(patient) != pid
     again.stop()
     assert until(again.poll) == Exit.STOPPED
+
+
+@pytest.mark.parametrize("amid", [False, True])
+def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_started(
+    amid: bool, pool: LocalPool, patient: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two workers, or between an order and the log's descriptor that belongs to it."""
+    process = begin(pool, patient)
+    server = parent(started(patient))
+    process.stop()
+    assert until(process.poll) == Exit.STOPPED
+
+    def end(*_: object) -> None:
+        os.kill(server, signal.SIGKILL)
+        until(lambda: gone(server))
+
+    def late(*order: Any) -> None:
+        end()
+        send_handle(*order)
+
+    monkeypatch.setattr("gspo_lab.launch.forked.send_handle", late) if amid else end()
+    again = pool.start(patient.path, pool.slots("cpu")[0])
+    assert isinstance(again, LocalProcess)
+    until(lambda: patient.at_work() == str(again.pid))
+    again.stop()
+    assert until(again.poll) == Exit.STOPPED
+    monkeypatch.undo()
+    third = begin(pool, patient)
+    assert parent(int(until(patient.at_work))) not in (server, os.getpid()), "another server"
+    third.stop()
+    assert until(third.poll) == Exit.STOPPED
 
 
 def test_nothing_is_left_when_the_conductor_is_killed(patient: RunFolder) -> None:
