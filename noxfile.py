@@ -43,10 +43,10 @@ def vllm(session: nox.Session) -> None:
 
 @nox.session
 def trl(session: nox.Session) -> None:
-    """What needs TRL: its engine against the native one, whole runs in one and two processes, its losses."""
+    """What needs TRL: its engine against the native one, whole runs in one and two processes, its losses and logs."""
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
-    session.run("pytest", "-m", "trl", "tests/engines", *session.posargs, env=env)
+    session.run("pytest", "-m", "trl", "tests/engines", "tests/importers", *session.posargs, env=env)
     session.run("pytest", "tests/parity", env=env)
 
 

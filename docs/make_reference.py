@@ -17,7 +17,16 @@ from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
 from gspo_lab.study.claim_rules import CLAIM_ROLES
-from gspo_lab.study.schema import ARM_KEYS, BenchTable, ClaimTable, LaunchTable, ObjectiveTable, Settings, VerdictTable
+from gspo_lab.study.schema import (
+    ARM_KEYS,
+    BenchTable,
+    ClaimTable,
+    ObjectiveTable,
+    RecordTable,
+    Settings,
+    VerdictTable,
+)
+from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
 HERE = Path(__file__).parent
 LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTable.model_fields}
@@ -135,7 +144,8 @@ def studies_markdown() -> str:
         elif inner is BenchTable:
             tables.append(_model_section("[[bench]]", BenchTable))
         elif inner is not None:
-            tables.append(_model_section(f"[{name}]", inner))
+            more = (MirrorTable,) if inner is RecordTable else ()
+            tables.append(_model_section(f"[{name}]", inner, *more))
         else:
             top.append(_row(name, entry))
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
@@ -179,9 +189,9 @@ def _claim_section(claim: Claim) -> str:
 _HEAD = ("| key | type | default | meaning |", "|---|---|---|---|")
 
 
-def _model_section(title: str, model: type[BaseModel]) -> str:
-    doc = " ".join((model.__doc__ or "").split())
-    rows = [_row(name, entry) for name, entry in model.model_fields.items()]
+def _model_section(title: str, *models: type[BaseModel]) -> str:
+    doc = " ".join((models[0].__doc__ or "").split())
+    rows = [_row(name, entry) for model in models for name, entry in model.model_fields.items()]
     return "\n".join([f"## `{title}`", "", doc, "", *_HEAD, *rows]) + "\n"
 
 

@@ -115,40 +115,59 @@ class Lines(NamedTuple):
     damaged: list[Damage]
 
 
+class Reading:
+    """The complete lines after byte `offset`, where one begins: their objects, one by one, however long the file is.
+
+    What `end` (the byte behind the last), `count` and `damaged` say is complete once it is through.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path, self.end = path, offset
+        self.count = 0
+        self.damaged: list[Damage] = []
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            before = _line_before(file, self.end)
+            last: bytes | None = START if before is None else _own(before)
+            chained = before is not None and SEAL.search(before) is not None
+            size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
+            file.seek(self.end)
+            while self.end < size and (line := file.readline()).endswith(b"\n"):
+                at, line = self.end, line[:-1]
+                self.end += len(line) + 1
+                if _passed_over(line):
+                    continue
+                seal = SEAL.search(line)
+                item = None if chained and seal is None else _object(line)
+                chained = chained or seal is not None
+                if item is None:
+                    self.damaged.append(Damage(at))
+                    last = None  # what the next one follows is unknown
+                    continue
+                if seal is not None and last is not None and seal[1] != last:
+                    self.damaged.append(Damage(at, gap=True))
+                last = _own(line)
+                self.count += 1
+                yield item
+
+
 def scan(path: Path, offset: int = 0) -> Lines:
     """All complete lines after byte `offset`, where a line begins."""
-    if not path.exists():
-        return Lines([], offset, [])
-    with path.open("rb") as file:
-        before = _line_before(file, offset)
-        file.seek(offset)
-        data = file.read()
-    last: bytes | None = START if before is None else _own(before)
-    chained = before is not None and SEAL.search(before) is not None
-    items: list[dict[str, Any]] = []
-    damaged = []
-    at = offset
-    for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
-        if not _passed_over(line):
-            seal = SEAL.search(line)
-            item = None if chained and seal is None else _object(line)
-            if item is None:
-                damaged.append(Damage(at))
-                last = None  # what the next one follows is unknown
-            else:
-                if seal is not None and last is not None and seal[1] != last:
-                    damaged.append(Damage(at, gap=True))
-                items.append(item)
-                last = _own(line)
-            chained = chained or seal is not None
-        at += len(line) + 1
-    return Lines(items, at, damaged)
+    reading = Reading(path, offset)
+    items = list(reading)
+    return Lines(items, reading.end, reading.damaged)
 
 
-def lines_of(path: Path) -> list[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
     """All complete lines but torn ones, damaged ones included."""
-    data = path.read_bytes() if path.exists() else b""
-    return [line for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1] if not _passed_over(line)]
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n") and not _passed_over(line[:-1]):
+                    yield line[:-1]
 
 
 def digest_of_lines(lines: Iterable[bytes]) -> str:
@@ -180,12 +199,15 @@ def seal(path: Path) -> dict[str, Any]:
 
 def sealed(path: Path) -> bool | None:
     """Whether a journal is what its last word sealed, and that is its last line. None: nothing was sealed."""
-    lines = lines_of(path)
-    for place, line in enumerate(lines):
+    whole, said = hashlib.sha256(), None
+    for line in lines_of(path):
+        if said is not None:
+            return False
         item = _object(line) if b'"journal":' in line else None
         if item is not None and item.get("kind") == RunStatus.kind and "journal" in item:
-            return place == len(lines) - 1 and item["journal"] == digest_of_lines(lines[:place])
-    return None
+            said = item["journal"] == whole.hexdigest()
+        whole.update(line + b"\n")
+    return said
 
 
 def evaluation_key(bench: str, step: int) -> str:
@@ -246,8 +268,12 @@ def in_force(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def line_number(path: Path, offset: int) -> int:
     """Which line begins at a byte, counted from 1."""
+    count = 1
     with path.open("rb") as file:
-        return file.read(offset).count(b"\n") + 1
+        while offset and (data := file.read(min(offset, FIRST_LOOK_BYTES))):
+            count += data.count(b"\n")
+            offset -= len(data)
+    return count
 
 
 def _digest(data: bytes) -> bytes:

@@ -24,6 +24,8 @@ ACCEPTED = "accepted.json"
 BANDS = "bands.json"
 CONDUCTOR_LOCK = ".conductor"
 PILOTS = "_pilot"
+MIRROR = "_mirror"
+"""Below a study: a folder per program of `[record] mirror`."""
 ADVICE = "_advice"
 """Below `runs/`: the pilots of `gspo-lab advise`, a folder per study."""
 

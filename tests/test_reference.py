@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, is_time
 from gspo_lab.study import BenchTable, Settings, VerdictTable
-from gspo_lab.study.schema import LaunchTable
+from gspo_lab.study.undeclared import LaunchTable
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -1,9 +1,10 @@
-"""The workers of one study, and what they leave: shown while they work, and taken into the database."""
+"""The workers of one study, and what they leave: shown while they work, taken into the database, and mirrored."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from gspo_lab.conduct.live import open_view
 from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts, work_off
 from gspo_lab.errors import LabError
+from gspo_lab.exporters.mirror import Mirror
 from gspo_lab.launch.base import Launcher, Slot
 from gspo_lab.states import State
 from gspo_lab.store import ingest
@@ -28,11 +30,13 @@ class Crew:
     launcher: Launcher
     slots: Sequence[Slot]
     interrupts: Interrupts
+    mirror: Mirror | None = None
     endings: list[ErrandEnd] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
     _ingested: float = 0.0
     _behind: bool = False
     _trouble: str | None = None
+    _untaken: str | None = None
 
     def work(self, title: str, errands: Sequence[Errand]) -> bool:
         """Work the errands off; whether all of them finished."""
@@ -52,9 +56,25 @@ class Crew:
         self._ingested = time.monotonic()
         self._behind = False
 
+    def end(self) -> None:
+        """Take everything that the journals hold into the database, and from there into the mirrors."""
+        self.ingest()
+        if self.mirror is not None:
+            self._reflect(self.mirror.finish)
+
+    def _reflect(self, bring: Callable[[], None]) -> None:
+        """Nothing of the study depends on its mirrors: where one fails it is told, and tried again."""
+        try:
+            bring()
+        except (LabError, OSError) as error:
+            if self._untaken != str(error):
+                self._untaken = str(error)
+                self.console.print(f"the mirror is behind: {error}", markup=False)
+
     def _follow(self, news: bool) -> None:
         self._behind |= news
-        if self._behind and time.monotonic() - self._ingested >= INGEST_SECONDS:
+        due = self._behind and time.monotonic() - self._ingested >= INGEST_SECONDS
+        if due:
             try:
                 self.ingest()
             except LabError as error:
@@ -63,3 +83,5 @@ class Crew:
                 if self._trouble != str(error):
                     self._trouble = str(error)
                     self.console.print(f"the database is behind: {error}", markup=False)
+        if self.mirror is not None:
+            self._reflect(partial(self.mirror.follow, due))

@@ -2,7 +2,7 @@
 
     lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs
                                                            └──── one crew of workers ────┘
-    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view
+    while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
     with declared looks: the seeds of each look in turn, until one resolves every arm
 
 Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
@@ -25,6 +25,8 @@ from gspo_lab.conduct.prepare import starts_to_make, write_run
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
+from gspo_lab.exporters import target
+from gspo_lab.exporters.mirror import Mirror
 from gspo_lab.files import held
 from gspo_lab.launch.base import Launcher
 from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
@@ -64,6 +66,7 @@ def conduct(
     """
     launcher = make_launcher(on, jobs, study.launch.options)
     warnings = preflight(study)  # before the first folder is made
+    mirrors = {name: target(name) for name in study.mirror}
     console.print(f"{study.name}: {study.question}", markup=False, highlight=False)
     if warnings:
         named = ", ".join(dict.fromkeys(one.name for one in warnings))
@@ -77,9 +80,10 @@ def conduct(
     with ExitStack() as stack:
         home = _take(study, runs, fresh, launcher, stack)
         interrupts = stack.enter_context(Interrupts())
-        crew = Crew(runs, console, live, launcher, slots, interrupts)
+        mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
+        crew = Crew(runs, console, live, launcher, slots, interrupts, mirror)
         _through_the_stages(study, runs, home, crew)
-        crew.ingest()
+        crew.end()
     if interrupts.count:
         console.print("stopped; the same command goes on where this ended", markup=False)
     return Conducted(crew.endings, interrupts.count > 0)

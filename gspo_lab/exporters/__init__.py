@@ -1,22 +1,27 @@
 """A study's numbers where people already look: TensorBoard, trackio, W&B, tables. The way back is `gspo-lab import`.
 
-Every target gets the same rows (`logged`), under the same names, and writes them; none computes a number. To add one,
-write a module with `write` as in `Target`, and give it a line in TARGETS.
+Every target gets the same rows (`logged`), under the same names, and writes them; none computes a number: when a study
+is exported, all at once, and while it runs (`Mirror`), as they come. To add one, write a module with `NEEDS` and
+`writer` as in `Target`, and give it a line in TARGETS.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.exporters.logged import Logged, logged
 from gspo_lab.files import whole_folder
+from gspo_lab.importers.log import Row
+from gspo_lab.registry import nearest
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
-__all__ = ["TARGETS", "Logged", "export", "logged"]
+__all__ = ["TARGETS", "Logged", "Target", "Writer", "export", "logged", "target"]
 
 TARGETS = {
     "tensorboard": "gspo_lab.exporters.tensorboard",
@@ -26,11 +31,33 @@ TARGETS = {
 """By its name the module that writes for a program."""
 
 
-class Target(Protocol):
-    """Writes runs as one program keeps them. A module with this function."""
+class Writer(Protocol):
+    """A study as one program keeps it, to be written to."""
 
-    def write(self, study: str, runs: Sequence[Logged], folder: Path) -> None:
-        """All runs into an empty folder. LabError where the program's package is absent."""
+    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
+        """Make a run's place; of what it held only these rows' first stay: how many of them are there."""
+
+    def add(self, run: Logged, rows: Iterable[Row]) -> None:
+        """Rows of a run that has begun, behind those that are there."""
+
+
+class Target(Protocol):
+    """How one program keeps runs: a module with these two. `NEEDS` is its package, our extra, and what that is for."""
+
+    NEEDS: tuple[str, str, str]
+
+    def writer(self, study: str, folder: Path) -> AbstractContextManager[Writer]:
+        """Whoever writes a study's runs into a folder that is theirs alone."""
+
+
+def target(name: str) -> Target:
+    """The module of TARGETS. LabError for an unknown name, and where the program's package is absent."""
+    if name not in TARGETS:
+        raise LabError(f"no program '{name}' to write for{nearest(name, TARGETS)}; known: {', '.join(TARGETS)}")
+    found: Target = importlib.import_module(TARGETS[name])
+    if find_spec(found.NEEDS[0]) is None:
+        raise MissingExtra(*found.NEEDS)
+    return found
 
 
 def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
@@ -38,13 +65,16 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
 
     A former one is replaced. LabError where the study has no number yet, or the program's package is absent.
     """
+    program = target(format)
     runs = logged(evidence, study)
     if not any(run.columns or run.scores for run in runs):
         raise LabError(f"{study} has recorded no number yet; nothing to export")
-    target: Target = importlib.import_module(TARGETS[format])
     to.mkdir(parents=True, exist_ok=True)
     folder = to / f"{study}-{format}"
     with whole_folder(folder) as beside:
         beside.mkdir(exist_ok=True)
-        target.write(study, runs, beside)
+        with program.writer(study, beside) as writer:
+            for run in runs:
+                writer.begin(run, ())
+                writer.add(run, run.rows())
     return folder

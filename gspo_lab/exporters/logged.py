@@ -19,50 +19,57 @@ SCORE = "score/"
 
 @dataclass(frozen=True)
 class Logged:
-    """One run. `columns` has per metric its value at each step from 0 on, NaN where it was not measured: of a rollout
-    batch, or the mean over its updates by the rule of the report's charts. `scores` has per step that of each
+    """One run. `columns` has per metric its value at each step from `first` on, NaN where it was not measured: of a
+    rollout batch, or the mean over its updates by the rule of the report's charts. `scores` has per step that of each
     benchmark, counted in rollout batches done (0: before the first)."""
 
+    id: str
     arm: str
     seed: int
     started_at: float
     """Seconds since 1970; 0 where that was not recorded. Single steps have no time."""
     settings: Mapping[str, Any]
+    first: int
     columns: "Mapping[str, Floats]"
     scores: Mapping[int, Mapping[str, float]]
 
     def rows(self) -> Iterator[Row]:
         """Step and numbers, steps rising; steps without any number are left out."""
-        batches = max(map(len, self.columns.values()), default=0)
-        for step in range(max(batches, *(at + 1 for at in self.scores), 0)):
-            row = {name: float(values[step]) for name, values in self.columns.items() if step < batches}
+        end = self.first + max(map(len, self.columns.values()), default=0)
+        for step in range(self.first, max(end, *(at + 1 for at in self.scores), 0)):
+            row = {name: float(values[step - self.first]) for name, values in self.columns.items() if step < end}
             row = {name: value for name, value in row.items() if value == value}
             row |= {SCORE + bench: score for bench, score in self.scores.get(step, {}).items()}
             if row:
                 yield step, row
 
 
-def logged(evidence: "Evidence", study: str) -> list[Logged]:
-    """Every run of a study, arm by arm, seed by seed. LabError for a study that the database lacks."""
+def logged(evidence: "Evidence", study: str, since: Mapping[str, int] | None = None) -> list[Logged]:
+    """Every run of a study, arm by arm, seed by seed; of `since` those runs alone, each from a step on.
+
+    LabError for a study that the database lacks.
+    """
     import numpy as np
 
     every = evidence.width(study, 1)  # one span for all steps: as wide as there are steps
-    steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every)
-    updates = evidence.spans(study, "updates", sorted(OF_UPDATES), buckets=every)
+    steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every, since=since)
+    updates = evidence.spans(study, "updates", sorted(OF_UPDATES), buckets=every, since=since)
     scores = evidence.scores(study).dropna(subset=["score"])
     told = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
-    for run in evidence.chosen(study):
+    for run in steps:
         found = {name: values for spans in (steps, updates) for name, values in spans[run].items() if name != "x"}
         own: dict[int, dict[str, float]] = {}
         for row in scores[scores["run_id"] == run.id].to_dict("records"):
             own.setdefault(int(row["step"]), {})[str(row["bench"])] = float(row["score"])
         out.append(
             Logged(
+                run.id,
                 run.arm,
                 run.seed,
                 float(np.nan_to_num(told[run.id]["started_at"])),
                 {key: value for key, value in flat(_object(told[run.id]["settings"])).items() if value is not None},
+                0 if since is None else since[run.id],
                 {name: values for name, values in found.items() if not np.isnan(values).all()},
                 own,
             )

@@ -3,41 +3,76 @@
 Of the machine nothing is told that wandb can be asked to leave out: no code, git, statistics or console.
 """
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from gspo_lab.errors import MissingExtra
 from gspo_lab.exporters.logged import Logged
+from gspo_lab.importers.log import Row
+
+NEEDS = ("wandb", "wandb", "writing for W&B")
 
 
-def write(study: str, runs: Sequence[Logged], folder: Path) -> None:
+@contextmanager
+def writer(study: str, folder: Path) -> Iterator["Runs"]:
     """A project named as the study, its groups the arms."""
+    import wandb
+
+    runs = Runs(study, folder)
     try:
+        yield runs
+    finally:
+        runs.finish()
+        wandb.teardown()
+
+
+class Runs:
+    """The runs that are being logged, each until the last is done."""
+
+    def __init__(self, study: str, folder: Path) -> None:
+        self._study, self._folder = study, folder
+        self._open: dict[Path, Any] = {}
+
+    def begin(self, run: Logged, rows: Sequence[Row]) -> int:
+        """An offline run of its own: its file cannot be gone on with by another process."""
         import wandb
-    except ModuleNotFoundError as error:
-        raise MissingExtra("wandb", "wandb", "export to W&B") from error
-    settings = wandb.Settings(
-        console="off",
-        silent=True,
-        disable_git=True,
-        disable_code=True,
-        disable_job_creation=True,
-        x_disable_meta=True,
-        x_disable_stats=True,
-    )
-    for run in runs:
-        place = folder / run.arm / f"s{run.seed}"
+
+        place = self._place(run)
+        if (before := self._open.pop(place, None)) is not None:
+            before.finish()
+        shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        logger = wandb.init(
+        self._open[place] = wandb.init(
             mode="offline",
             dir=str(place),
-            project=study,
+            project=self._study,
             group=run.arm,
             name=f"{run.arm}-s{run.seed}",
             config=dict(run.settings),
-            settings=settings,
+            reinit="create_new",
+            settings=wandb.Settings(
+                console="off",
+                silent=True,
+                disable_git=True,
+                disable_code=True,
+                disable_job_creation=True,
+                x_disable_meta=True,
+                x_disable_stats=True,
+            ),
         )
-        for step, row in run.rows():
-            logger.log(dict(row), step=step)
-        logger.finish()
-    wandb.teardown()
+        return 0
+
+    def add(self, run: Logged, rows: Iterable[Row]) -> None:
+        """A row of its history per step."""
+        for step, row in rows:
+            self._open[self._place(run)].log(dict(row), step=step)
+
+    def finish(self) -> None:
+        """No more rows come."""
+        for logger in self._open.values():
+            logger.finish()
+
+    def _place(self, run: Logged) -> Path:
+        return self._folder / run.arm / f"s{run.seed}"

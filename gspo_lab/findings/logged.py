@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gspo_lab.store import logs
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.origin import ORIGIN
 
@@ -73,7 +74,7 @@ def _names(found: "Findings", arm: str, origins: Mapping[str, Origin]) -> Iterat
     values: dict[str, list[float]] = {}
     for run in runs:
         metrics |= origins[run.id].metrics
-        for name, value in found.evidence.own_numbers(run.id, LAST).items():
+        for name, value in logs.own_numbers(found.evidence, run.id, LAST).items():
             values.setdefault(name, []).append(value)
     for name, told in sorted(metrics.items()):
         own = values.get(name)
@@ -119,7 +120,7 @@ def _warnings(found: "Findings", names: Mapping[str, tuple[LoggedName, ...]]) ->
     lonely = [f"{arm} {', '.join(map(str, sorted(own - common)))}" for arm, own in seeds.items() if own - common]
     if lonely:
         yield f"Seeds that not all arms have, and that no pair is made of: {'; '.join(lonely)}."
-    for what, by_run in found.evidence.lengths(found.study).items():
+    for what, by_run in logs.lengths(found.evidence, found.study).items():
         ends = {
             arm: sorted({by_run[run.id] for run in found.runs if run.arm == arm and run.id in by_run}) for arm in seeds
         }
@@ -156,7 +157,5 @@ def _never_clips(found: "Findings", arm: str, names: tuple[LoggedName, ...]) -> 
     """Whether every row of every run of the arm that has a clip fraction has 0."""
     own = [one for one in names if one.quantity == CLIP]
     runs = [run.id for run in found.runs if run.arm == arm]
-    largest = [
-        value for run in runs for one in own if (value := found.evidence.largest(run, one.column, one.name)) is not None
-    ]
-    return bool(largest) and max(largest) == 0
+    largest = {logs.largest(found.evidence, run, one.column, one.name) for run in runs for one in own}
+    return largest - {None} == {0}

@@ -45,17 +45,20 @@ class Conversion:
 
     def _made(self) -> Iterator[list[Converted]]:
         first = self._names.counts_from
-        strange: dict[str, int] = {}
+        strange: dict[str, tuple[int, bool]] = {}
         for step, values in self.log.rows:
             columns: dict[str, dict[str, float]] = {"step": {}, "update": {}, "own": {}, "score": {}}
             for name, value in values.items():
                 if not math.isfinite(value):
-                    strange.setdefault(name, step)
+                    if name not in strange:
+                        strange[name] = step, self._names.fatal(name)
+                    if strange[name][1]:
+                        columns["update"]["nonfinite"] = 1
                     continue
                 for where, as_what in self._places.get(name) or self._placed(name):
                     columns[where][as_what] = value
             yield list(self._row(step, step - first if first else step, columns))
-        self.log.notes += [f"{name} is NaN or infinite, first at step {step}" for name, step in strange.items()]
+        self.log.notes += [f"{name} is NaN or infinite, first at step {step}" for name, (step, _) in strange.items()]
         yield from ([one] for one in self._answers())
         if missing := self._names.mapped.keys() - self.metrics.keys():
             raise LabError(

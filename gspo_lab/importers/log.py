@@ -162,6 +162,14 @@ class Columns:
             own.extend(steps)
             values.extend(later._values[name])
 
+    def drop(self, step: int) -> None:
+        """Forget all numbers of a step and later ones."""
+        for name, steps in self._steps.items():
+            kept = [i for i, at in enumerate(steps) if at < step]
+            if len(kept) < len(steps):
+                self._steps[name] = array("q", (steps[i] for i in kept))
+                self._values[name] = array("d", (self._values[name][i] for i in kept))
+
     @property
     def names(self) -> set[str]:
         """The metrics that have a number."""

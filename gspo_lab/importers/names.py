@@ -30,6 +30,8 @@ def _columns(record: type) -> frozenset[str]:
 
 OF_STEPS = _columns(StepRecord) - {"step"}
 OF_UPDATES = _columns(UpdateRecord) - {"step", "minibatch", *(n for n in _columns(UpdateRecord) if n in OF_STEPS)}
+FATAL = ("loss", "grad_norm")
+"""Columns whose number is finite while updates are (`nonfinite`)."""
 SHORT = {"reward": "reward_mean", "clip_fraction": "clip_fraction_tokens", "length": "response_tokens_mean"}
 
 
@@ -85,6 +87,10 @@ class Names:
             if fnmatchcase(plain, entry["name"]) and all(settings.get(key) in values for key, values in wanted):
                 return Metric(entry.get("column"), entry["meaning"], entry.get("quantity"))
         return Metric()
+
+    def fatal(self, name: str) -> bool:
+        """Whether it is a loss or a gradient's norm: where that is not finite, an update was not (`nonfinite`)."""
+        return self.metric(name, {}).column in FATAL or self.plain(name) in self.table.get("losses", ())
 
     def bench(self, name: str) -> str | None:
         """The benchmark whose score this is; None: no score."""

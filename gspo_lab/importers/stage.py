@@ -1,7 +1,8 @@
 """An import is whole or nothing: runs are written beside the study, held against what is there, and then moved at once.
 
 A log that was imported before goes on where it ended: what it says of the past must be what it said then, but for its
-last step, of which it may have held only a part. Then the run has started again there, as of any worker's.
+last step, of which it may have held only a part. Then the run has started again there, as of any worker's; answers that
+were imported beside the log, which that voids, are said again.
 """
 
 import json
@@ -19,12 +20,24 @@ from gspo_lab.importers.convert import Conversion, Converted
 from gspo_lab.imports import AT_ONCE
 from gspo_lab.journal import TORN, Journal, from_end
 from gspo_lab.layout import STUDY
-from gspo_lab.records import AnswerRecord, Record, RunStatus, ScoreRecord, StepRecord, UpdateRecord, to_dict, voided
+from gspo_lab.records import (
+    AnswerRecord,
+    Record,
+    RunStatus,
+    ScoreRecord,
+    StepRecord,
+    UpdateRecord,
+    from_dict,
+    to_dict,
+    voided,
+)
 from gspo_lab.runfolder import RunFolder, WorkFolder
 from gspo_lab.states import STARTED, State
 from gspo_lab.study import Declaration, Run
 from gspo_lab.study.origin import ORIGIN, Origin
 
+LATER = "nonfinite"
+"""What earlier versions left out of a row that had it."""
 ROWS = (StepRecord.kind, UpdateRecord.kind, ScoreRecord.kind)
 
 
@@ -172,7 +185,7 @@ def _merged(before: Origin, later: Origin) -> Origin:
     )
 
 
-def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterator[Converted]]:
+def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterator[Record]]:
     """The step at which a known run starts again, and its records from there on; none where there is nothing new.
 
     LabError where the past differs.
@@ -185,7 +198,7 @@ def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterat
             return end, chain.from_iterable(_new_answers(journal, chain([group], converted.groups()), where))
         told = sorted((json.loads(json.dumps(to_dict(one))) for one in group), key=_key)
         known = sorted(islice(rows, len(group)), key=_key)  # a score that stood at a new start comes before its step
-        if known == told:
+        if known in (told, [{key: one[key] for key in one if key != LATER} for one in told]):
             continue
         if not known:
             return end, chain(group, chain.from_iterable(converted.groups()))
@@ -196,7 +209,8 @@ def _news(journal: Path, converted: Conversion, where: str) -> tuple[int, Iterat
             again = [one for one in told if _key(one) in stay]
             if standing == again:
                 new = [one for one in group if _key(to_dict(one)) not in stay]
-                return start, chain(new, chain.from_iterable(converted.groups()))
+                voids = [one for one in _in_force(journal) if one["kind"] == AnswerRecord.kind and voided(one, start)]
+                return start, chain(new, map(from_dict, voids), chain.from_iterable(converted.groups()))
             known, told = standing, again
         raise LabError(f"{where}: the past has changed: {_difference(known, told)}; nothing was imported")
     if (left := next(rows, None)) is not None and converted.steps:

@@ -1,5 +1,6 @@
 """TensorBoard: a folder of event files, every scalar of every one kept; parsed by TensorBoard's own messages.
 
+A START in a file's session log voids what it says of later steps before (a writer's `purge_step`), as in TensorBoard.
 Several files are one run where a later one goes on (a resumed run: what it logs anew counts), or where they log other
 tags (a writer for each, as in the sub-folders that `add_scalars` makes). A file that begins again is another run's.
 """
@@ -72,9 +73,11 @@ def _joined(spans: list[_Span], notes: list[str]) -> Columns:
 def _read(file: Path, root: Path, notes: list[str]) -> _Span:
     span, at = _Span(file), file.parent.relative_to(root).as_posix() if root.is_dir() else "."
     prefix = "" if at == "." else f"{at}/"
-    for event in _events(file, notes):
+    for event in events(file, notes):
+        if voids(event):
+            span.columns.drop(event.step)
         for entry in event.summary.value:
-            value = _scalar(entry)
+            value = scalar(entry)
             if value is None:
                 continue
             if event.step < 0:
@@ -87,7 +90,7 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
     return span
 
 
-def _events(file: Path, notes: list[str]) -> Iterator[Any]:
+def events(file: Path, notes: list[str]) -> Iterator[Any]:
     """The events of a file, up to the first that is torn or damaged, which is noted.
 
     A record is its length (8 bytes), a checksum (4), that many bytes of an Event, a checksum (4). Checksums are passed
@@ -121,7 +124,12 @@ def _events(file: Path, notes: list[str]) -> Iterator[Any]:
             return
 
 
-def _scalar(entry: Any) -> float | None:
+def voids(event: Any) -> bool:
+    """Whether what stood before it, of its step and later ones, is void."""
+    return bool(event.HasField("session_log")) and event.session_log.status == event.session_log.START
+
+
+def scalar(entry: Any) -> float | None:
     """A summary's number, of the older form or a tensor of one; None for pictures, texts and histograms."""
     kind = entry.WhichOneof("value")
     if kind == "simple_value":

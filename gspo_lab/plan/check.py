@@ -5,6 +5,7 @@ from typing import Any
 
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.errors import LabError
+from gspo_lab.exporters import target
 from gspo_lab.launch.local import on_gpu
 from gspo_lab.models.check import check_architecture, check_eight_bit, check_lora, check_model, is_moe
 from gspo_lab.models.shapes import check_rank
@@ -93,6 +94,8 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
             check_eight_bit()
     for name, options in _tables(study) if here else ():
         check_isolation(name, options)
+    for name in study.mirror if here else ():
+        target(name)
     found = findings(study, data=here)
     if errors := [one for one in found if one.level == "error"]:
         raise LabError(

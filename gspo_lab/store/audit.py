@@ -1,6 +1,6 @@
 """Whether a run's files are as they were written, and the database holds what they do: every line is read again.
 
-The files are taken in once more, by the code that `ingest` is, into a database in memory; the two are then compared row
+The files are taken in once more, by the code that `ingest` is, into a database of no name, and the two compared row
 by row. That costs about what `rebuild` does.
 """
 
@@ -12,7 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import holder
 from gspo_lab.journal import sealed
 from gspo_lab.layout import JOURNAL, LOCK, STUDY
-from gspo_lab.store.database import in_memory, transaction
+from gspo_lab.store.database import nowhere, transaction
 from gspo_lab.store.files import json_file
 from gspo_lab.store.ingest import take_run
 from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, Table, quoted
@@ -37,7 +37,7 @@ def study_at_fault(evidence: "Evidence", study: str) -> str | None:
 def runs_at_fault(evidence: "Evidence", study: str) -> Iterator[tuple[str, bool | None, list[str]]]:
     """Of each run of a study: its id, whether its journal is what its last word sealed (None: it holds no seal), and
     what is wrong, in words. Runs that somebody is at work on are left out: the database lags behind them."""
-    with in_memory() as connection:
+    with nowhere() as connection:
         for run in evidence.chosen(study):
             folder = evidence.runs_folder / run.id
             if holder(folder / LOCK) is None:
@@ -65,12 +65,15 @@ def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str) 
 
 def _parted(evidence: "Evidence", connection: sqlite3.Connection, table: Table, run: str) -> str | None:
     """Where the two databases' rows of a run part, in words; None where they do not."""
-    query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
-    ours, theirs = evidence.rows(query, (run,)), connection.execute(query, (run,)).fetchall()
-    if ours == theirs:
-        return None
-    if len(ours) != len(theirs):
-        return f": {len(ours)} where there are {len(theirs)}"
-    row, one, other = next((row, a, b) for row, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-    names = [name for name, a, b in zip(table.names, one, other, strict=True) if a != b]
-    return f": row {row}, {', '.join(names[:3])}"
+    where = f"FROM {table.name} WHERE run_id = ?"
+    [(ours,)] = evidence.rows(f"SELECT COUNT(*) {where}", (run,))
+    [(theirs,)] = connection.execute(f"SELECT COUNT(*) {where}", (run,))
+    if ours != theirs:
+        return f": {ours} where there are {theirs}"
+    query = f"SELECT {quoted(table.names)} {where} ORDER BY {quoted(table.key)}"
+    pairs = zip(evidence.each(query, (run,)), connection.execute(query, (run,)), strict=True)
+    for row, (one, other) in enumerate(pairs):
+        if one != other:
+            names = [name for name, a, b in zip(table.names, one, other, strict=True) if a != b]
+            return f": row {row}, {', '.join(names[:3])}"
+    return None

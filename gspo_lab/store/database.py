@@ -45,9 +45,9 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def in_memory() -> Iterator[sqlite3.Connection]:
-    """A connection as of `writing` to an empty database that lies nowhere."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+def nowhere() -> Iterator[sqlite3.Connection]:
+    """A connection as of `writing` to an empty database that has no name, and of the disk what memory does not hold."""
+    with closing(sqlite3.connect("", isolation_level=None)) as connection:
         _bring_up_to_date(connection)
         yield connection
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -190,7 +190,14 @@ class Evidence:
         return max(1, math.ceil((self._last(study) + 1) / buckets))
 
     def spans(
-        self, study: str, table: str, metrics: Sequence[str], *, buckets: int = 250, extremes: Collection[str] = ()
+        self,
+        study: str,
+        table: str,
+        metrics: Sequence[str],
+        *,
+        buckets: int = 250,
+        extremes: Collection[str] = (),
+        since: Mapping[str, int] | None = None,
     ) -> "dict[Run, dict[str, Floats]]":
         """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
 
@@ -198,15 +205,25 @@ class Evidence:
         spans: entry i is of the steps from i * `width` on, and a step is a span of its own while there are no more than
         `buckets`. Column `x` is the middle of the steps that a span holds. A share of tokens is that of all the span's.
         What was not measured is left out of the mean; a span without any measurement is NaN.
+        `since` keeps to some runs, of each to its spans from a step on.
         """
         width = self.width(study, buckets)
         if table not in ("steps", "updates"):
             raise LabError(f"spans: from steps or updates, got '{table}'")
         query, names = of_a_span(table, self._numbers(table, metrics), self._numbers(table, extremes))
-        begins = range(0, self._last(study) + 1, width)
+        end = self._last(study) + 1
+        firsts = since if since is not None else {run.id: 0 for run in self.chosen(study)}
         return {
-            run: arrays([row for low in begins for row in self.rows(query, (run.id, low, low + width))], names)
+            run: arrays(
+                [
+                    row
+                    for low in range(firsts[run.id], end, width)
+                    for row in self.rows(query, (run.id, low, low + width))
+                ],
+                names,
+            )
             for run in self.chosen(study)
+            if run.id in firsts
         }
 
     def by_minibatch(
@@ -252,31 +269,6 @@ class Evidence:
 
         return self._once((query, study), read)
 
-    def own_numbers(self, run: str, last: float) -> dict[str, float]:
-        """Of an imported run's numbers under their own names the means over the last share of its steps."""
-        since = "(SELECT MAX(step) * (1 - :last) FROM updates WHERE run_id = :run)"
-        query = (
-            "SELECT key, AVG(value) FROM updates, json_each(engine_metrics) "
-            f"WHERE run_id = :run AND minibatch < 0 AND step >= {since} GROUP BY key"
-        )
-        return dict(self.rows(query, {"run": run, "last": last}))
-
-    def largest(self, run: str, column: str | None, name: str) -> float | None:
-        """The largest value of an imported run's number: a column of updates, else under its own name."""
-        value = f'"{column}"' if column else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
-        query = f"SELECT MAX({value}) FROM updates WHERE run_id = :run"
-        found: float | None = self.rows(query, {"run": run, "name": name} if not column else {"run": run})[0][0]
-        return found
-
-    def lengths(self, study: str) -> dict[str, dict[str, float]]:
-        """By what it is, per run id: its last logged step, and how many steps lie between two rows."""
-        query = "SELECT MAX(step) + 1, (MAX(step) - MIN(step)) * 1.0 / (COUNT(*) - 1) FROM steps WHERE run_id = ?"
-        found = {run.id: self.rows(query, (run.id,))[0] for run in self.chosen(study)}
-        return {
-            what: {run: row[place] for run, row in found.items() if row[place] is not None}
-            for place, what in enumerate(("length, in steps", "the interval of their rows, in steps"))
-        }
-
     def prompt_digests(self, run: str) -> dict[int, str]:
         """Per step of a run the rolling digest of its prompts, where it was recorded."""
         query = "SELECT step, prompt_digest FROM steps WHERE run_id = ? AND prompt_digest IS NOT NULL"
@@ -313,8 +305,12 @@ class Evidence:
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The same, plain."""
+        return list(self.each(query, values))
+
+    def each(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The same, one by one: of what memory may not hold."""
         with explained(self._path):
-            return self._connection.execute(query, values).fetchall()
+            yield from self._connection.execute(query, values)
 
     def _records(
         self,

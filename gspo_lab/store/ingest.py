@@ -374,12 +374,12 @@ def _follow(
     if now is None:
         remember(connection, name, None)
         return 0
-    items, end, damaged = journal.scan(path, offset)
-    lines = [(name, journal.line_number(path, one.at), source.run_id, int(one.gap)) for one in damaged]
-    rows.insert(connection, DAMAGED, lines)
+    lines = journal.Reading(path, offset)
     try:
-        rows.apply(connection, source, items)
+        rows.apply(connection, source, lines)
     except rows.UNFIT as error:
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
-    remember(connection, name, now._replace(offset=end, head=head, tail=digest_before(path, end)))
-    return len(items)
+    damaged = [(name, journal.line_number(path, one.at), source.run_id, int(one.gap)) for one in lines.damaged]
+    rows.insert(connection, DAMAGED, damaged)
+    remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
+    return lines.count

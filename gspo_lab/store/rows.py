@@ -23,6 +23,9 @@ FILLS = {
 }
 """The tables that a journal fills, by what it is the journal of."""
 
+AT_ONCE = 1000
+"""Rows of a table that are inserted together; no more are held, however long a journal is."""
+
 UNFIT = (
     *(sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
     *(OverflowError, KeyError, TypeError, ValueError, RecursionError),
@@ -57,7 +60,10 @@ def apply(connection: sqlite3.Connection, source: Source, items: Iterable[dict[s
         for name in JSON_OF[table.name]:
             if item.get(name) is not None:
                 item[name] = as_json(item[name])
-        waiting[table.name].append(tuple(map(item.get, table.names)))
+        rows = waiting[table.name]
+        rows.append(tuple(map(item.get, table.names)))
+        if len(rows) == AT_ONCE:
+            _flush(connection, {table.name: rows})
     _flush(connection, waiting)
 
 

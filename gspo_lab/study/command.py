@@ -15,7 +15,7 @@ def command_of(
     """The words behind `gspo-lab run` that say the same; a file named by its whole path is said to lie in studies/."""
     words = [f"studies/{path.name}" if path.is_absolute() else path.as_posix()]
     for override in overrides:
-        if override.startswith("launch."):  # who starts the workers is no part of a study
+        if override.startswith(("launch.", "record.mirror=")):  # no part of a study: who starts workers, who looks on
             continue
         words += ["--set", override]
     if seeds is not None:

@@ -24,13 +24,13 @@ from gspo_lab.study.schema import (
     STUDY_KEYS,
     BenchTable,
     ClaimTable,
-    LaunchTable,
     Settings,
     Table,
     VerdictTable,
 )
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
+from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
 BASE_KEYS = tuple(Settings.model_fields)
@@ -63,6 +63,7 @@ def load_study(
     if seeds is not None:
         raw["seeds"] = list(seeds)
     problems: list[str] = []
+    mirror = _mirror(raw, problems)
     base, tables = split(raw, problems)
     verdict = validated(VerdictTable, raw.get("verdict", {}), "verdict", problems) or VerdictTable()
     base["bench"] = BenchTable.with_decisive(base.get("bench", []), verdict.last)
@@ -98,6 +99,7 @@ def load_study(
         name=name,
         path=path,
         launch=launch,
+        mirror=mirror,
         question=question.strip(),
         arms=study_arms,
         seeds=declared_seeds,
@@ -109,6 +111,16 @@ def load_study(
         comment=_opening_comment(path),
         command=command,
     )
+
+
+def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
+    """`[record] mirror`, taken from the table: what is left of it is every run's."""
+    record = raw.get("record")
+    if not isinstance(record, dict) or "mirror" not in record:
+        return ()
+    raw["record"] = {key: value for key, value in record.items() if key != "mirror"}
+    table = validated(MirrorTable, {"mirror": record["mirror"]}, "record", problems)
+    return () if table is None else tuple(dict.fromkeys(table.mirror))
 
 
 def parsed(path: Path) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
 from gspo_lab.study.origin import ORIGIN, Origin
-from gspo_lab.study.schema import LaunchTable, Settings
+from gspo_lab.study.schema import Settings
+from gspo_lab.study.undeclared import LaunchTable
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Study(Declaration):
     path: Path
     launch: LaunchTable = field(default=LaunchTable(), compare=False)
     """For launchers, and no part of what is declared."""
+    mirror: tuple[str, ...] = field(default=(), compare=False)
+    """Programs that it is shown in while it runs (`exporters.TARGETS`), as little declared."""
     command: tuple[str, ...] = field(default=(), compare=False)
 
     def runs(self) -> list[Run]:

@@ -93,7 +93,7 @@ def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path, format:
     assert done.returncode == 2, done.stderr
     [line] = done.stderr.splitlines()
     assert f"needs the package {package}: pip install 'gspo-lab[" in line
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_export_for_a_program_is_of_one_study(lab: Path, tmp_path: Path) -> None:

@@ -111,3 +111,21 @@ def test_answers_that_come_by_themselves_are_of_the_end_of_the_run(tmp_path: Pat
             assert f"x/a/s{seed}: {what}" in said.out, said
         answers = RunFolder(tmp_path / "runs" / "x" / "a" / f"s{seed}").records("answer")
         assert [(one["problem"], one["step"]) for one in answers] == [("p0", end), ("p1", end)]
+
+
+def test_a_last_row_that_is_completed_later_leaves_answers_in_force(tmp_path: Path) -> None:
+    """Rows 1 to 3, the last without its reward, and answers of the end, step 3; then row 3 whole, then a row 4."""
+    options = (*ONE, "--map", "reward=r", "--program", "verl")
+    items = csv_of(tmp_path / "items.csv", "problem,correct", "p0,1", "p1,0")
+    bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", "3,,7"), *options)
+    assert "x/a/s0: grown" in bring(tmp_path, "items", items, *ONE, "--bench", "sums").out
+    for lines in (["3,.3,7"], ["3,.3,7", "4,.4,"]):
+        csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", *lines)
+        assert "x/a/s0: grown" in bring(tmp_path, "csv", tmp_path / "log.csv", *options).out
+        found = RunFolder(tmp_path / "runs" / "x" / "a" / "s0")
+        answers = [(one["problem"], one["step"], one["correct"]) for one in found.records("answer")]
+        assert answers == [("p0", 3, 1), ("p1", 3, 0)]
+        assert [one["reward_mean"] for one in found.records("step")] == [0.1, 0.2, 0.3, 0.4][: 2 + len(lines)]
+    before = content(tmp_path / "runs")
+    assert "x/a/s0: unchanged" in bring(tmp_path, "csv", tmp_path / "log.csv", *options).out
+    assert content(tmp_path / "runs") == before

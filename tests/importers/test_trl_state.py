@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from logs import bring, content, refused, report, trainer_state, trl_rows
 
+from gspo_lab.findings import Findings
 from gspo_lab.store import Evidence, ingest
 
 GSPO = ("--set", "objective=gspo")
@@ -60,6 +61,28 @@ def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: P
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([0.01, math.nan, 0.03], nan_ok=True)
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
         assert evidence.scores("x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_ends_a_run_s_learning(tmp_path: Path, name: str, value: float) -> None:
+    """Rows 1 to 30, that of 21 broken: step 20 of the lab. Of the others nobody knows that the update was finite."""
+    rows = trl_rows(range(1, 31), grad_norm=1.0)
+    rows[20][name] = value
+    one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), *GSPO)
+    found = column(tmp_path, "nonfinite")["x/gspo/s0"]
+    assert found == pytest.approx([math.nan] * 20 + [1] + [math.nan] * 9, nan_ok=True)
+    assert report(tmp_path, "x")["gradients"]["arms"]["gspo"]["nonfinite_updates"] == 1
+    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+        run = Findings(evidence, "x").stabilities["x/gspo/s0"]
+    assert (run.collapse, run.cause) == (20, "non-finite")
+
+
+def test_a_reward_that_is_not_finite_is_no_update(tmp_path: Path) -> None:
+    rows = trl_rows(range(1, 4))
+    rows[1]["reward"] = math.nan
+    one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), *GSPO)
+    assert all(map(math.isnan, column(tmp_path, "nonfinite")["x/gspo/s0"]))
 
 
 def test_rows_are_told_to_be_means_over_their_interval(tmp_path: Path) -> None:

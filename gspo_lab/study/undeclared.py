@@ -1,0 +1,59 @@
+"""What a study's TOML says that is no part of what it declares: who starts the workers, and who looks on."""
+
+from typing import Any
+
+from pydantic import Field
+
+from gspo_lab.study.schema import MANY, Table, Text
+
+
+class MirrorTable(Table):
+    """Of `[record]` what may change at any time."""
+
+    mirror: list[Text] = Field(
+        [],
+        description="programs that the study's numbers are written for while it runs: tensorboard, trackio, "
+        "wandb-offline",
+    )
+
+
+class RayTable(Table):
+    """For `gspo-lab run --on ray`: what a run needs of a node."""
+
+    cpus: float = Field(1, ge=0, le=MANY, description="CPUs that Ray reserves for a run")
+    gpus: float | None = Field(
+        None, ge=0, le=MANY, description="GPUs that Ray reserves for a run; unset: 1 where the cluster has any, else 0"
+    )
+    resources: dict[str, float] = Field({}, description="further resources by the names that the nodes give them")
+    retries: int = Field(3, ge=0, le=MANY, description="how often a run whose node was lost is started on another one")
+
+
+class SlurmTable(Table):
+    """For `gspo-lab run --on slurm`: what `sbatch` is asked for each run."""
+
+    partition: Text | None = Field(None, description="`--partition`; unset: the cluster's default one")
+    time: Text | None = Field(
+        None, description="`--time`; a run that needs more is requeued and goes on; unset: the partition's own limit"
+    )
+    grace: int = Field(
+        120, ge=1, le=10**6, description="seconds before that limit at which a run is told to finish its step and save"
+    )
+    account: Text | None = Field(None, description="`--account`")
+    qos: Text | None = Field(None, description="`--qos`")
+    gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU')
+    constraint: Text | None = Field(None, description="`--constraint`")
+    cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")
+    memory: Text | None = Field(None, description='`--mem`, e.g. `"64G"`')
+    options: list[Text] = Field([], description='further options as they are, e.g. `["--exclude=node3"]`')
+
+
+class LaunchTable(Table):
+    """Who starts the workers, and with what, is no part of what a study declares: it may change at any time."""
+
+    ray: RayTable = RayTable()
+    slurm: SlurmTable = SlurmTable()
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """By launcher what it is called with."""
+        return self.model_dump(exclude_none=True)
