@@ -38,7 +38,7 @@ def seconds(work: Callable[[], object], times: int = 5) -> float:
 def update(model: Any, rate: float) -> None:
     """One step of AdamW on random tokens."""
     random = torch.Generator().manual_seed(9)
-    ids = torch.randint(model.config.get_text_config().vocab_size, (32, 24), generator=random)
+    ids = torch.randint(model.config.get_text_config().vocab_size, (32, 24), generator=random).to(model.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     optimizer.zero_grad()
     model(input_ids=ids, labels=ids).loss.backward()

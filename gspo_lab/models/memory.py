@@ -10,11 +10,12 @@ from gspo_lab.models.shapes import ModelShape
 from gspo_lab.study.schema import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-HEAD_PIECE = 2**28
-"""Float32 logits that exist at once (engines/native/head.py), and what their log-softmax and gradient add."""
-HEAD_COPIES = 4.5
+HEAD_KEPT, HEAD_BLOCK = 2**29, 2e8
+"""Float32 logits that wait for the backward pass (engines/native/head.py), and what one block of them takes."""
 DRAW_BYTES = 12
 """Per sampled row and vocabulary entry: logits, log-probs and their noise."""
+LARGE = 2**26
+"""Trained parameters from which on the optimizer makes no copies (engines/native/trained.py)."""
 CONTEXT = 0.8e9
 """The CUDA context and libraries, or Python's own."""
 
@@ -73,7 +74,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
     length = prompt_tokens + response_tokens
     positions = max(update.microbatch_tokens, length)
     rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
-    logits = 4.0 * min(positions * response_tokens / length * shape.vocabulary, HEAD_PIECE / 4)
+    logits = 4.0 * positions * response_tokens / length * shape.vocabulary
+    head = HEAD_BLOCK + (logits if logits <= HEAD_KEPT else 0.0)
     casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
     cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
     return Memory(
@@ -81,8 +83,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
         optimizer=(2.1 if eight_bit else 8.0) * trained,
         copies=copies,
         gradients=4.0 * trained,
-        activations=_activations(shape, settings) * positions + HEAD_COPIES * logits + casts,
-        optimizer_step=0.0 if eight_bit else 4.0 * trained,
+        activations=_activations(shape, settings) * positions + head + casts,
+        optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
         sampling=rows * (length * cache + float(DRAW_BYTES * shape.vocabulary)),
     )
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling
-from gspo_lab.samplers.noise import exponentials
+from gspo_lab.samplers.noise import winners
 from gspo_lab.samplers.stopping import Stopping, eos_ids
 
-NOISE_AT_ONCE = 2**23
-"""Random numbers made at once."""
+LOGITS_AT_ONCE = 2**23
+"""Logits drawn from at once: probabilities and what lies between take several times their memory."""
 
 COMPACT_BELOW = 0.75
 """The batch is made smaller once fewer than this share of its rows is still going."""
@@ -90,7 +90,6 @@ class TransformersSampler:
         input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
-        vocabulary_V = torch.empty(0, dtype=torch.int64, device=device)
         rows = list(range(len(requests)))  # which request each row of the batch belongs to
         alive = set(rows)
         cache = None
@@ -117,9 +116,7 @@ class TransformersSampler:
                 for place, row in enumerate(rows):
                     if row in alive:
                         taken[row].append(natural[place][real[place]])
-            if len(vocabulary_V) != logits_BV.shape[1]:
-                vocabulary_V = torch.arange(logits_BV.shape[1], device=device)
-            chosen_B, logp_B = draw(logits_BV, sampling, key_B, step, vocabulary_V)
+            chosen_B, logp_B = draw(logits_BV, sampling, key_B, step)
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
                 if row not in alive:
                     continue
@@ -166,32 +163,26 @@ class TransformersSampler:
         return self._stoppings[stop]
 
 
-def draw(
-    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int, vocabulary_V: Tensor
-) -> tuple[Tensor, Tensor]:
+def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int) -> tuple[Tensor, Tensor]:
     """The drawn tokens [B] and their log-probs [B] under the distribution drawn from (greedy: that of temperature 1).
 
-    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`. Some rows
-    at a time, because a large vocabulary's noise takes several times the logits' own memory.
+    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`.
     """
-    at_once = max(1, NOISE_AT_ONCE // logits_BV.shape[1])
+    at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     parts = zip(torch.split(logits_BV, at_once), torch.split(key_B, at_once), strict=True)
-    drawn = [_draw(logits, sampling, key, position, vocabulary_V) for logits, key in parts]
+    drawn = [_draw(logits, sampling, key, position) for logits, key in parts]
     chosen, logp = zip(*drawn, strict=True)
     return torch.cat(chosen), torch.cat(logp)
 
 
-def _draw(
-    logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int, vocabulary_V: Tensor
-) -> tuple[Tensor, Tensor]:
+def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int) -> tuple[Tensor, Tensor]:
     logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
     if sampling.temperature == 0:
         chosen_B = logp_BV.argmax(dim=-1)
     else:
         if sampling.top_p < 1:
             logp_BV = _nucleus(logp_BV, sampling.top_p)
-        noise_BV = exponentials(key_B, torch.full_like(key_B, position), vocabulary_V)
-        chosen_B = (logp_BV.exp() / noise_BV).argmax(dim=-1)
+        chosen_B = winners(logp_BV.exp(), key_B, position)
     return chosen_B, logp_BV.gather(1, chosen_B[:, None])[:, 0]
 
 

@@ -1,15 +1,19 @@
-"""The head, piece by piece, against the whole logits: values, entropies, gradients, and what is kept in memory."""
+"""The head, block by block, against the whole logits: values, entropies, gradients, and what is made in memory."""
 
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import head
 from gspo_lab.engines.native.head import plain_head, token_logprobs
+from gspo_lab.engines.native.trained import spare_tied_gradient
 from gspo_lab.models.embedded import build
 
 TEMPERATURE = 0.7
+WEIGHTS = torch.arange(1, 13).view(3, 4)
+"""What the loss makes of each log-prob."""
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
 
 
@@ -45,19 +49,27 @@ def whole(model: Any, inputs: dict[str, Any], target_BT: torch.Tensor) -> tuple[
     return logp_BTV.gather(2, target_BT[..., None])[..., 0] * MASK, entropy_BT.detach() * MASK
 
 
-def gradient(model: Any, logp_BT: torch.Tensor) -> torch.Tensor:
+def gradient(model: Any, logp_BT: torch.Tensor, weight_BT: torch.Tensor = WEIGHTS) -> torch.Tensor:
     model.zero_grad()
-    (logp_BT * torch.arange(1, 13).view(3, 4)).sum().backward()
+    (logp_BT * weight_BT).sum().backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize("tokens", [1, 3, 1000], ids=lambda n: f"pieces of {n}")
+def in_blocks(monkeypatch: pytest.MonkeyPatch, block: int, *, kept: bool) -> None:
+    """Even the smallest vocabulary's logits in blocks of so many."""
+    monkeypatch.setattr(head, "AT_ONCE", 0)
+    monkeypatch.setattr(head, "KEPT", 2**40 if kept else 0)
+    monkeypatch.setitem(head.BLOCK, "cpu", block)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
+@pytest.mark.parametrize("block", [1, 500, 2**20], ids=lambda n: f"blocks of {n}")
 @pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-qwen3-moe", "tiny-olmoe", "gemma2"])
-def test_pieces_give_the_log_probs_entropies_and_gradients_of_the_whole(
-    name: str, tokens: int, monkeypatch: pytest.MonkeyPatch
+def test_blocks_give_the_log_probs_entropies_and_gradients_of_the_whole(
+    name: str, block: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = gemma() if name == "gemma2" else build(name, seed=1)
-    monkeypatch.setattr(head, "PIECE_BYTES", 4 * model.config.vocab_size * tokens)
+    in_blocks(monkeypatch, block, kept=kept)
     inputs, target_BT = batch(model)
     logp_BT, entropy_BT = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True)
     want_logp_BT, want_entropy_BT = whole(model, inputs, target_BT)
@@ -67,23 +79,73 @@ def test_pieces_give_the_log_probs_entropies_and_gradients_of_the_whole(
     assert plain_head(model) == (name != "gemma2")
 
 
-def test_no_logits_are_kept_for_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the graph saves holds nothing as large as one piece's logits."""
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed again"])
+def test_tokens_without_a_gradient_are_left_out_of_the_backward_pass(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As clipping leaves them: the same gradient, from products over the others alone; and of none of them, zeros."""
     model = build("tiny-qwen3", seed=1)
-    vocabulary = model.config.vocab_size
-    monkeypatch.setattr(head, "PIECE_BYTES", 4 * vocabulary * 2)
+    in_blocks(monkeypatch, 500, kept=kept)
     inputs, target_BT = batch(model)
-    saved: list[tuple[int, ...]] = []
+    for weight_BT in (WEIGHTS * (WEIGHTS % 3 != 0), WEIGHTS * 0):
+        logp_BT, _ = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False)
+        found = gradient(model, logp_BT, weight_BT)
+        want = gradient(model, whole(model, inputs, target_BT)[0], weight_BT)
+        torch.testing.assert_close(found, want, atol=1e-5, rtol=1e-4)
+        assert bool(found.any()) == bool(weight_BT.any())
 
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tuple(tensor.shape))
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=True)
-        pieces = list(saved)
-        saved.clear()
-        whole(model, inputs, target_BT)
-    assert pieces
-    assert not [shape for shape in pieces if shape[-1:] == (vocabulary,)]
-    assert [shape for shape in saved if shape[-1:] == (vocabulary,)]
+def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under autocast the products are bfloat16's, and every gradient float32's."""
+    model = build("tiny-qwen3", seed=1)
+    model.lm_head.bias = torch.nn.Parameter(torch.linspace(-1, 1, model.config.vocab_size))
+    in_blocks(monkeypatch, 500, kept=True)
+    inputs, target_BT = batch(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        logp_BT, _ = token_logprobs(model, inputs, target_BT, MASK, temperature=TEMPERATURE, entropy=False)
+        want_BT, _ = whole(model, inputs, target_BT)
+    torch.testing.assert_close(logp_BT, want_BT, atol=1e-6, rtol=1e-5)
+    found, want = gradient(model, logp_BT), gradient(model, want_BT)
+    assert model.lm_head.bias.grad.dtype == torch.float32
+    assert float((found - want).norm() / want.norm()) < 0.01
+
+
+class Largest(TorchDispatchMode):
+    """Of all tensors that operations make, how many numbers the largest holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        made = [one for one in (out if isinstance(out, tuple | list) else [out]) if isinstance(one, torch.Tensor)]
+        made = [one._values() if one.is_sparse else one for one in made]
+        self.numel = max([self.numel, *(one.untyped_storage().nbytes() // one.element_size() for one in made)])
+        return out
+
+
+def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the forward nor the backward pass makes anything of N x V numbers, nor a second gradient of the head."""
+    model = build("tiny-qwen3", seed=1, overrides={"width": 16, "layers": 1})
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    ids = torch.randint(0, model.config.vocab_size, (6, 60), generator=torch.Generator().manual_seed(2))
+    mask_BT = torch.ones(6, 50, dtype=torch.bool)
+    model.lm_head.weight.requires_grad_(True)
+    model.get_input_embeddings().requires_grad_(True)
+    spare_tied_gradient(model)
+    vocabulary, tokens = model.config.vocab_size, mask_BT.sum()
+
+    def largest() -> int:
+        with Largest() as seen:
+            logp_BT, _ = token_logprobs(
+                model, {"input_ids": ids[:, :-1]}, ids[:, -50:], mask_BT, temperature=1.0, entropy=True
+            )
+            logp_BT.sum().backward()
+        model.zero_grad()
+        return seen.numel
+
+    assert largest() >= tokens * vocabulary
+    in_blocks(monkeypatch, 5000, kept=False)
+    assert largest() < tokens * vocabulary / 4

@@ -131,7 +131,7 @@ def test_a_checkpoint_holds_every_trained_model_with_its_optimizer(make_run: Mak
     assert torch.equal(*moments)
 
     with pytest.raises(LabError, match="holds critic, policy, and this run trains policy: go on with") as told:
-        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, run.id, set_up(run, None).trained, parts.device)
+        checkpoint.load(tmp_path / CHECKPOINTS / RESUME, run.id, set_up(run, None).trained)
     assert "\n" not in str(told.value)
 
 
@@ -141,16 +141,16 @@ def test_a_damaged_checkpoint_and_another_runs_are_refused(make_run: MakeRun, tm
     path = tmp_path / CHECKPOINTS / RESUME
     trained: Any = {"policy": SimpleNamespace(state=lambda: {"model": torch.arange(500.0)}, load=lambda state: None)}
     checkpoint.save(path, run.id, 3, trained, {"prompts": 8})
-    assert checkpoint.load(path, run.id, trained, torch.device("cpu")) == (3, {"prompts": 8})
+    assert checkpoint.load(path, run.id, trained) == (3, {"prompts": 8})
     with pytest.raises(LabError, match=rf"is of the run {run.id}, not of a/b/s1: .*delete it and the run starts again"):
-        checkpoint.load(path, "a/b/s1", trained, torch.device("cpu"))
+        checkpoint.load(path, "a/b/s1", trained)
     whole = path.read_bytes()
     flips = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), len(whole) // 100)]
     cuts = [whole[:length] for length in range(len(whole) - 100, len(whole) - 1)]
     for damaged in (*flips, *cuts, whole[: len(whole) // 2], b""):
         path.write_bytes(damaged)
         with pytest.raises(LabError, match="is damaged: delete it and the run starts again from its first step"):
-            checkpoint.load(path, run.id, trained, torch.device("cpu"))
+            checkpoint.load(path, run.id, trained)
 
 
 def test_a_checkpoint_of_the_first_version_is_taken_up(make_run: MakeRun, tmp_path: Path) -> None:

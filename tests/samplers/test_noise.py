@@ -1,5 +1,9 @@
+import math
+
+import pytest
 import torch
 
+from gspo_lab.samplers import noise
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.samplers.noise import exponentials
 
@@ -36,3 +40,38 @@ def test_keys_differ_by_any_part() -> None:
     keys = {noise_key(0, "a", 1), noise_key(0, "a", 2), noise_key(1, "a", 1), noise_key(0, "b", 1), noise_key(0, "a1")}
     assert len(keys) == 5
     assert all(0 <= key < 2**63 for key in keys)
+
+
+@pytest.mark.parametrize("at_once", [1, 70, 900, 2**20])
+def test_pieces_of_the_race_find_the_winners_of_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of one entry, of a part of a row, of some rows, of all: the argmax over all of p / noise at once."""
+    p = torch.randn(len(KEYS), len(V), generator=torch.Generator().manual_seed(0)).softmax(dim=-1)
+    p[5] = 0
+    p[5, 3] = 1.0
+    monkeypatch.setitem(noise.AT_ONCE, "cpu", at_once)
+    whole = (p / exponentials(KEYS, torch.full_like(KEYS, 4), V)).argmax(dim=-1)
+    found = noise.winners(p, KEYS, 4)
+    assert torch.equal(found, whole)
+    assert found[5] == 3
+    assert len(set(found.tolist())) > 50
+
+
+def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
+    assert noise.winners(torch.full((2, 9), torch.nan), KEYS[:2], 0).tolist() == [0, 0]
+
+
+def test_the_numbers_are_those_of_splitmix64() -> None:
+    """The published generator in Python's own integers, which runs recorded by every version so far were drawn with."""
+    mask = (1 << 64) - 1
+
+    def mix(x: int) -> int:
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        return x ^ (x >> 31)
+
+    key, golden = int(KEYS[0]), 0x9E3779B97F4A7C15
+    row = mix((key + mix(11 * golden & mask)) & mask)
+    for entry in (0, 1, 151_935):
+        bits = mix((row + entry * golden) & mask) >> 11
+        found = float(exponentials(KEYS[:1], torch.tensor([11]), torch.tensor([entry])))
+        assert found == pytest.approx(-math.log((bits + 0.5) * 2.0**-53), rel=1e-14)

@@ -85,20 +85,20 @@ def test_draw_frequencies_are_the_probabilities() -> None:
     keys = torch.tensor([noise_key("f", i) for i in range(20_000)])
     logits = p.log().expand(len(keys), 4)
     for top_p, expected in ((1.0, p), (0.7, torch.tensor([0.625, 0.375, 0.0, 0.0]))):
-        chosen, logp = draw(logits, Sampling(top_p=top_p), keys, 0, torch.arange(4))
+        chosen, logp = draw(logits, Sampling(top_p=top_p), keys, 0)
         share = torch.bincount(chosen, minlength=4) / len(keys)
         assert (share - expected).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
         assert torch.allclose(logp.exp(), expected[chosen], atol=1e-6)
-    warm, _ = draw(logits, Sampling(temperature=2.0), keys, 0, torch.arange(4))
+    warm, _ = draw(logits, Sampling(temperature=2.0), keys, 0)
     flatter = p.sqrt() / p.sqrt().sum()
     assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
 
 
 def test_a_large_batch_is_drawn_in_parts_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
-    arguments = (logits, SAMPLING, torch.arange(7) * 977, 3, torch.arange(50))
+    arguments = (logits, SAMPLING, torch.arange(7) * 977, 3)
     whole = draw(*arguments)
-    monkeypatch.setattr(transformers_sampler, "NOISE_AT_ONCE", 120)  # two rows at once
+    monkeypatch.setattr(transformers_sampler, "LOGITS_AT_ONCE", 120)  # two rows at once
     assert all(torch.equal(a, b) for a, b in zip(draw(*arguments), whole, strict=True))
 
 

@@ -41,9 +41,7 @@ def save(path: Path, owner: str, step: int, trained: Mapping[str, Trained], tota
             file.write(b"\n" + json.dumps(seal).encode() + b"\n")
 
 
-def load(
-    path: Path, owner: str, trained: Mapping[str, Trained], device: torch.device
-) -> tuple[int, dict[str, Any]] | None:
+def load(path: Path, owner: str, trained: Mapping[str, Trained]) -> tuple[int, dict[str, Any]] | None:
     """Put back what `save` kept, and its step and totals; None at the very start.
 
     LabError where the file is damaged or another run's, or holds other parts than `trained` has.
@@ -54,7 +52,8 @@ def load(
     if wrote not in (None, owner):
         raise LabError(f"{path} is of the run {wrote}, not of {owner}: put back this run's own, or {AGAIN}")
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        # In main memory: a GPU has no room for a second model with its moments.
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever torch makes of a damaged file
         raise _damaged(path) from error
     # A checkpoint of version 0.1 holds the policy alone, and that by no name.

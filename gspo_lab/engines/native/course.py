@@ -160,7 +160,7 @@ class Course:
 
     def resume(self) -> int:
         """Put back what the last checkpoint kept; the step to go on with."""
-        found = checkpoint.load(self.folder.resume, self.owner, self.parts.trained, self.parts.device)
+        found = checkpoint.load(self.folder.resume, self.owner, self.parts.trained)
         if found is None:
             return 0
         step, totals = found

@@ -132,17 +132,18 @@ def microbatches(experience: Experience, rows: Tensor, budget: int) -> Iterator[
     rows together.
     """
     rows = rows[experience.evaluated_N[rows]]
-    prompt_B = experience.prompt_mask_NP[rows].sum(dim=1)
-    response_B = experience.attention_NT[rows].sum(dim=1)
-    order = torch.argsort(prompt_B + response_B, descending=True, stable=True).tolist()
+    # As lists: a GPU would be waited for at every row.
+    prompts = experience.prompt_mask_NP[rows].sum(dim=1).tolist()
+    responses = experience.attention_NT[rows].sum(dim=1).tolist()
+    order = sorted(range(len(prompts)), key=lambda place: -prompts[place] - responses[place])
     group: list[int] = []
     longest_prompt = longest_response = 0
     for place in order:
-        prompt = max(longest_prompt, int(prompt_B[place]))
-        response = max(longest_response, int(response_B[place]))
+        prompt = max(longest_prompt, prompts[place])
+        response = max(longest_response, responses[place])
         if group and (len(group) + 1) * (prompt + response - 1) > budget:
             yield _microbatch(experience, rows[group], longest_prompt, longest_response)
-            group, prompt, response = [], int(prompt_B[place]), int(response_B[place])
+            group, prompt, response = [], prompts[place], responses[place]
         group.append(place)
         longest_prompt, longest_response = prompt, response
     if group:

@@ -1,18 +1,25 @@
 """From hidden states to the log-probs of the tokens that were sampled, without the [B, T, V] logits of a batch.
 
-Only response tokens reach the head, some at a time: where they do not fit in one piece, each piece's logits are
-computed again in the backward pass instead of being kept. Shapes: B rows, T response tokens, S positions, H hidden
-size, N tokens of a piece, V vocabulary.
+Only response tokens reach the head. A large vocabulary's logits are computed a block of entries at a time, and the
+log-softmax, the sampled token's logit and the entropy are gathered from each block while it is in the cache. Shapes:
+B rows, T response tokens, S positions, H hidden size, N response tokens of the batch, n those with a gradient, V
+vocabulary, v entries of a block.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-PIECE_BYTES = 2**28
-"""Float32 logits that may exist at once; a piece has at least one token."""
+AT_ONCE = 2**24
+"""Bytes of float32 logits that are computed in one piece, by plain autograd."""
+
+KEPT = 2**29
+"""Bytes of float32 logits that wait for the backward pass; what is more is computed again there."""
+
+BLOCK = {"cpu": 2**20, "cuda": 2**24}
+"""Logits of a block: on a CPU what its caches hold."""
 
 REWRITTEN = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Settings of models that change the logits after the head's matrix product."""
@@ -38,23 +45,146 @@ def token_logprobs(
         states_NH, head = hidden_BSH[:, -length:][mask_BT], model.get_output_embeddings()
     else:
         logits_BTV = model(**inputs, use_cache=False, logits_to_keep=length).logits
-        states_NH, head = logits_BTV[mask_BT], torch.nn.Identity()
+        states_NH, head = logits_BTV[mask_BT], None
     target_N = target_BT[mask_BT]
-
-    def piece(states_NH: Tensor, target_N: Tensor) -> tuple[Tensor, Tensor]:
-        logp_NV = (head(states_NH).float() / temperature).log_softmax(dim=-1)
-        known = logp_NV.detach()
-        entropy_N = -(known.exp() * known).sum(dim=-1) if entropy else known.new_zeros(len(known))
-        return logp_NV.gather(1, target_N[:, None])[:, 0], entropy_N
-
-    size = max(1, PIECE_BYTES // (4 * model.config.get_text_config().vocab_size))
-    if len(target_N) <= size:
-        logp_N, entropy_N = piece(states_NH, target_N)
+    size = 4 * len(target_N) * model.config.get_text_config().vocab_size
+    if size <= AT_ONCE:
+        logits_NV = states_NH if head is None else head(states_NH)
+        logp_NV = (logits_NV.float() / temperature).log_softmax(dim=-1)
+        logp_N, entropy_N = logp_NV.gather(1, target_N[:, None])[:, 0], _entropy(logp_NV.detach()) if entropy else None
     else:
-        pieces = zip(torch.split(states_NH, size), torch.split(target_N, size), strict=True)
-        done = [checkpoint(piece, *one, use_reentrant=False) for one in pieces]
-        logp_N, entropy_N = (torch.cat(column) for column in zip(*done, strict=True))
-    logp_BT = torch.zeros(mask_BT.shape, device=logp_N.device).masked_scatter(mask_BT, logp_N)
-    if not entropy:
-        return logp_BT, None
-    return logp_BT, torch.zeros(mask_BT.shape, device=logp_N.device).masked_scatter(mask_BT, entropy_N)
+        weights = (None, None) if head is None else (head.weight, head.bias)
+        keep = head is not None and torch.is_grad_enabled() and size <= KEPT
+        done = _InBlocks.apply(states_NH, *weights, target_N, temperature, entropy, keep)  # type: ignore[no-untyped-call]
+        logp_N, entropy_N = done
+    at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
+    return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT
+
+
+def _entropy(logp_NV: Tensor) -> Tensor:
+    return -(logp_NV.exp() * logp_NV).sum(dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """A head as blocks of logits / temperature. Without a weight the states are logits already."""
+
+    states_NH: Tensor
+    weight_VH: Tensor | None
+    bias_V: Tensor | None
+    temperature: float
+
+    def columns(self) -> list[slice]:
+        """The blocks' entries of the vocabulary."""
+        rows, width = self.states_NH.shape
+        entries = width if self.weight_VH is None else len(self.weight_VH)
+        step = max(1, BLOCK[self.states_NH.device.type] // rows)
+        return [slice(start, min(start + step, entries)) for start in range(0, entries, step)]
+
+    def logits(self, columns: slice) -> Tensor:
+        """[N, v], its own memory."""
+        if self.weight_VH is None:
+            logits_Nv = self.states_NH[:, columns].to(torch.float32, copy=True)
+        else:
+            bias_v = None if self.bias_V is None else self.bias_V[columns].to(self.states_NH.dtype)
+            logits_Nv = torch.nn.functional.linear(self.states_NH, self.weight(columns), bias_v).float()
+        return logits_Nv.div_(self.temperature)
+
+    def weight(self, columns: slice) -> Tensor:
+        assert self.weight_VH is not None
+        return self.weight_VH[columns].to(self.states_NH.dtype)
+
+
+def _places(target_N: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """Which targets lie in a block, and where there; any place for the others, so that nobody waits for a GPU."""
+    here_N = (target_N >= columns.start) & (target_N < columns.stop)
+    return here_N, (target_N - columns.start).clamp(0, columns.stop - columns.start - 1)[:, None]
+
+
+class _InBlocks(torch.autograd.Function):
+    """Log-probs and entropies of targets, block by block: the softmax's sum is rescaled as larger logits come (Milakov
+    and Gimelshein, arXiv 1805.02867). One backward pass at most: it takes the kept logits apart, so that they make room
+    for the weight's gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states_NH: Tensor,
+        weight_VH: Tensor | None,
+        bias_V: Tensor | None,
+        target_N: Tensor,
+        temperature: float,
+        entropy: bool,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        device = states_NH.device.type
+        if weight_VH is not None and torch.is_autocast_enabled(device):
+            states_NH = states_NH.to(torch.get_autocast_dtype(device))
+        head = _Blocks(states_NH, weight_VH, bias_V, temperature)
+        logit_N = torch.zeros(len(target_N), device=target_N.device)
+        largest_N, sum_N, weighted_N = torch.full_like(logit_N, -torch.inf), logit_N, logit_N
+        kept = []
+        for columns in head.columns():
+            logits_Nv = head.logits(columns)
+            before_N, largest_N = largest_N, largest_N.maximum(logits_Nv.amax(dim=1))
+            rescale_N = (before_N - largest_N).exp()
+            exp_Nv = (logits_Nv - largest_N[:, None]).exp_()
+            sum_N = sum_N * rescale_N + exp_Nv.sum(dim=1)
+            if entropy:
+                weighted_N = weighted_N * rescale_N + exp_Nv.mul_(logits_Nv).sum(dim=1)
+            here_N, place_N1 = _places(target_N, columns)
+            logit_N = torch.where(here_N, logits_Nv.gather(1, place_N1)[:, 0], logit_N)
+            if keep:
+                kept.append(logits_Nv)
+        logsum_N = largest_N + sum_N.log()
+        ctx.save_for_backward(states_NH, weight_VH, bias_V, target_N, logsum_N)
+        ctx.temperature, ctx.kept = temperature, kept
+        entropy_N = logsum_N - weighted_N / sum_N if entropy else None
+        if entropy_N is not None:
+            ctx.mark_non_differentiable(entropy_N)
+        return logit_N - logsum_N, entropy_N
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        grad_logp_N = grads[0]
+        assert grad_logp_N is not None
+        states_NH, weight_VH, bias_V, target_N, logsum_N = ctx.saved_tensors
+        to_states, to_weight, to_bias = ctx.needs_input_grad[:3]
+        # A clipped token, and one without advantage, has no gradient: nothing is computed for it.
+        rows_n = grad_logp_N.nonzero()[:, 0]
+        grad_n, target_n = (grad_logp_N[rows_n] / ctx.temperature)[:, None], target_N[rows_n]
+        every = _Blocks(states_NH, weight_VH, bias_V, ctx.temperature)
+        some = _Blocks(states_NH[rows_n], weight_VH, bias_V, ctx.temperature)
+        grad_states_NH = torch.zeros(states_NH.shape, device=states_NH.device) if to_states else None
+        grad_weight_VH = torch.empty_like(weight_VH) if to_weight else None
+        grad_bias_V = torch.empty_like(bias_V) if to_bias else None
+        grad_states_nH = torch.zeros(some.states_NH.shape, device=states_NH.device)
+        for columns in reversed(every.columns()):
+            logits_nv = ctx.kept.pop()[rows_n] if ctx.kept else some.logits(columns)
+            # Of log p: 1 at the target less the softmax.
+            grad_nv = logits_nv.sub_(logsum_N[rows_n, None]).exp_().mul_(-grad_n)
+            here_n, place_n1 = _places(target_n, columns)
+            grad_nv.scatter_add_(1, place_n1, grad_n * here_n[:, None])
+            if grad_bias_V is not None:
+                grad_bias_V[columns] = grad_nv.sum(dim=0)
+            if weight_VH is None:
+                grad_states_nH[:, columns] = grad_nv
+                continue
+            grad_nv = grad_nv.to(states_NH.dtype)
+            if to_states:
+                grad_states_nH += grad_nv @ some.weight(columns)
+            if grad_weight_VH is not None:
+                _product(grad_nv.T, some.states_NH, out=grad_weight_VH[columns])
+        if grad_states_NH is not None:
+            grad_states_NH[rows_n] = grad_states_nH
+        return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """a @ b, written where it belongs."""
+    if out.dtype == a.dtype:
+        torch.mm(a, b, out=out)
+    else:
+        out.copy_(a @ b)

@@ -56,6 +56,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(run.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # It fills every new tensor first, a pass of its own, to find who reads what was never written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     base = Path(run.base)
     task = build_task(settings.task.name, settings.task.options, base)
     for table in (settings.task, *(bench.task for bench in settings.bench if bench.task is not None)):

@@ -31,7 +31,8 @@ class Clock:
 
     def lap(self, name: str) -> None:
         """Add the seconds since the last lap to those of `name`, once the GPU has done what it was given."""
-        if torch.cuda.is_available():
+        # A run on the CPU has no business with a GPU that is there.
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         now = time.perf_counter()
         self.laps[name] = now - self._last
@@ -128,7 +129,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         seconds_record=totals.seconds_record,
         seconds_step=step.clock.total(),
         device_seconds_total=totals.device_seconds,
-        peak_memory_bytes=_peak_memory(parts.device),
+        peak_memory_bytes=peak_memory(parts.device),
     )
 
 
@@ -175,7 +176,7 @@ def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
     return hashlib.sha256(b"".join(struct.pack(f"<{len(row)}{kind}", *row) for row in rows)).hexdigest()
 
 
-def _peak_memory(device: torch.device) -> int | None:
+def peak_memory(device: torch.device) -> int | None:
     """The peak since the last call, which begins a new one: of the GPU, or of this process where Linux tells it."""
     if device.type != "cuda":
         return _peak_resident()

@@ -9,6 +9,9 @@ import torch
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.study.schema import UpdateTable
 
+LARGE = 2**26
+"""Trained parameters from which on memory and its traffic decide what a step costs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -45,8 +48,11 @@ class Trained:
             from bitsandbytes.optim import AdamW8bit
 
             self.optimizer = AdamW8bit(self._parameters, **adam)
-        else:
+        elif sum(parameter.numel() for parameter in self._parameters) < LARGE:
             self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **adam)
+        else:  # `foreach` makes copies as large as the model
+            self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
+            spare_tied_gradient(model)
 
     def forget_gradient(self) -> None:
         """No gradient, and no memory for one: sampling needs that."""
@@ -92,3 +98,12 @@ class Trained:
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
+
+
+def spare_tied_gradient(model: Any) -> None:
+    """Where the embedding is the output head too, its gradient is added to the head's entry by entry: one of them for
+    the whole vocabulary is enough.
+    """
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if isinstance(embedding, torch.nn.Embedding) and head is not None and head.weight is embedding.weight:
+        embedding.sparse = True

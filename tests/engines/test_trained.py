@@ -1,0 +1,74 @@
+"""Large models: an optimizer without copies and one gradient for a tied head change how much is held, not what is
+learnt."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from gspo_lab.engines.native import head, trained
+from gspo_lab.engines.native.trained import Trained
+from gspo_lab.models import memory
+from gspo_lab.models.embedded import build
+from gspo_lab.study.schema import UpdateTable
+
+SETTINGS = UpdateTable(learning_rate=1e-3, warmup_updates=2, weight_decay=0.1)
+
+
+def learn(one: Trained, updates: int) -> None:
+    ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
+    for _ in range(updates):
+        loss = one.model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        one.move(float(loss.detach()))
+
+
+def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, Trained]:
+    """One model as a small one and as a large one."""
+    model = build("tiny-qwen3", seed=1)
+    small = Trained(model, SETTINGS)
+    monkeypatch.setattr(trained, "LARGE", 0)
+    return small, Trained(copy.deepcopy(model), SETTINGS)
+
+
+def weights(one: Trained) -> Any:
+    return torch.cat([parameter.flatten() for parameter in one.model.parameters()]).detach()
+
+
+def test_a_large_model_learns_what_a_small_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = pair(monkeypatch)
+    assert (small.optimizer.defaults["fused"], large.optimizer.defaults["fused"]) == (None, True)
+    before = weights(small)
+    for one in (small, large):
+        learn(one, 3)
+    # AdamW's step is about the learning rate whatever the gradient's size: rounding shows where that is nearly 0.
+    assert float((weights(small) - before).norm()) > 100 * float((weights(small) - weights(large)).norm())
+
+
+def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = pair(monkeypatch)
+    ids = torch.randint(0, 200, (4, 12), generator=torch.Generator().manual_seed(3))
+    grads = []
+    for one in (small, large):
+        for _ in range(2):  # the second pass adds to the first one's
+            one.model(input_ids=ids, labels=ids).loss.backward()
+        grads.append(one.model.get_input_embeddings().weight.grad)
+    assert large.model.get_input_embeddings().sparse
+    assert not grads[1].is_sparse
+    torch.testing.assert_close(grads[0], grads[1], atol=1e-6, rtol=1e-4)
+
+
+def test_a_large_model_goes_on_from_what_an_earlier_version_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose optimizer had the same state by the same names."""
+    small, large = pair(monkeypatch)
+    learn(small, 2)
+    large.load(copy.deepcopy(small.state()))
+    learn(small, 1)
+    learn(large, 1)
+    assert large.updates == 3
+    torch.testing.assert_close(weights(small), weights(large), atol=1e-6, rtol=1e-5)
+
+
+def test_the_plan_s_estimate_knows_the_engine_s_sizes() -> None:
+    assert (memory.LARGE, memory.HEAD_KEPT) == (trained.LARGE, head.KEPT)
