@@ -180,5 +180,5 @@ def from_table(table: ClaimTable) -> Claim:
         roles=(OF, AGAINST),
         needs=(NEEDS["3 seeds"],),
         evaluate=all_of([row]),
-        figure=named if metric in recorded else f"m-final-{metric}",
+        figure=named if metric in recorded else "scores",
     )

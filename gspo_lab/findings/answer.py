@@ -245,12 +245,15 @@ def _numbers(verdicts: Sequence[Verdict]) -> str:
 
 
 def _losses(every: Sequence[Steadiness]) -> str:
-    known = [one.lost.paired.estimate for one in every if one.lost.paired.estimate is not None]
+    """How much more of their best scores arms keep than the baseline."""
+    known = sorted(one.lost.paired.estimate for one in every if one.lost.paired.estimate is not None)
     if not known:
         return ""
-    span = f"{known[0]:+.3f}" if len(known) == 1 else f"{min(known):+.3f} to {max(known):+.3f}"
-    margin = every[0].lost.margin
-    return f"Of its best score {every[0].labels[0]} keeps less by {span} (margin ±{margin:g})."
+    told = [f"{abs(value):.3f} {'less' if value < 0 else 'more'}" for value in dict.fromkeys((known[0], known[-1]))]
+    arms = every[0].labels[1] if len(every) == 1 else f"The other {len(every)} arms"
+    keep, its = ("keeps", "its best score") if len(every) == 1 else ("keep", "their best scores")
+    margin = f"margin ±{every[0].lost.margin:g}"
+    return f"{arms} {keep} {' to '.join(told)} of {its} than {every[0].labels[0]} ({margin})."
 
 
 def _so_far(fallen: Regime) -> str:

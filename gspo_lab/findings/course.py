@@ -20,16 +20,15 @@ AXES = {
 
 OF_STEPS = (
     *("reward_mean", "entropy", "response_tokens_mean", "truncated_responses", "zero_variance_groups"),
-    *("mismatch_k1", "mismatch_k3", "mismatch_abs_max", "replay_bytes", "seconds_replay", "seconds_step"),
+    *("mismatch_k3", "replay_bytes", "seconds_replay", "seconds_step"),
     *AXES.values(),
 )
 OF_UPDATES = (
-    *("clip_fraction_tokens", "would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo"),
-    *("log_ratio_std_tokens", "log_ratio_std_responses", "ratio_max_negative", "stale_k1", "stale_k3"),
-    *("effective_fraction_tokens", "grad_norm", "nonfinite", "expert_change", "router_entropy"),
+    *("clip_fraction_tokens", "log_ratio_std_tokens", "log_ratio_std_responses", "ratio_max_negative", "stale_k3"),
+    *("grad_norm", "nonfinite", "expert_change"),
 )
 TABLES = {"steps": OF_STEPS, "updates": OF_UPDATES}
-EXTREMES = ("grad_norm", "mismatch_abs_max", "ratio_max_negative")
+EXTREMES = ("grad_norm", "ratio_max_negative")
 """Metrics whose single peaks matter, so that their charts show a span's lowest and highest value too."""
 
 FEW_RUNS, FINE, COARSE = 10, 250, 125

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from gspo_lab.findings import Findings
 from gspo_lab.report.frames import mean
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, signed, slug
+from gspo_lab.report.interval import interval, reach
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug
 from gspo_lab.report.palette import colour_name
 from gspo_lab.stats import PairedT
 
@@ -58,16 +59,16 @@ def _table(own: Findings, found: Findings, *, declared: bool) -> Html:
     rows = _rows(own)
     if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
         rows += [row for row in _rows(found.against(pair[0])) if row.arm == pair[1]]
-    reach = max([1.05 * abs(v) for row in rows for v in _places(row)], default=1.0)
+    wide = reach((row.paired for row in rows if row.paired is not None), rows[0].margin)
     stability = own.declaration.verdict.question == "stability"
     what = "What it keeps more of its best score" if stability else "Difference of final scores"
     told = "" if declared else " This baseline was not declared: its words are description."
     caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:g}.{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
-    base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), "", ""])
+    base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline
     lines = [
-        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, reach)) for row in rows
+        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, wide)) for row in rows
     ]
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
     return h("div", h("p", caption, class_="caption"), shown, class_="variant table")
@@ -87,7 +88,7 @@ def _rows(found: Findings) -> list[Row]:
 
 
 def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str]) -> Html:
-    drawn, numbers, word = judged
+    drawn, word = judged
     primary = found.declaration.primary
     runs = [one for one in found.outcomes(primary) if one.arm == arm and one.seed in found.decision.seeds]
     judged_runs = [one for one in runs if one.fall_judged]
@@ -101,7 +102,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
         "tr",
         h("th", name, beside, scope="row"),
         h("td", number(mean(finals)) if finals else NOT_MEASURED, class_="n", data_head="score"),
-        h("td", drawn, h("div", numbers, class_="n") if numbers else "", class_="drawn-cell"),
+        h("td", drawn, class_="drawn-cell"),
         h("td", fell, class_="n", data_head="fell"),
         h("td", percent(found.clipped.share(arm), 2), class_="n", data_head="clipped"),
         h("td", spent, class_="n", data_head="spent"),
@@ -109,41 +110,16 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     )
 
 
-def _judged(found: Findings, row: Row, reach: float) -> list[Html | str]:
+def _judged(found: Findings, row: Row, wide: float) -> list[Html | str]:
+    """The cells of the difference and of the word."""
     paired = row.paired
     short, look = SHORT[row.word]
     if row.better is False:
         short = short.replace("better", "worse")
     word = h("strong", short, class_=f"word {look}")
     if paired is None or paired.estimate is None:
-        return [h("span", NOT_MEASURED, class_="missing"), "", word]
-    interval = NOT_MEASURED if paired.low is None else f"{signed(paired.low)} to {signed(paired.high)}"
-    colour = colour_name(found.arms.index(row.arm))
-    return [_drawing(paired, row.margin, reach, colour), f"{signed(paired.estimate)} ({interval})", word]
-
-
-def _places(row: Row) -> list[float]:
-    if row.paired is None:
-        return []
-    ends = (row.paired.low, row.paired.high, *row.paired.differences, row.margin)
-    return [value for value in ends if value is not None]
-
-
-def _drawing(paired: PairedT, margin: float, reach: float, colour: str) -> Html:
-    """The interval over the margin, zero in the middle. Its numbers stand beside it, so nobody reads it out."""
-
-    def at(value: float) -> str:
-        return f"{50 + 50 * value / reach:.2f}%"
-
-    parts = [
-        h("rect", x=at(-margin), width=f"{100 * margin / reach:.2f}%", y="0", height="100%", class_="margin"),
-        h("line", x1="50%", x2="50%", y1="0", y2="100%", class_="zero"),
-    ]
-    if paired.low is not None and paired.high is not None:
-        parts.append(h("line", x1=at(paired.low), x2=at(paired.high), y1="50%", y2="50%", class_="interval"))
-    parts += [h("circle", cx=at(one), cy="50%", r="3", class_="seed") for one in paired.differences]
-    parts.append(h("circle", cx=at(paired.estimate or 0.0), cy="50%", r="5", class_="mean"))
-    return h("svg", *parts, class_=f"interval-of {colour}", aria_hidden="true")
+        return [h("span", NOT_MEASURED, class_="missing"), word]
+    return [interval(paired, found.arms.index(row.arm), wide, row.margin), word]
 
 
 def _time(seconds: float | None) -> str:

@@ -10,14 +10,11 @@ from gspo_lab.report.markup import NOT_MEASURED, number, percent
 
 Position = float | str
 Value = float | None
-Kind = Literal["lines", "bars", "dots", "slopes", "forest", "stack"]
+Kind = Literal["lines", "bars", "stack"]
 
 DRAWN: dict[Kind, str] = {
     "lines": "Line chart",
     "bars": "Bar chart",
-    "dots": "Dot chart",
-    "slopes": "Slope chart",
-    "forest": "Forest plot",
     "stack": "Stacked shares",
 }
 """What each kind is called where it is told in words."""
@@ -62,8 +59,8 @@ class Chart:
     """One figure; seeds are thin lines or dots beside their mean. `kind`, by what `x` is:
 
     lines     numbers; the only kind that other x axes (`Series.at`) apply to
-    bars, dots, slopes     categories side by side; a slope joins one seed's values in two of them
-    forest, stack          categories one below the other: a value with its interval, or shares that fill a row
+    bars      categories side by side
+    stack     categories one below the other: shares that fill a row
     """
 
     id: str
@@ -81,12 +78,8 @@ class Chart:
     small: bool = False
     whole: bool = False
     """Values count things, or are shares: the axis starts at zero."""
-    span: tuple[float, ...] = ()
-    """Values that the axis holds too, so that charts side by side can be compared."""
     reach: tuple[float, float] | None = None
     """The study's first and last step: the axis of a line chart holds them, wherever its lines end."""
-    margin: float | None = None
-    """In a forest: differences within plus or minus this count as equivalent; the region is shaded."""
 
     @property
     def means(self) -> list[Series]:
@@ -100,31 +93,16 @@ class Chart:
 
     @property
     def categories(self) -> list[str]:
-        """The positions of bars and dots, in the order in which they first appear."""
+        """The places of bars, in the order in which they first appear."""
         return list(dict.fromkeys(str(x) for series in self.series for x in series.x))
-
-    @property
-    def rows(self) -> list[tuple[str, str]]:
-        """(category, series) of every row of a forest, from the top."""
-        labels = list(dict.fromkeys(series.label for series in self.series))
-        there = {(str(x), s.label) for s in self.means for x, y in zip(s.x, s.y, strict=True) if y is not None}
-        return [(c, label) for c in self.categories for label in labels if (c, label) in there]
 
     def values(self) -> list[float]:
         """Every number that is drawn along the value axis, ends of intervals included."""
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
 
     def axis(self) -> "Axis":
-        """The axis of the values: holds all of them, `span`, and in a forest zero.
-
-        With a margin it is symmetric around zero and wider than the margin, so that this is seen as a region.
-        """
-        own = [*self.values(), *self.span, *(one.value for one in self.references)]
-        if self.margin is not None:
-            reach = max([1.25 * self.margin, *map(abs, own)])
-            own = [-reach, reach]
-        elif self.kind == "forest":
-            own.append(0.0)
+        """The axis of the values: holds all of them, and those that were published."""
+        own = [*self.values(), *(one.value for one in self.references)]
         axis = value_axis(own, log=self.log, whole=self.whole)
         return replace(axis, ticks=tuple((t, f"{100 * t:.6g} %") for t, _ in axis.ticks)) if self.share else axis
 
@@ -139,15 +117,10 @@ class Chart:
             return number(value, digits)
         return percent(value, digits)
 
-    def told(self, value: Value, low: Value, high: Value) -> str:
-        """A value with its interval, where it has one."""
-        known = low is not None and high is not None and low != high
-        return f"{self.shown(value)} ({self.shown(low)} to {self.shown(high)})" if known else self.shown(value)
-
 
 @dataclass(frozen=True)
 class Axis:
-    """A value axis as fractions 0..1 of its length. On a log axis zero has a row of its own, below a gap."""
+    """A value axis. On a log axis zero has a row of its own, below a gap that is GAP of the axis' length."""
 
     low: float
     high: float
@@ -157,19 +130,9 @@ class Axis:
 
     GAP: ClassVar[float] = 0.12
 
-    def place(self, value: float) -> float:
-        """Where a value lies between the axis' ends, 0 to 1."""
-        if not self.log:
-            span = self.high - self.low
-            return (value - self.low) / span if span else 0.5  # one position only: in the middle
-        start = self.GAP if self.zero else 0.0
-        if value <= 0:
-            return 0.0
-        return start + (1 - start) * math.log(value / self.low) / math.log(self.high / self.low)
-
     @property
     def zero_value(self) -> float:
-        """Where zero is drawn on a logarithmic scale that knows no gap: the value at fraction 0 of this axis."""
+        """Where zero is drawn on a logarithmic scale that knows no gap: the value at the lower end of this axis."""
         return float(self.low / (self.high / self.low) ** (self.GAP / (1 - self.GAP)))
 
 
@@ -220,18 +183,13 @@ def sentence(chart: Chart) -> str:
                 f"{series.label} from {chart.shown(start)} at {chart.x_title} {_at(first)} "
                 f"to {chart.shown(end)} at {_at(last)}"
             )
-        elif series.low and series.high:
-            edges = zip(series.x, series.y, series.low, series.high, strict=True)
-            said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.told(y, a, b)}" for x, y, a, b in edges))
         else:
             said.append(f"{series.label} " + ", ".join(f"{_at(x)}: {chart.shown(y)}" for x, y in known))
     return f"{DRAWN[chart.kind]}, {chart.title}: {'; '.join(said)}."
 
 
 def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
-    """Head, rows and a caption of the chart's numbers: the means of lines, every mean and seed of bars and dots."""
-    if chart.kind == "forest":
-        return _intervals(chart)
+    """Head, rows and a caption of the chart's numbers: the means of lines, every mean and seed of bars."""
     if chart.kind != "lines":
         return _by_category(chart)
     shown = chart.means or chart.seeds
@@ -261,18 +219,6 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
         for c, label in pairs
     ]
     return head, rows, chart.y_title
-
-
-def _intervals(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
-    """One row per row of a forest."""
-    rows: list[list[Any]] = [
-        [category, s.label, s.y[i], *((s.low[i], s.high[i]) if s.low and s.high else (None, None))]
-        for category in chart.categories
-        for s in chart.means
-        for i, x in enumerate(s.x)
-        if x == category
-    ]
-    return [chart.x_title, "of", "estimate", "low", "high"], rows, chart.y_title
 
 
 def _mean_row(rows: list[list[Any]]) -> list[Any]:

@@ -126,7 +126,7 @@ const charts = (() => {
   addEventListener("beforeprint", () => {
     printing = true;
     const whole = document.documentElement.dataset.print === "all";
-    boxes.filter((box) => whole || (box.closest(".printed") && !box.closest(".of-small"))).forEach(draw);
+    boxes.filter((box) => whole || (box.closest(".printed") && !box.closest(".of-small, details:not([open])"))).forEach(draw);
   });
   addEventListener("afterprint", () => {
     printing = false;

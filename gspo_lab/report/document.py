@@ -14,7 +14,7 @@ from gspo_lab.report.chart import Chart
 from gspo_lab.report.figures import Figures, figure, legend
 from gspo_lab.report.markup import Html, h, join, slug, text
 from gspo_lab.report.palette import variables
-from gspo_lab.report.section import Section
+from gspo_lab.report.section import Fold, Part, Section
 
 PRINTED = {"together", "answer", "stability", "curves", "clipping", "claims", "limits"}
 """The sections that decide: what comes on paper where nobody asks for the whole page."""
@@ -24,6 +24,9 @@ INSPECTED = {
     *("settings", "provenance"),
 }
 """The sections that come folded: to look into, not to decide by."""
+
+DETAILS = "Details"
+"""The heading above them, and the one link to them in the page's bar."""
 
 SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js")
 
@@ -100,16 +103,18 @@ def _bar(articles: Sequence[Article], front: Sequence[Section], arms: Mapping[st
         links += [h("a", one.title, href=f"#{slug(one.title)}") for one in articles]
     else:
         links = _links(articles[0].sections)
-    return h("header", h("nav", *links, aria_label="Contents"), legend(arms), _switch(articles), class_="top")
+    return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), legend(arms), class_="top")
 
 
 def _links(sections: Sequence[Section]) -> list[Html]:
-    """To each section, by the first part of its title: they must fit beside the switch."""
-    return [h("a", section.title.partition(" and ")[0], href=f"#{section.id}") for section in sections]
+    """To each section that decides or is to be believed, by the first part of its title; to all others together."""
+    links = {one.id: one.title.partition(" and ")[0] for one in sections}
+    links = {DETAILS if id in INSPECTED else id: DETAILS if id in INSPECTED else title for id, title in links.items()}
+    return [h("a", title, href=f"#{id.lower()}") for id, title in links.items()]
 
 
 def _switch(articles: Sequence[Article]) -> Html | None:
-    charts = (part for one in articles for section in one.sections for part in section.body if isinstance(part, Chart))
+    charts = (chart for one in articles for section in one.sections for chart in section.charts)
     others = dict.fromkeys(title for chart in charts for series in chart.series for title in series.at)
     if not others:
         return None
@@ -121,11 +126,12 @@ def _switch(articles: Sequence[Article]) -> Html | None:
 
 
 def _article(article: Article, figures: Figures, prefix: str) -> Html:
-    inner = join([_section(section, figures, prefix) for section in article.sections], "\n")
+    parts = [h("nav", *_links(article.sections), aria_label=f"Sections of {article.title}") if prefix else ""]
+    for folded, group in groupby(article.sections, key=lambda section: section.id in INSPECTED):
+        inner = join((_section(section, figures, prefix) for section in group), "\n")
+        parts.append(h("div", h("h2", DETAILS), inner, id=DETAILS.lower()) if folded else inner)
     title = h("h1", article.title, id=slug(article.title) if prefix else None)
-    contents = h("nav", *_links(article.sections), aria_label=f"Sections of {article.title}") if prefix else ""
-    linked = _linked(join([contents, inner]), prefix)
-    return h("article", title, h("p", article.question, class_="question"), linked)
+    return h("article", title, h("p", article.question, class_="question"), _linked(join(parts), prefix))
 
 
 def _linked(markup: Html, prefix: str) -> Html:
@@ -140,20 +146,27 @@ def _linked(markup: Html, prefix: str) -> Html:
 
 
 def _section(section: Section, figures: Figures, prefix: str = "") -> Html:
-    parts: list[Html] = [h("h2", section.title)]
-    for (is_chart, small), group in groupby(
-        section.body, key=lambda part: (isinstance(part, Chart), isinstance(part, Chart) and part.small)
-    ):
-        if is_chart:
-            charts = [part for part in group if isinstance(part, Chart)]
-            shown = (figure(chart, figures, prefix) for chart in charts)
-            parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
-        else:
-            parts += [text(part) for part in group]
+    heading, inner = h("h2", section.title), _parts(section.body, figures, prefix)
     if section.id in INSPECTED:
-        folded = h("details", h("summary", parts[0]), join(parts[1:], "\n"), id=section.id, class_="inspect")
+        folded = h("details", h("summary", heading), inner, id=section.id, class_="inspect")
         return h("section", folded)
-    return h("section", join(parts, "\n"), id=section.id, class_="printed" if section.id in PRINTED else None)
+    return h("section", heading, inner, id=section.id, class_="printed" if section.id in PRINTED else None)
+
+
+def _parts(body: Sequence[Part], figures: Figures, prefix: str) -> Html:
+    """Figures that follow each other stand side by side, large or small; what is folded under its title."""
+    parts: list[Html] = []
+    for small, group in groupby(body, key=lambda part: part.small if isinstance(part, Chart) else None):
+        if small is None:
+            parts += [_folded(part, figures, prefix) if isinstance(part, Fold) else text(part) for part in group]
+        else:
+            shown = (figure(part, figures, prefix) for part in group if isinstance(part, Chart))
+            parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
+    return join(parts, "\n")
+
+
+def _folded(fold: Fold, figures: Figures, prefix: str) -> Html:
+    return h("details", h("summary", fold.title), _parts(fold.body, figures, prefix), class_="fold")
 
 
 LIBRARY = "plotly-basic-4.1.1.min.js.gz"

@@ -20,8 +20,6 @@ _NAMED = 30  # more bars are not told one by one
 
 def height_of(chart: Chart) -> int:
     """The height of a figure in pixels, which its place on the page has from the beginning."""
-    if chart.kind == "forest":
-        return TOP + BOTTOM + 24 + 26 * len(chart.rows)
     if chart.kind == "stack":
         return TOP + BOTTOM + 44 + 36 * len(chart.categories)
     return 240 if chart.small else 320
@@ -36,8 +34,6 @@ def axis_range(chart: Chart) -> tuple[float, float]:
     reach = high - low
     above = 0.03 if chart.kind != "bars" else 0.1 if _bars(chart) <= _FLAT else 0.26
     stands = chart.kind == "bars" or (chart.whole and low == 0)
-    if chart.margin is not None:
-        return low, high
     return low if stands else low - 0.03 * reach, high + above * reach
 
 
@@ -61,13 +57,13 @@ def _at(chart: Chart, value: float) -> float:
 def at_line_ends(chart: Chart, inert: Callable[[Any], str]) -> list[Json]:
     """Each line's name at its right end, moved apart where lines end close together; no names for more than fit."""
     ends = []
-    for series in chart.seeds if chart.kind == "slopes" else chart.means or chart.seeds:
+    for series in chart.means or chart.seeds:
         known = [y for y in series.y if y is not None]
         if known:
             ends.append((_height(chart, known[-1]), known[-1], series))
     ends.sort(key=lambda end: -end[0])
     room = height_of(chart) - TOP - BOTTOM + _LINE
-    if len(ends) * _LINE > room or (len({series.label for *_, series in ends}) < 2 and chart.kind == "lines"):
+    if len(ends) * _LINE > room or len({series.label for *_, series in ends}) < 2:
         return []
     places: list[float] = []
     for at, _, _ in ends:
@@ -83,7 +79,7 @@ def at_line_ends(chart: Chart, inert: Callable[[Any], str]) -> list[Json]:
             "name": inert(series.named),
             "y": _at(chart, value),
             "yshift": round(place + short - at, 1),
-            "text": inert(series.label if chart.kind == "lines" else f"seed {series.seed}"),
+            "text": inert(series.label),
             "font": {"color": LIGHT[colour_name(series.colour)]},
         }
         for place, (at, value, series) in zip(places, ends, strict=True)

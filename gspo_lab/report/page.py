@@ -83,13 +83,11 @@ def _colours(sources: Sequence[Findings]) -> dict[str, int]:
 
 
 def _recoloured(section: Section, colours: dict[str, int], source: Findings) -> Section:
-    def repainted(part: Any) -> Any:
-        if not isinstance(part, Chart):
-            return part
-        series = (replace(s, colour=colours[s.label]) if s.label in source.arms else s for s in part.series)
-        return replace(part, series=tuple(series))
+    def repainted(chart: Chart) -> Chart:
+        series = (replace(s, colour=colours[s.label]) if s.label in source.arms else s for s in chart.series)
+        return replace(chart, series=tuple(series))
 
-    return replace(section, body=tuple(repainted(part) for part in section.body))
+    return section.redrawn(repainted)
 
 
 def _told(article: Article, several: bool) -> list[str]:
@@ -104,10 +102,9 @@ def _data(sections: list[Section]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for section in sections:
         charts: dict[str, Any] = {}
-        for part in section.body:
-            if isinstance(part, Chart):
-                head, rows, caption = numbers(part)
-                charts[part.id] = {"columns": head, "rows": rows, "caption": caption}
+        for chart in section.charts:
+            head, rows, caption = numbers(chart)
+            charts[chart.id] = {"columns": head, "rows": rows, "caption": caption}
         out[section.id] = {**section.data, **({"figures": charts} if charts else {})}
     clean: dict[str, Any] = tidy(out)
     return clean

@@ -29,15 +29,15 @@ def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
     """`data` and `layout`. A chart of anything but the page's `arms` has a legend of its own."""
     layout: Json = {
         "height": height_of(chart),
-        "hovermode": "x unified" if chart.kind in ("lines", "bars", "dots") else "closest",
-        "showlegend": chart.kind not in ("forest", "slopes") and not {s.label for s in chart.series} <= set(arms),
+        "hovermode": "x unified" if chart.kind != "stack" else "closest",
+        "showlegend": not {s.label for s in chart.series} <= set(arms),
         "xaxis": {"title": {"text": inert(chart.x_title)}},
         "yaxis": {"title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))}},
         "meta": {"x": chart.x_title, "y": chart.y_title, "named": chart.kind != "lines"},
     }
-    if chart.kind in ("forest", "stack"):
+    if chart.kind == "stack":
         layout["meta"]["across"] = True
-        return {"data": _forest(chart) if chart.kind == "forest" else _stack(chart), "layout": _rows(chart, layout)}
+        return {"data": _stack(chart), "layout": _rows(chart, layout)}
     if chart.kind == "lines":
         data = _lines(chart)
         layout["xaxis"]["unifiedhovertitle"] = {"text": f"{inert(chart.x_title)} %{{x}}"}
@@ -45,7 +45,7 @@ def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
             room = 0.02 * (chart.reach[1] - chart.reach[0])
             layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
     else:
-        data = _slopes(chart) if chart.kind == "slopes" else _columns(chart)
+        data = _columns(chart)
         names = chart.categories
         layout["xaxis"] |= {
             "range": [-0.5, len(names) - 0.5],
@@ -60,7 +60,7 @@ def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
     if chart.log:
         layout["meta"]["zero"] = chart.axis().zero_value
     layout["annotations"] = [
-        *(at_line_ends(chart, inert) if chart.kind in ("lines", "slopes") else []),
+        *(at_line_ends(chart, inert) if chart.kind == "lines" else []),
         *(on_bars(chart, BAR, inert) if chart.kind == "bars" else []),
     ]
     layout["shapes"], told = references(chart, inert)
@@ -206,78 +206,25 @@ def _ends(chart: Chart, series: Series) -> Json:
 
 
 def _columns(chart: Chart) -> list[Json]:
-    """Bars or dots over categories. Seeds stand side by side on their bar, in their order; a category's place is shared
-    by the series that have means in it."""
+    """Bars over categories, each with its seeds as dots side by side in their order."""
     names, labels = chart.categories, list(dict.fromkeys(series.label for series in chart.series))
     seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
-    alone = chart.kind == "dots" and all(sum(category in map(str, s.x) for s in chart.means) <= 1 for category in names)
-    width = 0.4 if alone else BAR / max(1, len(labels))
+    width = BAR / max(1, len(labels))
     out = []
     for series in sorted(chart.series, key=lambda s: s.seed is not None):
-        middle = 0.0 if alone else (labels.index(series.label) - (len(labels) - 1) / 2) * width
+        middle = (labels.index(series.label) - (len(labels) - 1) / 2) * width
         places = [names.index(str(x)) for x in series.x]
         trace = _trace(chart, series, x=places, y=_placed(chart, series.y))
         trace |= _told(chart, series, first=[inert(x) for x in series.x])
         colour = _colour(series)
-        if series.seed is not None:
+        if series.seed is None:
+            look = {"color": colour, "opacity": 0.7, "line": {"color": colour, "width": 1.5}}
+            trace |= {"type": "bar", "offset": middle - width / 2, "width": width * 0.94, "marker": look}
+        else:
             beside = (seeds.index(series.seed) - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             dot = {"color": colour, "size": 7, "line": {"color": LIGHT["paper"], "width": 1}}
             trace |= {"x": [x + middle + beside for x in places], "mode": "markers", "cliponaxis": False, "marker": dot}
-        elif chart.kind == "dots":
-            tick = {"symbol": "line-ew-open", "size": 26, "line": {"color": colour, "width": 3}, "color": colour}
-            trace |= {"x": [x + middle for x in places], "mode": "markers", "marker": tick, "cliponaxis": False}
-        else:
-            edge = {"color": colour, "width": 1.5}
-            trace |= {"type": "bar", "offset": middle - width / 2, "width": width * 0.94, "marker":
-                      {"color": colour, "opacity": 0.7, "line": edge}}  # fmt: skip
         out.append(trace)
-    return out
-
-
-def _slopes(chart: Chart) -> list[Json]:
-    """One line per seed from the first category to the second; the mean is thick."""
-    names, out = chart.categories, []
-    for series in [*chart.seeds, *chart.means]:
-        mean, colour = series.seed is None, _colour(series)
-        line = {"color": colour, "width": 3 if mean else 1.3, "dash": DASHES[dash(series.colour)] if mean else "solid"}
-        own = {"x": [names.index(str(x)) for x in series.x], "y": list(series.y), "line": line, "cliponaxis": False}
-        mark = {"color": colour, "size": 1 if mean else 7}
-        trace = _trace(chart, series, **own, mode="lines+markers", marker=mark, opacity=1 if mean else 0.7)
-        trace.pop("hoverinfo", None)
-        out.append(trace | _told(chart, series, first=[inert(x) for x in series.x]) | {"showlegend": False})
-    return out
-
-
-def _forest(chart: Chart) -> list[Json]:
-    """A row per category and series: the estimate with its interval, seeds as dots above it."""
-    rows, out = chart.rows, []
-    for series in [*chart.seeds, *chart.means]:
-        seed, colour = series.seed is not None, _colour(series)
-        known = [i for i, x in enumerate(series.x) if (str(x), series.label) in rows and series.y[i] is not None]
-        low, high = (series.low, series.high) if series.low and series.high else (series.y, series.y)
-        ends = [[low[i], high[i]] if low is not series.y else [] for i in known]
-        trace: Json = {
-            "x": [series.y[i] for i in known],
-            "y": [rows.index((str(series.x[i]), series.label)) - (0.3 if seed else 0.0) for i in known],
-            "mode": "markers",
-            "cliponaxis": False,
-            "customdata": [[inert(series.x[i]), series.y[i], *own] for i, own in zip(known, ends, strict=True)],
-            "text": [chart.told(series.y[i], low[i], high[i]) for i in known],
-            "hovertemplate": "%{fullData.name}<br>%{customdata[0]}: %{text}<extra></extra>",
-            "marker": {"color": colour, "size": 5 if seed else 10, "symbol": "circle" if seed else "diamond"},
-        }
-        if low is not series.y:
-            reach = [[abs((edge[i] or 0.0) - (series.y[i] or 0.0)) for i in known] for edge in (high, low)]
-            trace["error_x"] = {
-                "type": "data",
-                "symmetric": False,
-                "array": reach[0],
-                "arrayminus": reach[1],
-                "color": colour,
-                "thickness": 2.2,
-                "width": 4,
-            }
-        out.append({**_trace(chart, series), **trace, "hoverinfo": "all"})
     return out
 
 
@@ -305,43 +252,17 @@ def _shares(series: Series) -> list[str]:
 def _rows(chart: Chart, layout: Json) -> Json:
     """The layout of a chart whose categories lie one below the other."""
     names = chart.categories
-    rows = chart.rows if chart.kind == "forest" else [(name, "") for name in names]
-    own = [[i for i, (name, _) in enumerate(rows) if name == category] for category in names]
-    told = [inert(name).replace(", ", ",<br>", 1) if len(name) > 24 else inert(name) for name in names]
-    layout["xaxis"] = {"title": {"text": inert(chart.y_title)}, "range": list(axis_range(chart))}
+    layout["xaxis"] = {"title": {"text": inert(chart.y_title)}, "tickformat": ".0%", "range": [0, 1]}
     layout["yaxis"] = {
-        "tickvals": [(places[0] + places[-1]) / 2 for places in own if places],
+        "tickvals": [*range(len(names))],
         "automargin": True,
-        "ticktext": [text for text, places in zip(told, own, strict=True) if places],
+        "ticktext": [inert(name).replace(", ", ",<br>", 1) if len(name) > 24 else inert(name) for name in names],
         "showgrid": False,
-        "range": [len(rows) - 0.4, -0.7],
+        "range": [len(names) - 0.4, -0.7],
         "title": {"text": ""},
         "zeroline": False,
     }
-    if chart.kind == "stack":
-        layout["xaxis"] |= {"tickformat": ".0%", "range": [0, 1]}
-        layout["barmode"] = "stack"
-        return layout
-    layout["xaxis"] |= {"zeroline": True, "zerolinecolor": LIGHT["soft"]}
-    colours = {series.label: series for series in chart.series}
-    layout["annotations"] = [
-        {
-            "xref": "paper",
-            "x": 1,
-            "xanchor": "left",
-            "xshift": 6,
-            "y": i,
-            "showarrow": False,
-            "name": inert(label),
-            "text": inert(label),
-            "font": {"color": _colour(colours[label])},
-        }
-        for i, (_, label) in enumerate(rows)
-    ]
-    if chart.margin is not None:
-        area = {"type": "rect", "yref": "paper", "x0": -chart.margin, "x1": chart.margin, "y0": 0, "y1": 1}
-        layout["shapes"] = [area | {"line": {"width": 0}, "fillcolor": LIGHT["soft"], "opacity": 0.14,
-                                    "layer": "below"}]  # fmt: skip
+    layout["barmode"] = "stack"
     return layout
 
 

@@ -1,7 +1,7 @@
 """What a section of the report is, and what may stand in it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gspo_lab.findings import Findings
@@ -10,16 +10,43 @@ from gspo_lab.report.markup import Html
 
 
 @dataclass(frozen=True)
+class Fold:
+    """What stands one click away under its title: figures in it are drawn when it is opened."""
+
+    title: str
+    body: tuple[Html | Chart, ...]
+
+
+Part = Html | Chart | Fold
+
+
+@dataclass(frozen=True)
 class Section:
     """One heading: prose and charts for the page, the same as `data` for the .json, `markdown` for the .md."""
 
     id: str
     title: str
-    body: tuple[Html | Chart, ...]
+    body: tuple[Part, ...]
     data: dict[str, Any] = field(default_factory=dict)
     markdown: str = ""
     lines: tuple[str, ...] = ()
     """The gist for a terminal; only the answer has one."""
+
+    @property
+    def charts(self) -> Iterator[Chart]:
+        """All figures, folded ones too."""
+        for part in self.body:
+            yield from (one for one in (part.body if isinstance(part, Fold) else (part,)) if isinstance(one, Chart))
+
+    def redrawn(self, change: Callable[[Chart], Chart]) -> "Section":
+        """The section with every figure changed."""
+
+        def changed(part: Any) -> Any:
+            if isinstance(part, Fold):
+                return replace(part, body=tuple(map(changed, part.body)))
+            return change(part) if isinstance(part, Chart) else part
+
+        return replace(self, body=tuple(map(changed, self.body)))
 
 
 Writer = Callable[[Findings], Section | None]

@@ -1,45 +1,22 @@
-"""How far the importance ratio spreads: quantiles over the steps, and the sequence ratio by response length."""
+"""How far the sequence ratio spreads, by response length."""
 
 import json
 import math
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
 from gspo_lab.findings import Findings
-from gspo_lab.records import QUANTILES
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import column, groups
+from gspo_lab.report.frames import groups
+from gspo_lab.report.titles import over_length
 from gspo_lab.stats.arrays import Floats
 
-LOW, MIDDLE, HIGH = (QUANTILES.index(level) for level in (0.05, 0.5, 0.95))
 BINS = 8
 LEAST = 20
 """Responses that a length bin must hold for its spread to be shown."""
 DETAILS = 50
 """Steps whose responses are read, evenly over the run: each holds every response of its updates."""
-
-
-def ribbon(found: Findings, of: Literal["tokens", "responses"]) -> Chart:
-    """Per arm the median log-ratio over the steps, and a band from its 5 % to its 95 % quantile."""
-    metric, what = f"log_ratio_quantiles_{of}", "token" if of == "tokens" else "sequence"
-    own = found.course
-    frame = found.evidence.updates(found.study, [metric], at=own.sampled)
-    frame = frame[(frame["minibatch"] > 0) & frame[metric].notna()]
-    series = []
-    for colour, arm in enumerate(found.arms):
-        rows = frame[frame["arm"] == arm]
-        steps = np.unique(rows["step"].to_numpy())
-        if not len(steps):
-            continue
-        quantiles = np.array([json.loads(text) for text in rows[metric]], dtype=np.float64)
-        where = np.searchsorted(steps, rows["step"].to_numpy())
-        low, middle, high = (_means(where, quantiles[:, level], len(steps)) for level in (LOW, MIDDLE, HIGH))
-        x = tuple(map(float, steps.tolist()))
-        series.append(Series(arm, colour, x, column(middle), low=column(low), high=column(high)))
-    note = f"Line: the median; band: 5 % to 95 % quantile; means over mini-batches and seeds. {own.sample_note}"
-    title = f"{what.capitalize()} log-ratio, its spread over training"
-    return Chart(f"m-log-ratio-{of}", title, "step", "nats", tuple(series), note=note.strip())
 
 
 def by_length(found: Findings) -> Chart:
@@ -67,8 +44,9 @@ def by_length(found: Findings) -> Chart:
         f"Standard deviation of log s over responses of like length, all seeds together; bins of at least {LEAST} "
         f"responses with bounds that all arms share. Read at every {stride}th step."
     )
-    return Chart("m-log-ratio-length", "Sequence log-ratio against response length", "tokens", "nats",
-                 tuple(series), whole=True, note=note)  # fmt: skip
+    chart = Chart("m-log-ratio-length", "Spread of the sequence log-ratio by response length", "tokens", "nats",
+                  tuple(series), whole=True, small=True, note=note)  # fmt: skip
+    return replace(chart, finding=over_length(chart))
 
 
 def _binned(arm: str, colour: int, length: Floats, ratio: Floats, bounds: Floats) -> list[Series]:
@@ -78,12 +56,3 @@ def _binned(arm: str, colour: int, length: Floats, ratio: Floats, bounds: Floats
         return []
     x = tuple(float(length[bins == index].mean()) for index in full)
     return [Series(arm, colour, x, tuple(float(ratio[bins == index].std()) for index in full))]
-
-
-def _means(where: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, count: int) -> Floats:
-    """The mean of the known values at each of `count` places, NaN where there are none."""
-    known = np.isfinite(values)
-    sums = np.bincount(where[known], weights=values[known], minlength=count)
-    counts = np.bincount(where[known], minlength=count)
-    means: Floats = np.divide(sums, counts, out=np.full(count, np.nan), where=counts > 0)
-    return means

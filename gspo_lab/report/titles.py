@@ -5,29 +5,50 @@ the claims to say.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gspo_lab.findings.clipped import Clipped
-from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import number, percent, signed
 
 Runs = Mapping[int | None, float]
 """Seed -> one number of a run."""
 
+SHORTER = ", over the steps that both have"
+NAMED = 4
+"""A title names no more series than this one by one."""
+
 
 def over_training(chart: Chart, baseline: str | None, *, times: bool) -> str:
     """How the mean of an arm's curve stands to the baseline's, seed by seed, of the arm that is farthest from it; empty
-    where nothing can be compared. `times`: as a ratio, of what is above zero; else as a difference."""
+    where nothing can be compared. Runs of one seed are compared over the steps that both have: one may be ahead of the
+    other. `times`: as a ratio, of what is above zero; else as a difference."""
     runs = _runs(chart)
-    found = [
-        (_size(apart, times=times), arm, apart)
-        for arm, own in runs.items()
-        if arm != baseline and baseline in runs and (apart := _apart(runs[baseline], own, times=times))
-    ]
+    found = []
+    for arm, own in runs.items():
+        if arm == baseline or baseline not in runs:
+            continue
+        first, second, shorter = _over_common_steps(runs[baseline], own)
+        if apart := _apart(first, second, times=times):
+            found.append((_size(apart, times=times), arm, apart, shorter))
     if not found:
         return ""
-    _, arm, apart = max(found, key=lambda one: one[0])
-    return f"{chart.title}: {_said(arm, str(baseline), apart, times=times)}"
+    _, arm, apart, shorter = max(found, key=lambda one: one[0])
+    return f"{chart.title}{SHORTER * shorter}: {_said(arm, str(baseline), apart, times=times)}"
+
+
+def at_the_end(chart: Chart, what: str, baseline: str) -> str:
+    """Of differences to the baseline: the arm that is farthest from it at the last step that its pairs have."""
+    ended = {
+        arm: (max(next(iter(own.values()))), {seed: run[max(run)] for seed, run in own.items()})
+        for arm, own in _runs(chart).items()
+        if own
+    }
+    if not ended:
+        return ""
+    arm = max(ended, key=lambda name: _size(ended[name][1], times=False))
+    step, apart = ended[arm]
+    return f"{what} at step {step:g}: {_said(arm, baseline, apart, times=False)}"
 
 
 def clip_gap(clipped: Clipped, first: str, second: str, seeds: Sequence[int]) -> str:
@@ -52,57 +73,98 @@ def clip_gap(clipped: Clipped, first: str, second: str, seeds: Sequence[int]) ->
     return f"{second} clips {percent(high, 2)} of the tokens, {first} {percent(low, 2) if low else 'none'}"
 
 
-def highest(chart: Chart) -> str:
-    """The categories with the highest and the lowest mean."""
-    means = {str(x): y for series in chart.means for x, y in zip(series.x, series.y, strict=True) if y is not None}
-    if len(means) < 2 or len(set(means.values())) < 2:
-        return ""
-    top, bottom = max(means, key=lambda name: means[name]), min(means, key=lambda name: means[name])
-    return f"{chart.title}: {top} highest at {chart.shown(means[top])}, {bottom} lowest at {chart.shown(means[bottom])}"
-
-
 def from_first_to_last(chart: Chart) -> str:
     """Of the series that ends highest: its values in the first category that has any but zero, and in the last."""
-    known = [(series, [(str(x), y) for x, y in zip(series.x, series.y, strict=True) if y]) for series in chart.means]
-    known = [(series, points) for series, points in known if len(points) > 1]
+    known = {label: [(x, y) for x, y in own if y] for label, own in _known(chart).items()}
+    known = {label: own for label, own in known.items() if len(own) > 1}
     if not known:
         return ""
-    series, points = max(known, key=lambda one: one[1][-1][1])
-    (first, a), (last, b) = points[0], points[-1]
-    return f"{chart.title}: {series.label} from {chart.shown(a)} on {first} to {chart.shown(b)} on {last}"
+    label = max(known, key=lambda name: known[name][-1][1])
+    (first, a), (last, b) = known[label][0], known[label][-1]
+    return f"{chart.title}: {label} from {chart.shown(a)} on {first} to {chart.shown(b)} on {last}"
 
 
 def one_over_other(chart: Chart) -> str:
-    """How many times the first series' mean the second's is, over all categories."""
-    first, second = chart.means[:2]
-    both = [b / a for a, b in zip(first.y, second.y, strict=True) if a and b]
-    if not both or len(both) < len(first.y):
+    """How many times the first series' mean each other one's is, over the categories that have both."""
+    first, *others = chart.means
+    told = []
+    for one in others:
+        both = [(a, b) for a, b in zip(first.y, one.y, strict=True) if a is not None and b is not None]
+        if both and all(a and b for a, b in both):
+            told.append(f"{one.label} {_span([b / a for a, b in both])}")
+    return f"{chart.title}: {', '.join(told)} times {first.label}" if told else ""
+
+
+def first_above_zero(chart: Chart) -> str:
+    """Per series the first category with any; of so many series that a title can name them."""
+    first = {label: next((f"at {x}" for x, y in own if y > 0), "nowhere") for label, own in _known(chart).items()}
+    told = [f"{label} first {where}" if where != "nowhere" else f"{label} {where}" for label, where in first.items()]
+    return f"{chart.title}: {', '.join(told)}" if 0 < len(told) <= NAMED else ""
+
+
+def each_best(chart: Chart) -> str:
+    """Per series the category with the highest mean; of so many series that a title can name them."""
+    best = {label: max(own, key=lambda one: one[1]) for label, own in _known(chart).items()}
+    told = [f"{label} best at {x} ({chart.shown(y)})" for label, (x, y) in best.items()]
+    return f"{chart.title}: {', '.join(told)}" if 0 < len(told) <= NAMED else ""
+
+
+def _known(chart: Chart) -> dict[str, list[tuple[str, float]]]:
+    """Per series with any value its categories and means, without those that are not known."""
+    own = {s.label: [(str(x), y) for x, y in zip(s.x, s.y, strict=True) if y is not None] for s in chart.means}
+    return {label: points for label, points in own.items() if points}
+
+
+def over_length(chart: Chart) -> str:
+    """How many times the value at the longest responses is that at the shortest, beside what the mean of independent
+    token errors would do."""
+    ends = [((float(one.x[0]), one.y[0]), (float(one.x[-1]), one.y[-1])) for one in chart.means if len(one.x) > 1]
+    known = [(b / a, math.sqrt(short / long)) for (short, a), (long, b) in ends if a and b is not None]
+    if not known:
         return ""
-    low, high = factor(min(both)), factor(max(both))
-    return f"{chart.title}: {second.label} {low if low == high else f'{low} to {high}'} times {first.label}"
+    seen, independent = (_span(own) for own in zip(*known, strict=True))
+    return f"{chart.title}: {seen} times from the shortest to the longest (1/√length: {independent})"
 
 
-def ahead(chart: Chart, first: str, second: str) -> str:
-    """In how many pairs the second category is higher."""
-    ends = [series.y for series in chart.seeds if len(series.y) == 2]
-    pairs = [(a, b) for a, b in ends if a is not None and b is not None]
-    more = sum(b > a for a, b in pairs)
-    return f"{second} ends above {first} in {more} of {len(pairs)} pairs" if pairs else ""
+def largest(chart: Chart) -> str:
+    """Of shares that fill a row: the largest part of each row."""
+    parts = [
+        [(y, one.label) for one in chart.means if (y := one.y[i]) is not None] for i in range(len(chart.categories))
+    ]
+    most = [max(own, key=lambda one: one[0]) for own in parts if own]
+    if not most:
+        return ""
+    by_name = {name: [share for share, own in most if own == name] for _, name in most}
+    told = [f"{name} {_span(own, lambda share: percent(share, 2))}" for name, own in by_name.items()]
+    return f"{chart.title}: most by {', or '.join(told)}"
 
 
-def _runs(chart: Chart) -> dict[str, Runs]:
-    """Per arm the mean of each run's curve; of single points, which are marks, none."""
-    out: dict[str, Runs] = {}
+Courses = Mapping[int | None, Mapping[float, float]]
+"""Seed -> place on the axis -> value, where it is known."""
+
+
+def _runs(chart: Chart) -> dict[str, Courses]:
+    """Per arm the curve of each run, or their mean where runs are not drawn; single points are marks, and left out."""
+    out: dict[str, Courses] = {}
     for label in dict.fromkeys(series.label for series in chart.series):
         seeds = [one for one in chart.seeds if one.label == label and len(one.x) > 1]
         every = seeds or [one for one in chart.means if one.label == label]
-        out[label] = {one.seed: mean for one in every if (mean := _mean(one)) is not None}
+        courses = {one.seed: {float(x): y for x, y in zip(one.x, one.y, strict=True) if y is not None} for one in every}
+        out[label] = {seed: course for seed, course in courses.items() if course}
     return out
 
 
-def _mean(series: Series) -> float | None:
-    known = [y for y in series.y if y is not None]
-    return sum(known) / len(known) if known else None
+def _over_common_steps(first: Courses, second: Courses) -> tuple[Runs, Runs, bool]:
+    """Both sides' means run by run over the places that a pair has in common, and whether a run has others beside."""
+    means: tuple[dict[int | None, float], dict[int | None, float]] = ({}, {})
+    shorter = False
+    for seed in first:
+        common = first[seed].keys() & second.get(seed, {}).keys()
+        if common:
+            for mean, course in zip(means, (first[seed], second[seed]), strict=True):
+                mean[seed] = sum(course[x] for x in sorted(common)) / len(common)
+                shorter |= len(course) > len(common)
+    return *means, shorter
 
 
 def _apart(first: Runs, second: Runs, *, times: bool) -> dict[int | None, float]:
@@ -137,8 +199,12 @@ def _said(arm: str, baseline: str, apart: Runs, *, times: bool) -> str:
 
 
 def _by_seed(apart: Runs, told: Callable[[float], str]) -> list[str]:
-    low, high = told(min(apart.values())), told(max(apart.values()))
-    return [f"by seed {low if low == high else f'{low} to {high}'}"] if len(apart) > 1 else []
+    return [f"by seed {_span(apart.values(), told)}"] if len(apart) > 1 else []
+
+
+def _span(values: Iterable[float], told: Callable[[float], str] | None = None) -> str:
+    low, high = (told or factor)(min(own := list(values))), (told or factor)(max(own))
+    return low if low == high else f"{low} to {high}"
 
 
 def above(difference: float, baseline: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
@@ -84,7 +84,11 @@ def _paule_mandel(y: Floats, variances: Floats) -> float:
     # At the estimates' own variance the sum is at most k - 1, whatever the weights; with errors far below it, up to
     # rounding.
     most = float(y.var(ddof=1))
-    return most if excess(most) >= 0 else float(optimize.brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
+    if excess(most) >= 0:
+        return most
+    from scipy.optimize import brentq  # imported where it is used: only executions that differ need it
+
+    return float(brentq(excess, 0.0, most, xtol=1e-16, rtol=1e-12))
 
 
 def agreement(estimates: Sequence[float], ses: Sequence[float], counts: Sequence[int]) -> float | None:

@@ -10,7 +10,7 @@ from synthetic_lab import make_lab
 from test_report_series import charts
 
 from gspo_lab.findings import Findings
-from gspo_lab.records import Record, StepRecord
+from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import write
 from gspo_lab.report.chart import Chart, Series, sentence
 from gspo_lab.report.markup import percent
@@ -57,13 +57,19 @@ def test_shares_are_told_in_per_cent() -> None:
 
 
 def test_only_counts_have_letters_for_powers_of_ten(browser: Browser, tmp_path: Path) -> None:
-    page = write(rendered(make_lab(tmp_path)), tmp_path)[0]
+    def change(run: Run, record: Record) -> Record:
+        if isinstance(record, UpdateRecord):
+            tiny: Record = replace(record, log_ratio_std_tokens=2e-7 * (1 + run.seed))
+            return tiny
+        return record
+
+    page = write(rendered(make_lab(tmp_path, change=change)), tmp_path)[0]
     browser.open(page, "#m-reward;x=FLOPs")
     browser.wait_for("document.querySelector('#m-reward .main-svg')")
     ticks = "[...document.querySelectorAll('#m-reward .{}tick text')].map((one) => one.textContent)"
     assert any(one.endswith("G") for one in browser.evaluate(ticks.format("x")))
-    browser.evaluate("location.hash = 'm-mismatch-k1'")
-    browser.wait_for("document.querySelector('#m-mismatch-k1 .main-svg .ytick')")
-    shown = browser.evaluate(ticks.replace("m-reward", "m-mismatch-k1").format("y"))
+    browser.evaluate("location.hash = 'm-log-ratio-std-tokens'")
+    browser.wait_for("document.querySelector('#m-log-ratio-std-tokens .main-svg .ytick')")
+    shown = browser.evaluate(ticks.replace("m-reward", "m-log-ratio-std-tokens").format("y"))
     assert shown
     assert not [one for one in shown if any(letter in one for letter in "µμmnpf")]

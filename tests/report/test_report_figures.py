@@ -64,14 +64,14 @@ def valid(found: dict[str, Any], look: dict[str, Any]) -> go.Figure:
 
 def test_every_figure_of_a_page_is_valid_plotly_in_both_schemes(report: Report) -> None:
     held = written(report)
-    assert len(held["figures"]) > 30
+    assert len(held["figures"]) > 20
     for found in held["figures"].values():
         for look in held["templates"].values():
             valid(found, look)
     assert held["templates"] == {"light": template(LIGHT), "dark": template(DARK)}
 
 
-KINDS: tuple[Kind, ...] = ("lines", "bars", "dots", "slopes", "forest", "stack")
+KINDS: tuple[Kind, ...] = ("lines", "bars", "stack")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -52,15 +52,22 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return rendered(make_lab(tmp_path_factory.mktemp("toy"), change=exact), "toy")
 
 
-def test_a_slope_per_seed_and_the_forest_hold_the_pairs(toy: Report) -> None:
-    found = section(toy, "pairs")
-    slope = found["figures"]["m-pairs-gspo"]
-    assert slope["columns"] == ["arm", "of", "mean", "seed 0", "seed 1", "seed 2"]
-    assert slope["rows"] == [["grpo", "gspo", 0.4, 0.4, 0.4, 0.4], ["gspo", "gspo", 0.6, 0.55, 0.6, 0.65]]
-    [row] = found["figures"]["m-forest-scores"]["rows"]
-    assert row[:3] == ["addition, primary", "gspo", 0.2]
-    # d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242
-    assert row[3:] == pytest.approx([0.0758, 0.3242], abs=1e-4)
+def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
+    """The primary score's d = .15, .20, .25: sd .05, t(2) = 4.3027, half-width 4.3027 * .05 / sqrt(3) = .1242. Its row
+    shares a scale with nothing but the margin, and .3242 lies at 1/1.05 of it."""
+    [score, *_] = section(toy, "pairs")["scalars"]
+    assert (score["number"], score["arm"], score["estimate"]) == ("addition, primary", "gspo", 0.2)
+    assert [score["low"], score["high"]] == pytest.approx([0.0758, 0.3242], abs=1e-4)
+    _, _, behind = toy.html.partition('<details id="pairs"')
+    row, _, rest = behind.partition("<tbody>")[2].partition("</tr>")
+    assert re.findall(r'<circle cx="([\d.]+)%"[^>]* r="3"', row) == [
+        f"{50 + 50 * d / (1.05 * score['high']):.2f}" for d in (0.15, 0.2, 0.25)
+    ]
+    ends = re.findall(r'<line x1="([\d.]+)%" x2="([\d.]+)%"[^>]*class="interval"', row)[0]
+    assert [float(end) for end in ends] == pytest.approx([50 + 50 * 0.0758 / 0.3404, 50 + 50 / 1.05], abs=0.02)
+    assert "+0.200 (+0.076 to +0.324)" in row
+    assert row.count('class="margin"') == 1
+    assert 'class="margin"' not in rest.partition("</table>")[0], "rewards have no margin"
 
 
 def test_the_secondaries_are_adjusted_and_the_primary_is_not(toy: Report) -> None:

@@ -11,7 +11,16 @@ from gspo_lab.findings import Findings
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.published import CLIPPED, EXPERT_CHANGE
 from gspo_lab.report.sections.clipping import clipping
-from gspo_lab.report.titles import ahead, from_first_to_last, highest, one_over_other, over_training
+from gspo_lab.report.titles import (
+    at_the_end,
+    each_best,
+    first_above_zero,
+    from_first_to_last,
+    largest,
+    one_over_other,
+    over_length,
+    over_training,
+)
 from gspo_lab.store import Evidence
 
 X = (0.0, 1.0)
@@ -41,17 +50,77 @@ def test_what_cannot_be_compared_has_no_finding() -> None:
     assert over_training(arms(grpo=(0.0,), gspo=(1.0,)), "grpo", times=True) == "", "a ratio to nothing"
 
 
+def test_a_curve_is_compared_over_the_steps_that_both_runs_have() -> None:
+    """grpo is at 1 and then at 9; gspo, at 2, has not come further than the first step: twice, not a fifth."""
+    first = Series("grpo", 0, (0.0, 1.0, 2.0), (1.0, 9.0, 9.0))
+    chart = Chart("m", "Entropy", "step", "nats", (first, Series("gspo", 1, (0.0, 1.0), (2.0, None))))
+    told = "Entropy, over the steps that both have: gspo 2.00 times grpo"
+    assert over_training(chart, "grpo", times=True) == told.replace("2.00", "2.0")
+    apart = Chart("m", "Entropy", "step", "nats", (first, Series("gspo", 1, (5.0, 6.0), (2.0, 2.0))))
+    assert over_training(apart, "grpo", times=True) == "", "no step in common"
+    # Of two pairs each is compared over its own steps: 2 / 1 over one step, 6 / 3 over two.
+    both = (
+        *(Series("grpo", 0, X, ys, seed=s) for s, ys in enumerate([(1.0, 9.0), (2.0, 4.0)])),
+        *(Series("gspo", 1, X, ys, seed=s) for s, ys in enumerate([(2.0, None), (4.0, 8.0)])),
+    )
+    told = "Entropy, over the steps that both have: gspo 2.0 times grpo (by seed 2.0)"
+    assert over_training(Chart("m", "Entropy", "step", "nats", both), "grpo", times=True) == told
+
+
+def test_the_title_of_a_difference_is_of_the_last_step_of_its_pairs() -> None:
+    pairs = [Series("gspo", 1, (0.0, 4.0, 8.0), (0.0, 0.5, d), seed=s) for s, d in enumerate((0.1, 0.2, 0.3))]
+    near = Series("other", 2, (0.0, 8.0), (0.9, 0.05))
+    chart = Chart("m", "Reward: arm - grpo", "step", "difference", (*pairs, near))
+    assert at_the_end(chart, "Reward", "grpo") == "Reward at step 8: gspo 0.200 above grpo (by seed +0.100 to +0.300)"
+    assert (
+        at_the_end(Chart("m", "R", "step", "difference", (near,)), "R", "grpo") == "R at step 8: other 0.050 above grpo"
+    )
+    assert at_the_end(Chart("m", "R", "step", "difference", ()), "R", "grpo") == ""
+
+
+def bars(*series: Series, unit: str = "share of tokens") -> Chart:
+    return Chart("m", "Clips", "mini-batch", unit, series, kind="bars")
+
+
 def test_titles_of_categories() -> None:
     means = (Series("a", 0, ("0", "1", "2"), (0.0, 0.1, 0.3)), Series("b", 1, ("0", "1", "2"), (0.0, 0.2, 0.2)))
-    chart = Chart("m", "Clips", "mini-batch", "share of tokens", means, kind="bars")
-    assert from_first_to_last(chart) == "Clips: a from 10.0 % on 1 to 30.0 % on 2"
-    assert one_over_other(Chart("m", "Both", "arm", "share", (Series("t", 0, ("a", "b"), (0.1, 0.2)),
-                                                             Series("s", 1, ("a", "b"), (0.4, 0.6))))) == (
-        "Both: s 3.0 to 4.0 times t")  # fmt: skip
-    ends = (Series("a", 0, ("a",), (0.5,)), Series("b", 1, ("b",), (0.25,)))
-    assert highest(Chart("m", "Final", "arm", "score", ends)) == "Final: a highest at 0.500, b lowest at 0.250"
-    pairs = (Series("b", 1, ("a", "b"), (0.1, 0.2), seed=0), Series("b", 1, ("a", "b"), (0.3, 0.2), seed=1))
-    assert ahead(Chart("m", "P", "arm", "score", pairs), "a", "b") == "b ends above a in 1 of 2 pairs"
+    assert from_first_to_last(bars(*means)) == "Clips: a from 10.0 % on 1 to 30.0 % on 2"
+    both = (Series("t", 0, ("a", "b"), (0.1, 0.2)), Series("s", 1, ("a", "b"), (0.4, 0.6)))
+    assert one_over_other(bars(*both)) == "Clips: s 3.0 to 4.0 times t"
+    partly = Series("r", 2, ("a", "b"), (None, 0.1))
+    assert one_over_other(bars(*both, partly)) == "Clips: s 3.0 to 4.0, r 0.50 times t"
+    assert one_over_other(bars(both[0], Series("z", 1, ("a", "b"), (0.0, 0.4)))) == "", "no ratio of nothing"
+
+
+def test_titles_of_doses() -> None:
+    doses = ("1", "2", "4")
+    fell = (Series("grpo", 0, doses, (0.0, 0.5, 1.0)), Series("gspo", 1, doses, (0.0, None, 0.0)))
+    assert first_above_zero(bars(*fell)) == "Clips: grpo first at 2, gspo nowhere"
+    score = (Series("grpo", 0, doses, (0.5, 0.75, 0.1)), Series("gspo", 1, doses, (None, 0.25, 0.125)))
+    assert each_best(bars(*score, unit="score")) == "Clips: grpo best at 2 (0.750), gspo best at 2 (0.250)"
+    unknown = Series("grpo", 0, doses, (None, None, None))
+    assert first_above_zero(bars(unknown)) == each_best(bars(unknown)) == ""
+    many = [Series(f"arm{i}", i, doses, (0.0, 0.5, 1.0)) for i in range(5)]
+    assert first_above_zero(bars(*many)) == "", "too many to be named"
+
+
+def test_the_title_of_the_spread_by_length_knows_what_independent_errors_would_do() -> None:
+    # From 4 to 16 tokens the root of the length doubles: half of the spread is left of independent errors.
+    one, other = Series("a", 0, (4.0, 9.0, 16.0), (0.4, 0.3, 0.2)), Series("b", 1, (4.0, 16.0), (0.4, 0.3))
+    chart = Chart("m", "Spread", "tokens", "nats", (one, other))
+    assert over_length(chart) == "Spread: 0.50 to 0.75 times from the shortest to the longest (1/√length: 0.50)"
+    assert over_length(Chart("m", "Spread", "tokens", "nats", (Series("a", 0, (4.0,), (0.4,)),))) == ""
+
+
+def test_the_title_of_the_noise_names_its_largest_part() -> None:
+    rows = ("a − g", "b − g")
+
+    def noise(seeds: tuple[float, ...], problems: tuple[float, ...]) -> Chart:
+        parts = (Series("training seed", 0, rows, seeds), Series("problems", 1, rows, problems))
+        return Chart("m", "Noise", "difference", "share of the difference's variance", parts, kind="stack")
+
+    assert largest(noise((0.6, 0.75), (0.4, 0.25))) == "Noise: most by training seed 60 % to 75 %"
+    assert largest(noise((0.6, 0.25), (0.4, 0.75))) == "Noise: most by training seed 60 %, or problems 75 %"
 
 
 def test_the_clip_gap_names_its_ceiling(tmp_path: Path) -> None:

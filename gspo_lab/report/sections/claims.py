@@ -32,12 +32,13 @@ def claims(found: Findings) -> Section | None:
     ]
     if counter:
         rows = [(result.claim.id, one.text, one.source) for result, one in counter]
-        body.append(table(("claim", "published evidence against it", "source"), rows, class_="prose"))
-    shown = [
+        shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
+        body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
+    told = [
         [result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, result.word, result.reason]
         for result in results
     ]
-    markdown = [markdown_table(HEAD, shown)]
+    markdown = [markdown_table(HEAD, told)]
     markdown += [
         f"- {plain(result.claim.id)}, against: {plain(one.text)} ({plain(one.source)})" for result, one in counter
     ]

@@ -11,18 +11,13 @@ from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted
 from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, groups, mean
-from gspo_lab.report.markup import Html, h, markdown_table, percent, table
+from gspo_lab.report.markup import h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
-from gspo_lab.report.section import Section
+from gspo_lab.report.section import Fold, Part, Section
 from gspo_lab.report.titles import clip_gap, from_first_to_last, one_over_other
 
 METRICS = (CLIP, "clip_fraction_tokens_high", "clip_fraction_tokens_low")
-
-UPWARD = "The ratio rose above the range. The share is of all response tokens, so that both signs add up to the whole."
-DOWNWARD = (
-    "The ratio fell below the range. The share is of all response tokens, so that both signs add up to the whole."
-)
 
 INTRODUCTION = (
     "The share of response tokens whose term the clip really stops: A > 0 and ratio above the range, or A < 0 and "
@@ -57,24 +52,16 @@ def clipping(found: Findings) -> Section | None:
     )
     if pair := _token_and_sequence(found):
         steps = replace(steps, finding=clip_gap(found.clipped, *pair, found.seeds(pair)) or steps.finding)
-    by_minibatch = [
-        Chart(
-            id,
-            title,
-            "mini-batch within the rollout batch",
-            "share of tokens",
-            per_minibatch(frame, order, metric),
-            kind="bars",
-            log=True,
-            note=f"Bars: mean over seeds; dots: seeds. {note}",
-            small=small,
-        )
-        for id, title, metric, note, small in (
-            ("m-clip-minibatch", "Clipped tokens by mini-batch", METRICS[0], by_construction, False),
-            ("m-clip-positive", "Clipped tokens with A > 0", METRICS[1], f"{UPWARD} {by_construction}", True),
-            ("m-clip-negative", "Clipped tokens with A < 0", METRICS[2], f"{DOWNWARD} {by_construction}", True),
-        )
-    ]
+    by_minibatch = Chart(
+        "m-clip-minibatch",
+        "Clipped tokens by mini-batch",
+        "mini-batch within the rollout batch",
+        "share of tokens",
+        per_minibatch(frame, order, CLIP),
+        kind="bars",
+        log=True,
+        note=f"Bars: mean over seeds; dots: seeds. {by_construction}",
+    )
     bands = found.declaration.reference_bands
     counterfactual = Chart(
         "m-would-clip",
@@ -91,7 +78,7 @@ def clipping(found: Findings) -> Section | None:
         f"on the very batches that the arm trained on, whichever rule it follows.{_ranges(bands)}",
     )
     counterfactual = replace(counterfactual, finding=one_over_other(counterfactual))
-    by_minibatch = [replace(one, finding=from_first_to_last(one)) for one in by_minibatch]
+    by_minibatch = replace(by_minibatch, finding=from_first_to_last(by_minibatch))
     rows = [_row(arm, found.clipped) for arm in order]
     head = [
         "arm",
@@ -103,11 +90,12 @@ def clipping(found: Findings) -> Section | None:
         "note",
     ]
     shown = [[row["arm"], *(percent(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
-    body: list[Html | Chart] = [h("p", INTRODUCTION), steps, by_minibatch[0], counterfactual, *by_minibatch[1:]]
+    body: list[Part] = [h("p", INTRODUCTION), steps, by_minibatch]
     body += [h("p", _saturation(row), class_="warn") for row in rows if row["note"]]
     body.append(
         table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
     )
+    body.append(Fold("What either rule would have clipped on the same batches", (counterfactual,)))
     data = {"arms": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
 

@@ -1,5 +1,7 @@
-"""Which runs fell, when, and what had left its range before: the collapse timeline with its precursors."""
+"""Which runs fell, when, and what had left its range before."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,8 +9,7 @@ import numpy as np
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
 from gspo_lab.findings.findings import SIGNALS
-from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, table
+from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
 
@@ -29,7 +30,7 @@ TOLD = {
 
 
 def collapse(found: Findings) -> Section | None:
-    """One row per run that collapsed or regressed, its signals on one time axis, and their false alarms elsewhere."""
+    """One row per run that collapsed or regressed, with the signals that crossed before, and their false alarms."""
     judged = found.stabilities
     if not judged:
         return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
@@ -46,9 +47,10 @@ def collapse(found: Findings) -> Section | None:
         "runs": {_name(track): _data(judged[track.run], onsets[track.run]) for track in fallen},
         "false_alarms": alarms,
     }
-    body: tuple[Html | Chart, ...] = (
+    known = [one.run for one in fallen if any(signal.judged for signal in onsets[one.run].values())]
+    said = f"{said} {_first([_before(judged[run], onsets[run]) for run in known])}".rstrip()
+    body = (
         h("p", said),
-        _timeline(fallen, judged, onsets),
         table(HEAD, rows),
         h("p", _alarmed(alarms)),
         h("p", RULES, class_="soft"),
@@ -80,6 +82,17 @@ def _before(stable: Stability, onsets: dict[str, Onset]) -> dict[str, int]:
     fell = _fell(stable)
     found = {signal: one.step for signal, one in onsets.items() if one.step is not None}
     return dict(sorted(((s, step) for s, step in found.items() if fell is None or step < fell), key=lambda one: one[1]))
+
+
+def _first(before: Sequence[Mapping[str, int]]) -> str:
+    """Which signals were the first to leave their range, in how many of the runs that fell and could be judged."""
+    if not before:
+        return ""
+    firsts = [[one for one, step in own.items() if step == min(own.values())] for own in before]
+    counted = Counter(TOLD[signal] for own in firsts for signal in own).most_common()
+    told = [f"{signal} in {count}" for signal, count in counted]
+    told += [f"nothing in {firsts.count([])}"] if [] in firsts else []
+    return f"What left its range first, in {len(before)} that fell: {', '.join(told)}."
 
 
 def _row(track: Track, stable: Stability, onsets: dict[str, Onset]) -> list[str]:
@@ -133,28 +146,6 @@ def _alarmed(alarms: dict[str, list[int]]) -> str:
         return "False alarms: no stable run is long enough to count them."
     told = ", ".join(f"{TOLD[signal]} in {count} of {of}" for signal, (count, of) in alarms.items())
     return f"False alarms, that is crossings in runs that stayed stable: {told}."
-
-
-def _timeline(fallen: list[Track], judged: dict[str, Stability], onsets: dict[str, dict[str, Onset]]) -> Chart:
-    """Per fallen run the steps at which its signals crossed and its reward fell."""
-    names = tuple(_name(track) for track in fallen)
-    marks: dict[str, tuple[float | None, ...]] = {
-        TOLD[signal]: tuple(_step(onsets[track.run].get(signal, Onset(None, False)).step) for track in fallen)
-        for signal in SIGNALS
-    }
-    marks["regression"] = tuple(_step(judged[track.run].regression) for track in fallen)
-    marks["collapse"] = tuple(_step(judged[track.run].collapse) for track in fallen)
-    series = tuple(
-        Series(label, colour, names, steps)
-        for colour, (label, steps) in enumerate(marks.items())
-        if any(step is not None for step in steps)
-    )
-    note = "One column per run that fell, from left to right in it: what crossed or fell, at which step."
-    return Chart("m-collapse", "Collapse and its precursors", "run", "step", series, kind="dots", whole=True, note=note)
-
-
-def _step(step: int | None) -> float | None:
-    return None if step is None else float(step)
 
 
 def _data(stable: Stability, onsets: dict[str, Onset]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from gspo_lab.report.frames import (
 )
 from gspo_lab.report.markup import signed
 from gspo_lab.report.published import CURVES
-from gspo_lab.report.section import Section
-from gspo_lab.report.titles import above
+from gspo_lab.report.section import Fold, Section
+from gspo_lab.report.titles import above, at_the_end
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
 
 UPPER = 0.975
@@ -63,13 +63,16 @@ def curves(found: Findings) -> Section | None:
         for bench, own in groups(scores, "bench")
     ]
     charts = [replace(one, finding=_finding(found, one, one.id.removeprefix("m-score-"))) for one in charts]
+    charts.sort(key=lambda one: one.id != f"m-score-{primary}")
     decisive = scores[scores["bench"] == primary]
     differences = [
         _difference(found, "reward", "Training reward", points(found, "reward_mean"), steps_of(found) - 1),
         _difference(found, f"score-{primary}", f"Benchmark {primary}", _by_run(decisive), steps_of(found)),
     ]
-    shown = [chart for chart in differences if chart is not None and chart.series]
-    return Section("curves", "Learning curves", (reward, *charts, *shown))
+    apart = tuple(chart for chart in differences if chart is not None and chart.series)
+    title = f"Pair by pair: each arm less {found.declaration.baseline} over the steps"
+    folds = (Fold("The other benchmarks", tuple(charts[1:])), Fold(title, apart))
+    return Section("curves", "Learning curves", (reward, *charts[:1], *(fold for fold in folds if fold.body)))
 
 
 def _finding(found: Findings, chart: Chart, number: str) -> str:
@@ -121,7 +124,8 @@ def _difference(found: Findings, name: str, title: str, own: dict[str, dict[int,
             series += _pairs(arm, colour, own[baseline], own.get(arm, {}))
     shown = f"{title}: arm − {baseline}"
     reach = (0.0, float(max(1, last)))
-    return Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND, reach=reach)
+    chart = Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND, reach=reach)
+    return replace(chart, finding=at_the_end(chart, title, baseline))
 
 
 def _pairs(arm: str, colour: int, base: dict[int, Points], own: dict[int, Points]) -> list[Series]:

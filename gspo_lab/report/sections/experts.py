@@ -17,7 +17,7 @@ from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.published import EXPERT_CHANGE, EXPERT_CHANGE_ABOUT
 from gspo_lab.report.section import Section
-from gspo_lab.report.titles import from_first_to_last
+from gspo_lab.report.titles import from_first_to_last, one_over_other
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import BAND, alike_but
 
@@ -69,14 +69,6 @@ def experts(found: Findings) -> Section | None:
         note=f"Mean over the step's mini-batches. {EXPERT_CHANGE_ABOUT}",
         references=EXPERT_CHANGE,
     )
-    entropy = curve(
-        found,
-        "router_entropy",
-        id="m-router-entropy",
-        title="Router entropy over training",
-        unit="nats",
-        note="Of the router's softmax over experts, mean over tokens and layers; single layers are not recorded.",
-    )
     by_minibatch, by_layer = (replace(one, finding=from_first_to_last(one)) for one in (by_minibatch, by_layer))
     rows = _cost(found)
     shown = [
@@ -90,7 +82,6 @@ def experts(found: Findings) -> Section | None:
         by_minibatch,
         by_layer,
         steps,
-        entropy,
         *_replay(frame, found.declaration.arms),
         cost,
     )
@@ -142,12 +133,13 @@ def _replay(frame: pd.DataFrame, arms: Mapping[str, Arm]) -> list[Chart]:
         return tuple(out)
 
     note = "Mini-batches ≥ 1. Arms that differ in nothing but the replay. Bars: mean over seeds; dots: seeds."
-    return [
+    charts = [
         Chart("m-replay-experts", "Expert change, with and without replay", "arm", "share of experts",
               series(CHANGE), kind="bars", whole=True, note=note),
         Chart("m-replay-clip", "Clipped tokens, with and without replay", "arm", "share of tokens",
               series(CLIP), kind="bars", log=True, note=note),
     ]  # fmt: skip
+    return [replace(one, finding=one_over_other(one)) for one in charts]
 
 
 def _per_layer(frame: pd.DataFrame, order: list[str]) -> tuple[Series, ...]:

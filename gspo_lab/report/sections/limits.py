@@ -7,7 +7,7 @@ from gspo_lab.report.section import Section
 from gspo_lab.study import Declaration
 
 CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
-"""Claims that most readers come with; their counter-evidence is told where a study declares none of its own."""
+"""Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
 
 
 IMPORTED = (
@@ -19,17 +19,14 @@ IMPORTED = (
 
 
 def limits_section(found: Findings) -> Section | None:
-    """The limits that follow from what the study is; then published counter-evidence, once and with its source."""
+    """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
     said = [*limits(found.declaration), *_ungraded(found)]
-    declared = [one.name for one in found.declaration.claims]
-    wanted = [name for name in CENTRAL if not declared] or declared
-    against = {one.text: one.source for name in wanted if name in LIBRARY for one in LIBRARY[name].counter}
     body = [h("ul", *(h("li", line) for line in said))]
-    if against:
-        body.append(h("h3", "Published evidence against the claims, whatever this study found"))
-        body.append(
-            h("ul", *(h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items()))
-        )
+    if not found.declaration.claims:
+        against = {one.text: one.source for name in CENTRAL for one in LIBRARY[name].counter}
+        listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
+        title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
+        body.append(h("details", h("summary", title), h("ul", *listed)))
     markdown = "\n".join(f"- {plain(line)}" for line in said)
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
 

@@ -13,12 +13,13 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.palette import NEUTRAL_LIGHT
-from gspo_lab.report.section import Section
-from gspo_lab.report.titles import highest
+from gspo_lab.report.section import Fold, Part, Section
+from gspo_lab.report.titles import largest
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 
+BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
 
@@ -29,7 +30,7 @@ def scores(found: Findings) -> Section | None:
     benches, every = sorted(found.benches), found.asked
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
-    body: list[Html | Chart] = []
+    body: list[Part] = []
     data: dict[str, Any] = {}
     markdown = []
     for bench in benches:
@@ -46,37 +47,41 @@ def scores(found: Findings) -> Section | None:
         data[bench] = {arm: _data(runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         own = next((one for one in every if one.bench == bench and not one.evaluation), None)
-        charts = [_chart(bench, by_arm)]
-        if own is not None:
-            more = _by_problem(found, own)
-            body += more.tables
-            charts += more.charts
-            data[bench] = {**data[bench], **({"problems": more.data} if more.data else {})}
-        body += charts
+        if own is not None and (more := _by_problem(found, own)):
+            body += more.parts if more.data["samples"] > 1 else (Fold(BY_PROBLEM, (more.levels, *more.apart)),)
+            data[bench] = {**data[bench], "problems": more.data}
     later: dict[str, Any] = {}
     for one in every:
         if one.evaluation:
-            more = _by_problem(found, one)
-            body += [h("h3", one.title), *more.tables, *more.charts]
-            later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **more.data}
-            markdown += more.markdown
+            asked = _by_problem(found, one)
+            body += [h("h3", one.title), *(asked.parts if asked else (h("p", NOT_MEASURED, class_="missing"),))]
+            later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **(asked.data if asked else {})}
+            markdown += [asked.markdown] if asked else []
     parts = {"benches": data, **({"later": later} if later else {})}
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
 
 
 @dataclass(frozen=True)
 class _Problems:
-    tables: tuple[Html, ...]
-    charts: tuple[Chart, ...]
+    """What an evaluation's answers say problem by problem: of each arm, and of how arms differ."""
+
+    levels: Html
+    apart: tuple[Html | Chart, ...]
     data: dict[str, Any]
-    markdown: tuple[str, ...]
+    markdown: str
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The arms' levels, and how they differ folded."""
+        return (self.levels, Fold(BY_PROBLEM, self.apart)) if self.apart else (self.levels,)
 
 
-def _by_problem(study: Findings, one: Asked) -> _Problems:
+def _by_problem(study: Findings, one: Asked) -> _Problems | None:
+    """None where no answer was graded."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
     found = study.answered(one, study.arms)
     if not found:
-        return _Problems((), (), {}, ())
+        return None
     samples = min(block.samples for block in found.values())
     ks = [k for k in (1 << i for i in range(1, 11)) if k < samples] + ([samples] if samples > 1 else [])
     head = ["arm", f"avg@{samples}", "interval, new seeds", "interval, new problems too", *(f"pass@{k}" for k in ks)]
@@ -88,14 +93,14 @@ def _by_problem(study: Findings, one: Asked) -> _Problems:
         f"{one.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
         "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
     )
-    tables = [table(head, rows, caption=caption)]
+    shown = table(head, rows, caption=caption)
     data: dict[str, Any] = {
         "samples": samples,
         "problems": problems,
         "levels": {arm: level.data() for arm, level in levels.items()},
     }
-    markdown = [f"{plain(caption)}\n\n{markdown_table(head, rows)}"]
-    charts: list[Chart] = []
+    markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
+    apart: list[Html | Chart] = []
     if baseline in found:
         others = {arm: block for arm, block in found.items() if arm != baseline}
         parts = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
@@ -106,10 +111,10 @@ def _by_problem(study: Findings, one: Asked) -> _Problems:
                 for p in parts
             ]
             columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
-            tables.append(table(columns, rows, caption=f"{one.title}: differences to {baseline}, problem by problem"))
+            apart.append(table(columns, rows, caption=f"{one.title}: differences to {baseline}, problem by problem"))
             data["differences"] = {p.arm: _difference(p) for p in parts}
             data["noise"] = {p.arm: p.shares for p in parts}
-            charts.append(_noise_chart(one, parts, baseline))
+            apart.append(_noise_chart(one, parts, baseline))
         if changed:
             rows = [
                 [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))]
@@ -118,9 +123,9 @@ def _by_problem(study: Findings, one: Asked) -> _Problems:
             columns = ["pair", "both right", f"only {baseline}", "only the arm", "both wrong"]
             at = "a problem is right if at least half of its answers are" if samples > 1 else "one answer each"
             caption = f"{one.title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
-            tables.append(table(columns, rows, caption=caption))
+            apart.append(table(columns, rows, caption=caption))
             data["flips"] = [vars(f) for f in changed]
-    return _Problems(tuple(tables), tuple(charts), data, tuple(markdown))
+    return _Problems(shown, tuple(apart), data, markdown)
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
         Series(name, NOISE_COLOURS[name], rows, tuple(p.shares.get(name, 0.0) for p in parts if p.shares))
         for name in names
     )
-    return Chart(
+    chart = Chart(
         f"m-noise-{slug(one.key)}",
         f"Where the noise comes from, {one.title}",
         "difference",
@@ -201,6 +206,7 @@ def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
         "again with other random numbers. More seeds shrink all but the problems' share, more problems all but the "
         "training seed's.",
     )
+    return replace(chart, finding=largest(chart))
 
 
 def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
@@ -248,15 +254,3 @@ def _data(runs: list[RunOutcome]) -> dict[str, Any]:
             for one in runs
         },
     }
-
-
-def _chart(bench: str, by_arm: dict[str, list[RunOutcome]]) -> Chart:
-    series: list[Series] = []
-    for colour, (arm, runs) in enumerate(by_arm.items()):
-        finals = {one.seed: one.final for one in runs if one.final is not None}
-        if len(finals) > 1:
-            series += [Series(arm, colour, (arm,), (final,), seed=seed) for seed, final in finals.items()]
-        series.append(Series(arm, colour, (arm,), (mean(list(finals.values())),)))
-    note = "Dots: runs, side by side in the order of their seeds. Line: their mean. The axis need not start at zero."
-    chart = Chart(f"m-final-{bench}", f"Final scores on {bench}", "arm", "score", tuple(series), kind="dots", note=note)
-    return replace(chart, finding=highest(chart))

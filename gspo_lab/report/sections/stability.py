@@ -1,12 +1,14 @@
 """A sweep's section: collapsed runs and scores against the dose, and the dose at which half of the runs collapse."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.dose_response import DoseResponse, Point
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import each_best, first_above_zero
 
 
 def stability(found: Findings) -> Section | None:
@@ -49,23 +51,22 @@ def _charts(found: DoseResponse) -> tuple[Chart, ...]:
             for colour, one in enumerate(found.arms)
         )
 
-    return (
-        Chart(
-            "m-collapsed-by-dose",
-            "Collapsed runs by dose",
-            found.key,
-            "share of runs",
-            series(lambda point: point.collapsed / point.runs if point.runs else None),
-            kind="bars",
-            whole=True,
-        ),
-        Chart(
-            "m-score-by-dose",
-            "Final score by dose",
-            found.key,
-            "score",
-            series(lambda p: p.score),
-            kind="bars",
-            whole=True,
-        ),
+    fell = Chart(
+        "m-collapsed-by-dose",
+        "Collapsed runs by dose",
+        found.key,
+        "share of runs",
+        series(lambda point: point.collapsed / point.runs if point.runs else None),
+        kind="bars",
+        whole=True,
     )
+    score = Chart(
+        "m-score-by-dose",
+        "Final score by dose",
+        found.key,
+        "score",
+        series(lambda p: p.score),
+        kind="bars",
+        whole=True,
+    )
+    return replace(fell, finding=first_above_zero(fell)), replace(score, finding=each_best(score))
