@@ -267,7 +267,8 @@ def _causes(found: "Findings") -> str:
     causes = dict.fromkeys(one.cause for one in known if one.cause is not None)
     if not steps:
         return "Every one that could be judged"
-    return f"By {' and '.join(causes)}, at steps {min(steps)} to {max(steps)}"
+    at = f"step {min(steps)}" if min(steps) == max(steps) else f"steps {min(steps)} to {max(steps)}"
+    return f"Cause: {' and '.join(causes)}, at {at}"
 
 
 def _again(found: "Findings", command: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gspo_lab.findings import Findings
+from gspo_lab.findings.answer import Answer
 from gspo_lab.report.frames import mean
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug
@@ -39,8 +40,9 @@ class Row(NamedTuple):
     margin: float
 
 
-def arms_table(found: Findings) -> Html | None:
-    """One table per baseline, the declared one shown first; None where no score decides."""
+def arms_table(found: Findings, answer: Answer) -> Html | None:
+    """One table per baseline, the declared one shown first; None where no score decides. What is withheld is red only
+    where the answer is."""
     if not found.decision.verdicts:
         return None
     declared = found.declaration.baseline
@@ -50,12 +52,12 @@ def arms_table(found: Findings) -> Html | None:
     for place, baseline in enumerate(order):
         own = found if baseline == declared else found.against(baseline)
         parts.append(h("label", h("input", type="radio", name=key, checked=place == 0), baseline))
-        parts.append(_table(own, found, declared=baseline == declared))
+        parts.append(_table(own, found, answer, declared=baseline == declared))
     legend = h("legend", "Baseline")
     return h("fieldset", legend, *parts, class_="arms")
 
 
-def _table(own: Findings, found: Findings, *, declared: bool) -> Html:
+def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) -> Html:
     rows = _rows(own)
     if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
         rows += [row for row in _rows(found.against(pair[0])) if row.arm == pair[1]]
@@ -68,7 +70,8 @@ def _table(own: Findings, found: Findings, *, declared: bool) -> Html:
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline
     lines = [
-        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, wide)) for row in rows
+        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, answer, wide))
+        for row in rows
     ]
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
     return h("div", h("p", caption, class_="caption"), shown, class_="variant table")
@@ -110,12 +113,14 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     )
 
 
-def _judged(found: Findings, row: Row, wide: float) -> list[Html | str]:
+def _judged(found: Findings, row: Row, answer: Answer, wide: float) -> list[Html | str]:
     """The cells of the difference and of the word."""
     paired = row.paired
     short, look = SHORT[row.word]
     if row.better is False:
         short = short.replace("better", "worse")
+    if row.word == "withheld" and answer.colour != "red":
+        short, look = "not yet" if answer.word == "running" else short, "open"
     word = h("strong", short, class_=f"word {look}")
     if paired is None or paired.estimate is None:
         return [h("span", NOT_MEASURED, class_="missing"), word]

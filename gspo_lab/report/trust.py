@@ -44,11 +44,12 @@ def grounds(found: Findings, progress: str) -> Iterator[Ground]:
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield Ground("Matching", badge_text(matched), grade, "certificate")
-    whole = progress.startswith(("All", "The one run is"))
-    yield Ground("Runs", progress, "good" if whole else "neutral", "provenance")
+    whole, fallen = progress.startswith(("All", "The one run is")), found.regime
+    grade = "warn" if fallen.all_collapsed else "good" if whole and not fallen.collapsed else "neutral"
+    yield Ground("Runs", progress, grade, "provenance")
     pairs = min((one.paired.n for one in verdicts), default=len(declared.deciding))
     grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
-    yield Ground("Seeds", f"{pairs} pair{'s' * (pairs != 1)} of runs", grade, "limits")
+    yield Ground("Seeds", f"{_pairs(pairs)} of runs", grade, "limits")
     yield Ground("Starts", *_starts(found), "limits")
     yield Ground("Model", _model(found), "neutral", "limits")
     if verdicts:
@@ -57,7 +58,7 @@ def grounds(found: Findings, progress: str) -> Iterator[Ground]:
         yield Ground("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
         yield Ground("New problems", *_new_problems(found), "scores")
         rates = calibration_lines(verdicts)
-        told = ". ".join(rates) or f"{NOT_MEASURED} for {pairs} pairs at alpha {alpha:g}"
+        told = ". ".join(rates) or f"{NOT_MEASURED} for {_pairs(pairs)} at alpha {alpha:g}"
         yield Ground("Calibration", told, "good" if rates else "neutral", "calibration")
     again = found.executions
     link = linked(again)
@@ -69,6 +70,10 @@ def badge_text(matched: Certificate) -> str:
     """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
     said = matched.headline.partition(": ")[2]
     return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' * (count != 1)}"
 
 
 def _starts(found: Findings) -> tuple[str, Grade]:

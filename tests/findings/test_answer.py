@@ -104,7 +104,7 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
         found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
         assert (found.word, found.colour) == ("all collapsed", "red")
         assert found.said.startswith("All 6 runs collapsed")
-        assert found.rests_on == "By non-finite, at steps 6 to 6."
+        assert found.rests_on == "Cause: non-finite, at step 6."
         assert found.next == ("gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"), (
             "a quarter of the study's"
         )

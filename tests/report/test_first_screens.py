@@ -45,6 +45,9 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert (said["word"], said["colour"]) == (case.word, case.colour)
     page = pages[name].read_text(encoding="utf-8")
     assert f'<div class="said {case.colour}"><p class="chip">{case.word}</p>' in page
+    assert ('class="word against"' in page) is (name == "withheld"), "red is what must be mended"
+    runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
+    assert (runs in page) is (name not in ("all-collapsed", "running"))
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
 
 

@@ -60,7 +60,7 @@ def answer(found: Findings) -> Section | None:
             h("p", "Next: ", h("code", said.next), class_="next"),
             class_=f"said {said.colour}",
         ),
-        arms_table(found),
+        arms_table(found, said),
         trust(found, progress),
         grounds(verdicts, len(decided.seeds), decided.missing, wider) if verdicts else None,
         h("p", rule, class_="soft") if verdicts else None,
