@@ -27,7 +27,8 @@ class Decision:
 
     `seeds` are those that it is of: the ones declared before the first step, up to the look that resolved every arm.
     `verdicts` has each arm but the baseline, judged on the final scores in `ended`, and `missing` in words the runs of
-    the two that have none. The last three are empty where no score can decide; a sweep has `doses` instead.
+    the two that have none. The last three are empty where no score can decide; a sweep has `doses` instead, one of
+    lengths its laws in `sentences`.
     """
 
     baseline: str
@@ -90,8 +91,8 @@ def decision(found: "Findings") -> Decision:
     def without(*said: str) -> Decision:
         return Decision(baseline, bench, matched, said, every, len(every), doses)
 
-    if doses is not None:
-        return without(*(f"{sentence}." for sentence in doses.told(matched)))
+    if (swept := doses or found.lengths) is not None:
+        return without(*(f"{sentence}." for sentence in swept.told(matched)))
     if bench is None:
         return without("No verdict: the study declares no benchmark, so the score that would decide is not measured.")
     if not declared.treatments:

@@ -7,6 +7,7 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
@@ -78,12 +79,13 @@ class DoseResponse:
 
 
 def dose_response(found: "Findings") -> DoseResponse | None:
-    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing.
+    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing, or the length of answers
+    (`lengths.py`), which is no dose that runs stand or do not.
 
     A run too short to be judged has not been seen to stand: only its score counts.
     """
     declared = found.declaration
-    if declared.sweep is None:
+    if declared.sweep is None or declared.sweep.key == LENGTH:
         return None
     names = declared.families
     baseline = declared.verdict.baseline or names[0]

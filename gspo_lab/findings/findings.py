@@ -23,6 +23,7 @@ from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.elsewhere import archived, executions_at
 from gspo_lab.findings.executions import Executions, executions
+from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
@@ -273,8 +274,13 @@ class Findings:
 
     @cached_property
     def doses(self) -> DoseResponse | None:
-        """What a sweep says so far; None for a study that sweeps nothing."""
+        """What a sweep says so far; None for a study that sweeps nothing, or the length of answers."""
         return dose_response(self)
+
+    @cached_property
+    def lengths(self) -> Lengths | None:
+        """What a sweep over the length of answers says so far; None for any other study."""
+        return lengths(self)
 
     @cached_property
     def decision(self) -> Decision:

@@ -79,6 +79,7 @@ def load_study(
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
+    named = list(tables if sweep is None else study_arms)
     if arms is not None:
         problems += _unknown_arms(arms, tables)
         study_arms = {key: arm for key, arm in study_arms.items() if (arm.of or key) in arms}
@@ -92,7 +93,7 @@ def load_study(
         problems += broken_question(verdict, [claim.name for claim in claims])
         if sweep is not None and verdict.looks:
             problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")
-        problems += broken_claims(claims, tables, [bench["name"] for bench in base.get("bench", [])])
+        problems += broken_claims(claims, named, [bench["name"] for bench in base.get("bench", [])])
     if problems:
         raise LabError(f"{path}: {len(problems)} mistake{'s' if len(problems) > 1 else ''}", details=tuple(problems))
     return Study(

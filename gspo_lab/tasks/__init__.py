@@ -26,7 +26,11 @@ __all__ = [
     "without_sandbox",
 ]
 
-TASKS = {"addition": "gspo_lab.tasks.addition:Addition", "countdown": "gspo_lab.tasks.countdown:Countdown"}
+TASKS = {
+    "addition": "gspo_lab.tasks.addition:Addition",
+    "chain": "gspo_lab.tasks.chain:Chain",
+    "countdown": "gspo_lab.tasks.countdown:Countdown",
+}
 
 BENCHMARKS = {
     "aime24": "gspo_lab.tasks.benchmarks.aime:Aime24",

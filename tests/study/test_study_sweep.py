@@ -44,6 +44,25 @@ def test_arms_are_chosen_by_the_name_that_the_file_gives(tmp_path: Path) -> None
     assert list(study.arms) == ["gspo@0.0002", "gspo@0.001"]
 
 
+def test_a_claim_names_an_arm_at_a_dose(tmp_path: Path) -> None:
+    claim = """
+[[claim]]
+name = "spreads-more"
+arms = {of = "gspo@0.001", against = "gspo@0.0002"}
+metric = "stale_k3"
+statistic = "mean over updates"
+comparison = "ratio"
+above = 1
+"""
+    path = write(tmp_path, "[sweep]\nupdate.learning_rate = [1e-3, 2e-4]\n" + claim)
+    assert load_study(path).claims[0].arms == {"of": "gspo@0.001", "against": "gspo@0.0002"}
+    assert load_study(path, arms=["grpo"]).claims, "an arm that is left out this time is no mistake"
+    path.write_text(path.read_text().replace('"gspo@0.001"', '"gspo"'))
+    with pytest.raises(LabError) as error:
+        load_study(path)
+    assert error.value.details[0].startswith("claim.spreads-more.arms.of: no arm 'gspo' (did you mean 'gspo@")
+
+
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [

@@ -11,6 +11,7 @@ from gspo_lab.registry import look_up
 from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, build_task
 from gspo_lab.tasks.addition import Addition, demonstration
 from gspo_lab.tasks.benchmarks import sources
+from gspo_lab.tasks.chain import Chain
 from gspo_lab.tasks.countdown import Countdown
 from gspo_lab.tasks.custom import OPTIONS
 
@@ -67,6 +68,10 @@ def test_the_examples_are_the_codes_own() -> None:
     for prompt, shown in rows(SECTIONS["addition"], 2):
         numbers = [int(text) for text in prompt.strip("`=").split("+")]
         assert demonstration(numbers) == shown.strip("`") + "\n"
+    for prompt, shown in rows(SECTIONS["chain"], 2):
+        task = Chain(length=25)
+        grade = task.grade(Problem("chain", prompt.strip("`"), ""), shown.strip("`"))
+        assert (grade.correct, grade.reason) == (True, f"{task.count} of {task.count} items are right")
     pool = Countdown().problems("train")
     examples = rows(SECTIONS["countdown"], 2)
     assert [(f"`{one.prompt}`", f"`{(one.demonstration or '').strip()}`") for one in pool[:2]] == [
@@ -76,7 +81,7 @@ def test_the_examples_are_the_codes_own() -> None:
 
 def test_every_built_in_task_and_option_has_its_line() -> None:
     assert set(TASKS) <= set(SECTIONS)
-    for name, made in {"addition": Addition, "countdown": Countdown}.items():
+    for name, made in {"addition": Addition, "chain": Chain, "countdown": Countdown}.items():
         parameters = inspect.signature(made).parameters.values()
         expected = [(f"`{one.name}`", shown(one.default)) for one in parameters]
         assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected

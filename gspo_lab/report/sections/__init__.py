@@ -11,6 +11,7 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.lengths import lengths
 from gspo_lab.report.sections.limits import limits_section
 from gspo_lab.report.sections.logged import logged
 from gspo_lab.report.sections.pairs import pairs
@@ -28,6 +29,7 @@ SECTIONS: tuple[Writer, ...] = (
     logged,
     # Believe
     stability,
+    lengths,
     curves,
     scores,
     clipping,

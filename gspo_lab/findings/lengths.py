@@ -1,0 +1,240 @@
+"""Response length: how far the ratios move and what both rules clip where only the answers' limit differs between arms.
+
+A law is a straight line of log y on log L through each seed's runs; its exponent is the mean over seeds with their t
+interval. If the token log-ratios l_t of a response were independent, log s, their mean, would spread as they do divided
+by sqrt(L): exponent -1/2. Under the policy that sampled them the expected l_t is -KL, at every length: a drift that
+averaging does not shrink.
+
+Longer answers than any that was trained on are extrapolated from the longest ones (`predicted`), and held against what
+was published of such answers.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gspo_lab.findings.measured import Measured, measured
+from gspo_lab.records import BAND_SCALES
+from gspo_lab.stats import PairedT, paired_t
+from gspo_lab.stats.arrays import Floats
+
+if TYPE_CHECKING:
+    from gspo_lab.findings.findings import Findings
+    from gspo_lab.matching import Certificate
+
+KEY = "rollout.max_tokens"
+"""The setting whose sweep is one of lengths."""
+
+LONGER = (5_000, 10_000, 30_000)
+"""Tokens at which the extrapolation is told: the answers of the models that were published."""
+
+PUBLISHED = {"grpo": 0.0013, "gspo": 0.15}
+"""Shares of tokens clipped (claim C04), read off a bar chart of 2507.18071, sec. 5.2: 30B-A3B, four mini-batches."""
+
+QUANTITIES = {
+    "spread_tokens": "spread of l_t",
+    "spread": "spread of log s",
+    "averaging": "spread of log s / spread of l_t",
+    "drift": "drift, mean of -l_t (by k3)",
+    "clipped_grpo": "tokens that GRPO's range clips",
+    "clipped_gspo": "tokens that GSPO's range clips",
+    "grad_norm": "gradient norm",
+}
+"""What is fitted, with the words for it."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """y ~ L^exponent in one family of arms; `exponent.differences` has a value per seed."""
+
+    family: str
+    quantity: str
+    exponent: PairedT
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """GSPO's clipped tokens at a length, by the laws of each seed: their share, and which part of them has A < 0.
+
+    `measured` is None where nobody trained at that length.
+    """
+
+    length: float
+    share: PairedT
+    negative: PairedT
+    measured: PairedT | None = None
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A sweep over the length of answers. `runs` has family -> limit -> seed -> run; the rest is over seeds that have
+    finished at every length."""
+
+    runs: dict[str, dict[float, dict[int, Measured]]]
+    laws: tuple[Law, ...]
+    rules: tuple[str, str] | None
+    """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
+    moved: PairedT | None
+    """How much farther a policy would have had to move for GRPO's range to clip the published share; None where its
+    range x BAND_SCALES does not reach that share on some seed, and nothing is extrapolated."""
+    check: Prediction | None
+    """The longest answers of the study, predicted from its shorter ones."""
+    predicted: tuple[Prediction, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The laws of the spread of log s, and the prediction, line by line."""
+        lines = [
+            f"{law.family}: {QUANTITIES[law.quantity]} ~ L^{interval(law.exponent)}"
+            for law in self.laws
+            if law.quantity in ("spread", "averaging", "clipped_gspo")
+        ]
+        for one in self.predicted:
+            said = f"{100 * PUBLISHED['gspo']:g} % were published"
+            if one.share.low is not None and one.share.high is not None:
+                inside = one.share.low <= PUBLISHED["gspo"] <= one.share.high
+                said += ", inside the interval" if inside else ", outside the interval"
+            lines.append(f"predicted share clipped by GSPO at {one.length:,.0f} tokens: {interval(one.share)}; {said}")
+        return lines
+
+    def told(self, matched: "Certificate") -> list[str]:
+        """The sentences; where runs are not matched, that instead."""
+        return self.sentences if matched.ok else [f"No verdict: {matched.headline}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as the report's JSON has it."""
+        names = [*QUANTITIES, "length", "reward_first", "gain"]
+        return {
+            "runs": {
+                family: {
+                    f"{limit:g}": {str(seed): {name: getattr(run, name) for name in names} for seed, run in own.items()}
+                    for limit, own in limits.items()
+                }
+                for family, limits in self.runs.items()
+            },
+            "exponents": {
+                family: {law.quantity: limits_of(law.exponent) for law in self.laws if law.family == family}
+                for family in self.runs
+            },
+            "moved": None if self.moved is None else limits_of(self.moved),
+            "check": None if self.check is None else _told(self.check),
+            "predicted": [_told(one) for one in self.predicted],
+            "published": PUBLISHED,
+        }
+
+
+def lengths(found: "Findings") -> Lengths | None:
+    """What a sweep over the length of answers says so far; None for any other study."""
+    declared = found.declaration
+    if declared.sweep is None or declared.sweep.key != KEY:
+        return None
+    runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
+    for (arm, seed), run in found.finished.items():
+        one = declared.arms[arm]
+        own = measured(found, arm, seed, run)
+        if one.of is not None and one.dose is not None and own is not None:
+            runs[one.of].setdefault(one.dose, {})[seed] = own
+    runs = {family: dict(sorted(own.items())) for family, own in runs.items()}
+    laws = tuple(
+        Law(family, quantity, paired_t(list(found_here.values())))
+        for family, own in runs.items()
+        for quantity in QUANTITIES
+        if (found_here := exponents(own, quantity))
+    )
+    if found.rules is None:
+        return Lengths(runs, laws, None, None, None, ())
+    grpo, gspo = (declared.arms[arm].of or arm for arm in found.rules)
+    extrapolated = _extrapolated(runs[grpo], runs[gspo], declared.reference_bands["gspo"])
+    return Lengths(runs, laws, (grpo, gspo), *extrapolated)
+
+
+def exponents(own: Mapping[float, Mapping[int, Measured]], quantity: str) -> dict[int, float]:
+    """Per seed that has a run of every length the slope of log y on log L; none where a y is not above 0."""
+    seeds = set.intersection(*(set(runs) for runs in own.values())) if len(own) > 1 else set()
+    points = {
+        seed: [(runs[seed].length, float(getattr(runs[seed], quantity))) for runs in own.values()] for seed in seeds
+    }
+    if not all(y > 0 for seed in seeds for _, y in points[seed]):
+        return {}
+    return {seed: float(np.polyfit(*np.log(points[seed]).T, 1)[0]) for seed in sorted(seeds)}
+
+
+def moved_to(share: float, scaled: Floats) -> float | None:
+    """How many times as far the log-ratios would have to reach for a range to clip this share of tokens, between the
+    scales at which it was counted, by a straight line of log share on log scale; None beyond them.
+
+    A range x 1/2 clips what the range itself would, had every log-ratio doubled.
+    """
+    known = scaled > 0
+    if not known.any() or not scaled[known].min() <= share <= scaled[known].max():
+        return None
+    scales = np.log(np.asarray(BAND_SCALES)[known])
+    return float(np.exp(-np.interp(-math.log(share), -np.log(scaled[known]), scales)))
+
+
+def _extrapolated(
+    grpo: Mapping[float, Mapping[int, Measured]],
+    gspo: Mapping[float, Mapping[int, Measured]],
+    band: tuple[float, float],
+) -> tuple[PairedT | None, Prediction | None, tuple[Prediction, ...]]:
+    slopes = exponents(gspo, "averaging")
+    *shorter, longest = gspo or (0.0,)
+    moved = {
+        seed: found
+        for seed in slopes
+        if seed in grpo.get(longest, {}) and (found := moved_to(PUBLISHED["grpo"], grpo[longest][seed].scales["grpo"]))
+    }
+    check = None
+    if len(shorter) > 1 and slopes:
+        known = exponents({limit: gspo[limit] for limit in shorter}, "averaging")
+        bases, aims = gspo[shorter[-1]], gspo[longest]
+        far = {seed: aims[seed].spread_tokens / bases[seed].spread_tokens for seed in slopes}
+        shares = [
+            bases[seed].clips(band, far[seed], (aims[seed].length / bases[seed].length) ** known[seed])
+            for seed in slopes
+        ]
+        seen = paired_t([aims[seed].clipped_gspo for seed in slopes])
+        check = _prediction(float(np.mean([aims[seed].length for seed in slopes])), shares, seen)
+    if len(moved) < len(slopes) or not slopes:
+        return None, check, ()
+    bases = gspo[longest]
+    predicted = tuple(
+        _prediction(
+            length,
+            [bases[seed].clips(band, moved[seed], (length / bases[seed].length) ** slopes[seed]) for seed in slopes],
+        )
+        for length in LONGER
+    )
+    return paired_t(list(moved.values())), check, predicted
+
+
+def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: PairedT | None = None) -> Prediction:
+    parts = [low / (low + high) if low + high else math.nan for low, high in shares]
+    known = [one for one in parts if math.isfinite(one)]
+    return Prediction(length, paired_t([sum(one) for one in shares]), paired_t(known), measured)
+
+
+def interval(of: PairedT, digits: int = 3) -> str:
+    """An estimate with its interval, for people."""
+    if of.estimate is None:
+        return "not measured"
+    if of.low is None or of.high is None:
+        return f"{of.estimate:.{digits}g} ({of.reason})"
+    return f"{of.estimate:.{digits}g} [{of.low:.{digits}g}, {of.high:.{digits}g}]"
+
+
+def limits_of(of: PairedT) -> dict[str, Any]:
+    """Plain data."""
+    return {"estimate": of.estimate, "low": of.low, "high": of.high, "per_seed": list(of.differences)}
+
+
+def _told(one: Prediction) -> dict[str, Any]:
+    return {
+        "length": one.length,
+        "share": limits_of(one.share),
+        "negative": limits_of(one.negative),
+        "measured": None if one.measured is None else limits_of(one.measured),
+    }

@@ -1,0 +1,115 @@
+"""Response length: the laws of a study whose arms differ in the length of their answers, and what they predict."""
+
+from collections.abc import Callable, Mapping
+
+from gspo_lab.findings import Findings
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction, interval
+from gspo_lab.findings.measured import Measured
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.frames import mean
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
+from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
+from gspo_lab.report.section import Section
+
+HEAD = ("arm", "limit", "length", *QUANTITIES.values(), "reward at the start", "gain")
+LAWS_HEAD = ("y ~ L^exponent", "exponent", "95 % interval over seeds", "per seed")
+RULE = (
+    "A law is a straight line of log y on log L through a seed's runs; its interval is the t interval of the seeds' "
+    "slopes. Independent token log-ratios would give the spread of log s over that of l_t the exponent −1/2; the "
+    "expected l_t is −KL at every length, a drift that averaging does not shrink."
+)
+EXTRAPOLATED = (
+    "Extrapolated seed by seed from the longest answers: their log s, spread by that seed's law, the drift as it is, "
+    "both moved so far that GRPO's range clips the published {share} ({moved} times as far as here)."
+)
+NOT_EXTRAPOLATED = (
+    "Nothing is extrapolated: GRPO's range from a quarter to four times its width does not clip the published share "
+    "on every seed, or a seed lacks a length."
+)
+
+
+def lengths(found: Findings) -> Section | None:
+    """None for a study that does not sweep the answers' limit, and while no run of it has finished."""
+    laws = found.lengths
+    if laws is None or not any(laws.runs.values()):
+        return None
+    rows = [
+        (family, f"{limit:g}", *_means(runs)) for family, limits in laws.runs.items() for limit, runs in limits.items()
+    ]
+    fitted = [
+        (
+            f"{law.family}: {QUANTITIES[law.quantity]}",
+            number(law.exponent.estimate),
+            interval(law.exponent).partition(" ")[2].strip("[]()"),
+            ", ".join(number(one) for one in law.exponent.differences),
+        )
+        for law in laws.laws
+    ]
+    moved = (
+        "" if laws.moved is None else EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
+    )
+    body: tuple[Html | Chart, ...] = (
+        h("ul", *(h("li", line) for line in found.decision.sentences)),
+        h("p", RULE, class_="soft"),
+        *_charts(laws),
+        h("p", moved or NOT_EXTRAPOLATED, class_="soft"),
+        table(list(LAWS_HEAD), fitted, caption="The laws"),
+        table(list(HEAD), rows, caption="Every length, means over seeds; log-ratios in nats, of mini-batches ≥ 1"),
+    )
+    lines = "\n".join(f"- {plain(line)}" for line in found.decision.sentences)
+    return Section(
+        "lengths", "Response length", body, laws.to_json(), f"{lines}\n\n{markdown_table(LAWS_HEAD, fitted)}"
+    )
+
+
+def _means(runs: Mapping[int, Measured]) -> list[str]:
+    shares = ("clipped_grpo", "clipped_gspo")
+    names = ("length", *QUANTITIES, "reward_first", "gain")
+    found = {name: mean([getattr(run, name) for run in runs.values()]) for name in names}
+    return [NOT_MEASURED if y is None else percent(y) if name in shares else number(y) for name, y in found.items()]
+
+
+def _charts(laws: Lengths) -> tuple[Chart, ...]:
+    """The two spreads and the clipped shares, length by length; the last one goes on to the extrapolated lengths."""
+    spread = tuple(
+        series
+        for colour, name in enumerate(laws.runs)
+        for series in _of_family(laws, name, name, colour, lambda run: run.spread)
+    )
+    clipped = tuple(
+        series
+        for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False))
+        for series in _of_family(
+            laws, family, f"{rule.upper()}'s range", colour, lambda run, rule=rule: _clipped(run, rule)
+        )
+    )
+    return (
+        Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", spread, kind="bars", log=True,
+              note="Bars: mean over seeds; dots: seeds."),
+        Chart("m-clip-by-length", "Clipped tokens by length", "tokens", "share of tokens",
+              (*clipped, *_extrapolated(laws.predicted, 2)), kind="bars", log=True, references=CLIPPED,
+              note=f"Each rule on its own arm's batches, all mini-batches. {CLIPPED_ABOUT}"),
+    )  # fmt: skip
+
+
+def _of_family(laws: Lengths, family: str, label: str, colour: int, value: Callable[[Measured], float]) -> list[Series]:
+    limits = laws.runs[family]
+    x = tuple(f"{limit:,.0f}" for limit in limits)
+    seeds = sorted({seed for runs in limits.values() for seed in runs})
+    by_seed = {seed: tuple(value(runs[seed]) if seed in runs else None for runs in limits.values()) for seed in seeds}
+    means = tuple(mean(list(column)) for column in zip(*by_seed.values(), strict=True))
+    return [*(Series(label, colour, x, y, seed=seed) for seed, y in by_seed.items()), Series(label, colour, x, means)]
+
+
+def _extrapolated(predicted: tuple[Prediction, ...], colour: int) -> list[Series]:
+    if not predicted:
+        return []
+    x = tuple(f"{one.length:,.0f}" for one in predicted)
+    seeds = zip(*(one.share.differences for one in predicted), strict=True)
+    label = "GSPO's range, extrapolated"
+    means = tuple(one.share.estimate for one in predicted)
+    return [*(Series(label, colour, x, y, seed=seed) for seed, y in enumerate(seeds)), Series(label, colour, x, means)]
+
+
+def _clipped(run: Measured, rule: str) -> float:
+    return run.clipped_gspo if rule == "gspo" else run.clipped_grpo

@@ -1,0 +1,104 @@
+r"""Chains of sums: a task whose answers are as long as one likes, and no harder for it.
+
+    37 55:     145:92 144:47 143:39 142:86 ... 000:51\n     (length = 1024)
+
+Each number is the sum of the two before it, modulo 10^digits, behind a counter that runs down to 0: what the next
+number needs stands right before it, wherever in the answer it is. Cut at any limit (`rollout.max_tokens`) an answer is
+a shorter one of the same task, so that arms may differ in the length of their answers and share everything else, the
+starting model included.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+
+
+class Chain(Task):
+    """Chains of numbers of `digits` digits from two given ones; the whole answer has at most `length` characters, which
+    are tokens of the embedded models.
+
+    At most `train` and `held_out` pairs to start from, fewer where there are no more: a tenth is ever held out (about
+    1,000 of the 10,000 pairs of two digits).
+    """
+
+    name = "chain"
+    grader = "chain/1"
+    stop: tuple[str, ...] = ("\n",)
+
+    def __init__(self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000) -> None:
+        self.digits = whole(self.name, "digits", digits, 1, 3)
+        self.max_tokens = whole(self.name, "length", length, 16, 3072)
+        self.train = whole(self.name, "train", train, 1, 1_000_000)
+        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.modulus = 10**digits
+        self.width = next(width for width in (1, 2, 3) if self._fitting(width) <= 10**width)
+        self.count = self._fitting(self.width)
+        """Numbers of a whole answer; the counter has `width` digits."""
+
+    def _fitting(self, width: int) -> int:
+        """How many items `145:92 ` the length holds whose counter has so many digits."""
+        return self.max_tokens // (width + self.digits + 2)
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The pool; `"chain2-train-5"` is the same problem whatever the pool's size and the answers' length."""
+        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
+
+        def make(index: int, given: tuple[int, int]) -> Problem:
+            numbers = list(islice(chain(*given, self.modulus), self.count))
+            prompt = " ".join(map(self._number, given)) + ":"
+            items = [f"{self._counter(place)}:{self._number(number)}" for place, number in enumerate(numbers)]
+            shown = f"{' '.join(items)}\n"
+            return Problem(f"chain{self.digits}-{label}-{index}", prompt, self._number(numbers[-1]), shown)
+
+        return Pool(self._dealt[split], make)
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """The reward is the share of right items; right is an answer without a wrong one.
+
+        An item is right if its counter is and its number is the sum of the two that the answer itself has before it: an
+        error costs its own item and none of those behind it. An item of another form is wrong, and the next one is held
+        against what stands before both. The last item of an answer that was cut short in the middle of it is left out.
+        """
+        items = answer.rstrip("\n").removesuffix(" ").split(" ")
+        if len(items[-1]) < self.width + 1 + self.digits:
+            items.pop()
+        if not items:
+            return Grade(0.0, False, None, "no number")
+        before = [int(given) for given in problem.prompt.removesuffix(":").split(" ")]
+        wrong: list[int] = []
+        for place, item in enumerate(items):
+            found = re.fullmatch(f"([0-9]+):([0-9]{{{self.digits}}})", item)
+            if found is None or found[1] != self._counter(place) or int(found[2]) != sum(before) % self.modulus:
+                wrong.append(place)
+            if found is not None:
+                before = [before[1], int(found[2])]
+        share = 1 - len(wrong) / len(items)
+        return Grade(share, not wrong, items[-1][-20:], f"{len(items) - len(wrong)} of {len(items)} items are right")
+
+    def _counter(self, place: int) -> str:
+        return f"{self.count - 1 - place:0{self.width}d}"
+
+    def _number(self, number: int) -> str:
+        return f"{number:0{self.digits}d}"
+
+    @functools.cached_property
+    def _dealt(self) -> dict[str, list[tuple[int, int]]]:
+        return deal(self._drawn(), self.train, self.held_out)
+
+    def _drawn(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Every ordered pair once; both orders of a pair are on the same side."""
+        for index in shuffled(self.modulus**2, seed=self.digits):
+            first, second = divmod(index, self.modulus)
+            yield "{}:{}".format(*sorted((first, second))), (first, second)
+
+
+def chain(first: int, second: int, modulus: int) -> Iterator[int]:
+    """Each the sum of the two before it: `chain(37, 55, 100)` gives 92, 47, 39, 86, ..."""
+    while True:
+        first, second = second, (first + second) % modulus
+        yield second

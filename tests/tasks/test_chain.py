@@ -1,0 +1,76 @@
+"""Chains of sums: long answers of which every item stands alone."""
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.chain import Chain
+
+FIVE = Chain(length=25)
+"""25 characters hold five items `4:92 `, the counter with one digit."""
+GIVEN = Problem("chain2-train-0", "37 55:", "25")
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "items"),
+    [
+        ("4:92 3:47 2:39 1:86 0:25\n", 5, 5),
+        ("4:92 3:47 2:39 1:86 0:25", 5, 5),
+        ("4:92 3:47 ", 2, 2),
+        ("4:92 3:4", 1, 1),  # cut in the middle of an item, which is left out
+        ("4:92 3:48 2:40 1:88 0:28", 4, 5),  # one wrong sum; those behind it follow from it
+        ("4:92 2:47 1:39", 1, 3),  # the counter skips one
+        ("4:92 x 2:47 1:39 0:86", 4, 5),  # what is no item is one, and the chain goes on as if it were not there
+        ("04:92 3:47", 1, 2),
+        ("4:92 3:147 2:39", 1, 3),
+        ("4:92 3:47 2:39 1:86 0:25 -1:11", 5, 6),
+        ("4:92 3:47 2:39 1:86 0:25 9:11", 5, 6),
+    ],
+)
+def test_every_item_is_held_against_the_two_before_it(answer: str, right: int, items: int) -> None:
+    grade = FIVE.grade(GIVEN, answer)
+    assert grade.reward == pytest.approx(right / items)
+    assert grade.correct is (right == items)
+    assert grade.reason == f"{right} of {items} items are right"
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "4", "4:9", " "])
+def test_an_answer_without_an_item_is_wrong(answer: str) -> None:
+    assert (FIVE.grade(GIVEN, answer).reward, FIVE.grade(GIVEN, answer).correct) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    ("length", "width", "count"), [(16, 1, 3), (50, 1, 10), (60, 2, 10), (64, 2, 10), (1024, 3, 146)]
+)
+def test_the_whole_answer_fills_its_length_with_the_narrowest_counter_that_counts_it(
+    length: int, width: int, count: int
+) -> None:
+    task = Chain(length=length)
+    assert (task.width, task.count, task.max_tokens) == (width, count, length)
+    shown = task.problems("train")[0].demonstration
+    assert shown is not None
+    assert len(shown) == count * (width + 4) <= length
+    assert shown.startswith(f"{count - 1:0{width}d}:")
+    assert task.grade(task.problems("train")[0], shown).reward == 1.0
+
+
+def test_a_cut_answer_is_the_beginning_of_a_longer_one_and_graded_alike() -> None:
+    task = Chain(length=1024)
+    for problem in (task.problems("train")[5], task.problems("held-out")[5]):
+        whole = problem.demonstration
+        assert whole is not None
+        assert [task.grade(problem, whole[:limit]).reward for limit in (16, 64, 256)] == [1.0, 1.0, 1.0]
+
+
+def test_no_pair_in_either_order_is_on_both_sides() -> None:
+    task = Chain(digits=1)
+    train, held = ({problem.prompt for problem in task.problems(split)} for split in ("train", "held-out"))
+    assert len(train) + len(held) == 100
+    assert 0 < len(held) < 30
+    assert not {f"{prompt[2]} {prompt[0]}:" for prompt in held} & train
+
+
+@pytest.mark.parametrize("options", [{"length": 15}, {"length": 4000}, {"digits": 0}, {"length": 1e3}, {"train": 0}])
+def test_what_it_cannot_be_is_one_line(options: dict[str, int]) -> None:
+    with pytest.raises(LabError, match=rf"task 'chain': {next(iter(options))} = .* must be a whole number from"):
+        Chain(**options)
