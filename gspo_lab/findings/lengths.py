@@ -90,7 +90,7 @@ class Lengths:
         lines = [
             f"{law.family}: {QUANTITIES[law.quantity]} ~ L^{interval(law.exponent)}"
             for law in self.laws
-            if law.quantity in ("spread", "averaging", "clipped_gspo")
+            if law.quantity in ("spread", "averaging")
         ]
         for one in self.predicted:
             said = f"{100 * PUBLISHED['gspo']:g} % were published"
@@ -159,7 +159,8 @@ def exponents(own: Mapping[float, Mapping[int, Measured]], quantity: str) -> dic
     }
     if not all(y > 0 for seed in seeds for _, y in points[seed]):
         return {}
-    return {seed: float(np.polyfit(*np.log(points[seed]).T, 1)[0]) for seed in sorted(seeds)}
+    fits = {seed: np.log(np.asarray(points[seed]).T) for seed in sorted(seeds)}
+    return {seed: float(np.polyfit(x, y, 1)[0]) for seed, (x, y) in fits.items()}
 
 
 def moved_to(share: float, scaled: Floats) -> float | None:

@@ -64,8 +64,7 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
     names = ["response_detail", "response_tokens", "stale_k3", "grad_norm", "band_counts"]
     frame = found.evidence.updates(found.study, names, run=run)
     rows = frame[(frame["step"] >= first) & frame["response_detail"].notna()]
-    parts = [_of_update(row) for row in rows.to_dict("records")]
-    parts = [one for one in parts if one is not None]
+    parts = [one for row in rows.to_dict("records") if (one := _of_update(row)) is not None]
     if not any(index_B.any() for index_B, *_ in parts):
         return None
     index_N, length_N, total_N, square_N, adv_N, expected_N = (
@@ -80,8 +79,8 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
     clipped = found.clipped.frame
     own = clipped[clipped["run_id"] == run]
     shares = [weighted(own, f"would_clip_fraction_tokens_{rule}") for rule in ("grpo", "gspo")]
-    scores = found.scores[(found.scores["run_id"] == run) & (found.scores["bench"] == found.declaration.primary)]
-    scores = scores.sort_values("step")["score"]
+    asked = found.scores[(found.scores["run_id"] == run) & (found.scores["bench"] == found.declaration.primary)]
+    scores = asked.sort_values("step")["score"].to_numpy(dtype=np.float64)
     rewards = found.rewards.get((arm, seed))
     return Measured(
         length=float(length_N.mean()),
@@ -92,7 +91,7 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
         clipped_gspo=math.nan if shares[1] is None else shares[1],
         grad_norm=float(rows["grad_norm"].mean()),
         reward_first=math.nan if rewards is None else float(rewards[1][0]),
-        gain=float(scores.iloc[-1] - scores.iloc[0]) if len(scores) > 1 else None,
+        gain=float(scores[-1] - scores[0]) if len(scores) > 1 else None,
         scales=_scales(rows),
         residual_N=residual_N,
         expected_N=expected_N,
@@ -117,7 +116,8 @@ def _scales(rows: "DataFrame") -> dict[str, Floats]:
     counts = [json.loads(text) for text in rows["band_counts"].dropna()]
     tokens = float(rows["response_tokens"].sum())
     return {
-        rule: np.sum([np.add(one[rule]["low"], one[rule]["high"]) for one in counts], axis=0, dtype=np.float64) / tokens
+        rule: np.array([np.add(one[rule]["low"], one[rule]["high"]) for one in counts], dtype=np.float64).sum(axis=0)
+        / tokens
         for rule in ("grpo", "gspo")
         if counts
     }

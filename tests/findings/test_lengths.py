@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
     length = run.settings.rollout.max_tokens or 0
     moves = float(minibatch > 0)
     log_s = [moves * (sign * spread(run) - DRIFT) for sign in (1, -1, 1, -1)]
-    detail = {
+    detail: dict[str, list[Any]] = {
         "length": [length] * 4,
         "advantage": [1.0, 1.0, -1.0, -1.0],
         "sum_log_ratio": [length * one for one in log_s],
@@ -62,6 +63,9 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
         "clipped_tokens": [0] * 4,
     }
     counts = [int(minibatch > 0) * 4 * length * 10**-power for power in range(1, 6)]
+    would_clip = {
+        f"would_clip_fraction_tokens_{rule}": share * moves for rule, share in (("grpo", 0.001), ("gspo", 0.4))
+    }
     return UpdateRecord(
         step=step,
         minibatch=minibatch,
@@ -71,9 +75,8 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
         grad_norm=length**-0.25,
         stale_k3=moves * DRIFT,
         response_detail=detail,
-        would_clip_fraction_tokens_grpo=0.001 * moves,
-        would_clip_fraction_tokens_gspo=0.4 * moves,
-        band_counts={rule: {"low": counts, "high": [0] * 5} for rule in ("grpo", "gspo")},  # type: ignore[dict-item]
+        band_counts={rule: {"low": counts, "high": [0] * 5} for rule in ("grpo", "gspo")},
+        **would_clip,  # type: ignore[arg-type]
     )
 
 

@@ -60,7 +60,7 @@ above = 1
     path.write_text(path.read_text().replace('"gspo@0.001"', '"gspo"'))
     with pytest.raises(LabError) as error:
         load_study(path)
-    assert error.value.details[0].startswith("claim.spreads-more.arms.of: no arm 'gspo' (did you mean 'gspo@")
+    assert error.value.details[0].startswith("claim.spreads-more.arms.of: no arm 'gspo'; this study has grpo@")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Response length: the laws of a study whose arms differ in the length of their answers, and what they predict."""
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction, interval
@@ -74,14 +75,12 @@ def _charts(laws: Lengths) -> tuple[Chart, ...]:
     spread = tuple(
         series
         for colour, name in enumerate(laws.runs)
-        for series in _of_family(laws, name, name, colour, lambda run: run.spread)
+        for series in _of_family(laws, name, name, colour, attrgetter("spread"))
     )
     clipped = tuple(
         series
         for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False))
-        for series in _of_family(
-            laws, family, f"{rule.upper()}'s range", colour, lambda run, rule=rule: _clipped(run, rule)
-        )
+        for series in _of_family(laws, family, f"{rule.upper()}'s range", colour, attrgetter(f"clipped_{rule}"))
     )
     return (
         Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", spread, kind="bars", log=True,
@@ -109,7 +108,3 @@ def _extrapolated(predicted: tuple[Prediction, ...], colour: int) -> list[Series
     label = "GSPO's range, extrapolated"
     means = tuple(one.share.estimate for one in predicted)
     return [*(Series(label, colour, x, y, seed=seed) for seed, y in enumerate(seeds)), Series(label, colour, x, means)]
-
-
-def _clipped(run: Measured, rule: str) -> float:
-    return run.clipped_gspo if rule == "gspo" else run.clipped_grpo
