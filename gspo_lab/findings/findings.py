@@ -214,10 +214,12 @@ class Findings:
     def grader_errors(self) -> dict[str, float]:
         """Per run id the share of its training responses on which the grader failed; they trained with reward 0. Runs
         that have not counted them are left out."""
-        counted = self.evidence.steps(self.study, ["grader_errors", "responses"]).dropna(subset=["grader_errors"])
-        sums = counted.groupby("run_id")[["grader_errors", "responses"]].sum()
-        sums = sums[sums["responses"] > 0]
-        return {str(run): float(share) for run, share in (sums["grader_errors"] / sums["responses"]).items()}
+        query = (
+            "SELECT run_id, TOTAL(grader_errors) / SUM(responses) AS share FROM chosen JOIN steps USING (run_id) "
+            "WHERE grader_errors IS NOT NULL GROUP BY run_id HAVING SUM(responses) > 0"
+        )
+        sums = self.evidence.select(self.study, query)
+        return {str(run): float(share) for run, share in zip(sums["run_id"], sums["share"], strict=True)}
 
     @cached_property
     def rewards(self) -> dict[tuple[str, int], tuple[Floats, Floats]]:

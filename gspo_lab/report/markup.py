@@ -85,7 +85,7 @@ def table(
     ]
     inner = h(
         "table",
-        h("thead", h("tr", *(h("th", cell, scope="col") for cell in head))),
+        h("thead", h("tr", *(h("th", cell, scope="col") if cell else h("td") for cell in head))),
         h("tbody", *body),
         class_=class_,
         aria_label=caption,

@@ -305,7 +305,8 @@ class Evidence:
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """The same, plain."""
-        return list(self.each(query, values))
+        with explained(self._path):
+            return self._connection.execute(query, values).fetchall()
 
     def each(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The same, one by one: of what memory may not hold."""
