@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import head
 from gspo_lab.engines.native.head import plain_head, token_logprobs
-from gspo_lab.engines.native.trained import spare_tied_gradient
+from gspo_lab.engines.native.tied import spare_tied_gradient
 from gspo_lab.models.embedded import build
 
 TEMPERATURE = 0.7
@@ -111,16 +111,18 @@ def test_a_head_with_a_bias_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Largest(TorchDispatchMode):
-    """Of all tensors that operations make, how many numbers the largest holds."""
+    """Of all tensors that operations make, how many numbers the largest holds, and where those like a weight lie."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
+        self.weight = weight
         self.numel = 0
+        self.like: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         made = [one for one in (out if isinstance(out, tuple | list) else [out]) if isinstance(one, torch.Tensor)]
-        made = [one._values() if one.is_sparse else one for one in made]
+        self.like.update(one.data_ptr() for one in made if one.shape == self.weight.shape)
         self.numel = max([self.numel, *(one.untyped_storage().nbytes() // one.element_size() for one in made)])
         return out
 
@@ -134,18 +136,20 @@ def test_no_piece_is_as_large_as_the_logits(monkeypatch: pytest.MonkeyPatch) -> 
     mask_BT = torch.ones(6, 50, dtype=torch.bool)
     model.lm_head.weight.requires_grad_(True)
     model.get_input_embeddings().requires_grad_(True)
-    spare_tied_gradient(model)
     vocabulary, tokens = model.config.vocab_size, mask_BT.sum()
 
-    def largest() -> int:
-        with Largest() as seen:
+    def seen_of() -> Largest:
+        with Largest(model.lm_head.weight) as seen:
             logp_BT, _ = token_logprobs(
                 model, {"input_ids": ids[:, :-1]}, ids[:, -50:], mask_BT, temperature=1.0, entropy=True
             )
             logp_BT.sum().backward()
+        assert seen.like >= {model.lm_head.weight.grad.data_ptr()}
         model.zero_grad()
-        return seen.numel
+        return seen
 
-    assert largest() >= tokens * vocabulary
+    assert seen_of().numel >= tokens * vocabulary
     in_blocks(monkeypatch, 5000, kept=False)
-    assert largest() < tokens * vocabulary / 4
+    assert seen_of().numel < tokens * vocabulary / 4
+    spare_tied_gradient(model)
+    assert len(seen_of().like) == 1

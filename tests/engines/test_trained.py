@@ -54,8 +54,6 @@ def test_the_embedding_s_gradient_is_added_to_the_tied_head_s(monkeypatch: pytes
         for _ in range(2):  # the second pass adds to the first one's
             one.model(input_ids=ids, labels=ids).loss.backward()
         grads.append(one.model.get_input_embeddings().weight.grad)
-    assert large.model.get_input_embeddings().sparse
-    assert not grads[1].is_sparse
     torch.testing.assert_close(grads[0], grads[1], atol=1e-6, rtol=1e-4)
 
 

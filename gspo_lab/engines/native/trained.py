@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.tied import spare_tied_gradient
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.study.schema import UpdateTable
 
@@ -98,12 +99,3 @@ class Trained:
         load_trained_state(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.updates = state["updates"]
-
-
-def spare_tied_gradient(model: Any) -> None:
-    """Where the embedding is the output head too, its gradient is added to the head's entry by entry: one of them for
-    the whole vocabulary is enough.
-    """
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if isinstance(embedding, torch.nn.Embedding) and head is not None and head.weight is embedding.weight:
-        embedding.sparse = True
