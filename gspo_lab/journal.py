@@ -49,6 +49,8 @@ ANSWERED = (
 )
 """The fields of an answer that its evaluation's digest is of."""
 
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
 START = b"0" * 8
 """Stands for the line before the first."""
 
@@ -80,7 +82,7 @@ class Journal:
             self._last = self._digest_at_end()
         lines, last = [], self._last
         for record in records:
-            body = json.dumps(to_dict(record), separators=(",", ":"), ensure_ascii=True).encode()
+            body = ENCODE(to_dict(record)).encode()
             before, last = last, _digest(last + body)
             lines.append(b'%b,"chain":"%b%b"}\n' % (body[:-1], before, last))
         if not lines:

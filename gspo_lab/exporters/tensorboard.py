@@ -13,12 +13,10 @@ from typing import Any
 
 from gspo_lab.exporters.logged import Logged
 from gspo_lab.importers.log import Row
-from gspo_lab.importers.tensorboard import events, voids
+from gspo_lab.importers.tensorboard import AROUND, events, voids
 
 NEEDS = ("tensorboard", "import", "writing for TensorBoard")
 EVENTS = "events.out.tfevents.0"
-AROUND = 16
-"""Bytes of a record beside its event: a length and two checksums."""
 VERSION = "brain.Event:2"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,7 +107,7 @@ def numbers(data: Mapping[str, Any], skip: Iterable[str] = ()) -> dict[str, floa
 
 def lay(values: Mapping[str, float], row: dict[str, float]) -> None:
     """Put later numbers of a step over its earlier ones; what is not finite replaces nothing."""
-    row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row}
+    row |= {name: value for name, value in values.items() if math.isfinite(value) or name not in row} if row else values
 
 
 def whole_number(value: Any, where: str, what: str = "step") -> int:
@@ -178,21 +179,27 @@ class Columns:
     def rows(self) -> Iterator[Row]:
         """All numbers, step by step."""
 
-        def of(name: str) -> Iterator[tuple[int, str, float]]:
-            steps, values = self._steps[name], self._values[name]
-            order: Iterable[int] = range(len(steps))
+        together: dict[bytes, list[str]] = {}  # most metrics are logged at the same steps as others
+        for name, steps in self._steps.items():
+            together.setdefault(steps.tobytes(), []).append(name)
+
+        def of(names: Sequence[str]) -> Iterator[Row]:
+            steps = self._steps[names[0]]
+            values = [self._values[name] for name in names]
             if any(later < earlier for earlier, later in pairwise(steps)):
-                order = sorted(order, key=steps.__getitem__)  # stable: of equal steps the later one comes last
-            return ((steps[i], name, values[i]) for i in order)
+                order = sorted(range(len(steps)), key=steps.__getitem__)  # stable: of equal steps the later comes last
+                steps = array("q", map(steps.__getitem__, order))
+                values = [array("d", map(one.__getitem__, order)) for one in values]
+            return ((step, dict(zip(names, row, strict=True))) for step, *row in zip(steps, *values, strict=True))
 
         at: int | None = None
         row: dict[str, float] = {}
-        for step, name, value in merge(*map(of, self._steps), key=lambda entry: entry[0]):
+        for step, found in merge(*map(of, together.values()), key=itemgetter(0)):
             if at is not None and step != at:
                 yield at, row
                 row = {}
             at = step
-            lay({name: value}, row)
+            lay(found, row)
         if at is not None:
             yield at, row
 

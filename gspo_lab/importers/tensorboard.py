@@ -8,12 +8,14 @@ tags (a writer for each, as in the sub-folders that `add_scalars` makes). A file
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import Columns, Log, Wish, logged, rising
+from gspo_lab.importers.log import CHUNK, Columns, Log, Wish, logged, rising
 
 EVENTS = "*tfevents*"
+AROUND = 16
+"""Bytes of a record beside its event: a length and two checksums."""
 FLOAT, DOUBLE = 1, 2
 """Tensors' types that a scalar may have (`DT_FLOAT`, `DT_DOUBLE`)."""
 
@@ -73,20 +75,27 @@ def _joined(spans: list[_Span], notes: list[str]) -> Columns:
 def _read(file: Path, root: Path, notes: list[str]) -> _Span:
     span, at = _Span(file), file.parent.relative_to(root).as_posix() if root.is_dir() else "."
     prefix = "" if at == "." else f"{at}/"
+    add = span.columns.add
     for event in events(file, notes):
-        if voids(event):
+        kind = event.WhichOneof("what")
+        if kind == "session_log" and voids(event):
             span.columns.drop(event.step)
+        if kind != "summary":
+            continue
+        step, found = event.step, False
         for entry in event.summary.value:
             value = scalar(entry)
-            if value is None:
-                continue
-            if event.step < 0:
-                raise LabError(f"{file}: {entry.tag} has the step {event.step}")
-            span.columns.add(prefix + entry.tag, event.step, value)
-            if span.first is None:
-                span.first, span.began = event.step, event.wall_time
-            span.first, span.last = min(span.first, event.step), max(span.last, event.step)
-            span.ended = event.wall_time
+            if value is not None:
+                add(prefix + entry.tag, step, value)
+                found = True
+        if not found:
+            continue
+        if step < 0:
+            raise LabError(f"{file}: {entry.tag} has the step {step}")
+        if span.first is None:
+            span.first, span.began = step, event.wall_time
+        span.first, span.last = min(span.first, step), max(span.last, step)
+        span.ended = event.wall_time
     return span
 
 
@@ -102,26 +111,38 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
         raise MissingExtra("tensorboard", "import", "reading event files") from error
     from google.protobuf.message import DecodeError
 
-    count, size, at = 0, file.stat().st_size, 0
+    count = 0
     with file.open("rb") as stream:
-        while at < size:
-            head = stream.read(12)
-            length = int.from_bytes(head[:8], "little")
-            at += 16 + length
-            if len(head) == 12 and at <= size:
-                try:
-                    event = Event.FromString(stream.read(length))
-                except DecodeError:
-                    event = None
-                if event is not None and (count or event.file_version):
-                    stream.read(4)
-                    count += 1
-                    yield event
-                    continue
+        for data in _records(stream, file.stat().st_size):
+            try:
+                event = None if data is None else Event.FromString(data)
+            except DecodeError:
+                event = None
+            if event is not None and (count or event.file_version):
+                count += 1
+                yield event
+                continue
             if not count:
                 raise LabError(f"{file}: no event file of TensorBoard")
             notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
             return
+
+
+def _records(stream: IO[bytes], left: int) -> Iterator[bytes | None]:
+    """The events' bytes of a file of `left` bytes, read piece by piece; None at the end if a record is torn there."""
+    data, at = b"", 0
+    while left:
+        if len(data) - at < AROUND:
+            data, at = data[at:] + stream.read(CHUNK), 0
+        length = AROUND + int.from_bytes(data[at : at + 8], "little")
+        if length > left or len(data) < AROUND:
+            yield None
+            return
+        if at + length > len(data):
+            data, at = data[at:] + stream.read(max(CHUNK, length)), 0
+        yield data[at + 12 : at + length - 4]
+        at += length
+        left -= length
 
 
 def voids(event: Any) -> bool:
