@@ -13,9 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from gspo_lab.errors import LabError
+
+Entry = TypeVar("Entry")
 
 BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
 """How often the file of a lock is touched, and after which silence another host's holder counts as gone."""
@@ -98,14 +100,32 @@ def write_json(path: Path, data: Any) -> None:
         beside.write_text(json.dumps(data, indent=1), encoding="utf-8")
 
 
-def read_json(path: Path) -> Any:
-    """The JSON of `write_json`; None where there is no such file."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object of `write_json`; None where there is no such file."""
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise LabError(f"{path} is damaged ({error}): restore it from a copy, or move its folder away") from error
+        raise _damaged(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "no JSON object")
+    return content
+
+
+def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:
+    """One entry of that object; None where there is no such file. LabError where it holds none of that kind."""
+    content = read_json(path)
+    if content is None:
+        return None
+    found = content.get(name)
+    if type(found) is not kind:
+        raise _damaged(path, f"no {name}")
+    return found
+
+
+def _damaged(path: Path, why: str) -> LabError:
+    return LabError(f"{path} is damaged ({why}): restore it from a copy, or move its folder away")
 
 
 @contextmanager
@@ -166,7 +186,7 @@ def _elsewhere(path: Path) -> str | None:
 
 def _named(path: Path) -> tuple[str, bool]:
     """The process that a lock's file names, with its host where that is another one, and whether it is."""
-    process, _, host = path.read_text(encoding="utf-8").strip().partition(" ")
+    process, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
     return (f"{process} on {host}", True) if host not in ("", _host()) else (process, False)
 
 

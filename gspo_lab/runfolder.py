@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab import layout
 from gspo_lab.errors import LabError
-from gspo_lab.files import held, holder, read_json, write_json
+from gspo_lab.files import held, holder, read_entry, read_json, write_json
 from gspo_lab.journal import Journal, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.states import LAST_WORDS, STARTED, State
@@ -62,8 +62,7 @@ class StartFolder(WorkFolder):
 
     def wish(self) -> dict[str, Any]:
         """Model, task, settings, seed, base and cache."""
-        content: dict[str, Any] = read_json(self.path / layout.WARM_START)
-        return content
+        return read_json(self.path / layout.WARM_START) or {}
 
     def ask(self, wish: dict[str, Any]) -> None:
         """Write what is to be made."""
@@ -71,8 +70,7 @@ class StartFolder(WorkFolder):
 
     def steps_done(self) -> int:
         """How far its worker says that it is."""
-        found = read_json(self.path / layout.PROGRESS)
-        return int(found["step"]) if found else 0
+        return read_entry(self.path / layout.PROGRESS, "step", int) or 0
 
     def say(self, step: int, steps: int) -> None:
         """How far it is: `step` of `steps`."""
@@ -80,9 +78,8 @@ class StartFolder(WorkFolder):
 
     def made(self) -> Path | None:
         """The model's folder, if it has been made and is still there."""
-        made = read_json(self.path / layout.MADE)
-        path = Path(made["path"]) if made else None
-        return path if path is not None and path.exists() else None
+        made = read_entry(self.path / layout.MADE, "path", str)
+        return Path(made) if made is not None and Path(made).exists() else None
 
     def finish(self, model: Path) -> None:
         """Write where the model lies that was made."""
@@ -117,8 +114,7 @@ class EvaluationFolder(JournalFolder):
 
     def declaration(self) -> dict[str, Any] | None:
         """What is asked of whom and how; None before anything was."""
-        content: dict[str, Any] | None = read_json(self.path / layout.EVALUATION)
-        return content
+        return read_json(self.path / layout.EVALUATION)
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write what is asked of whom and how."""
@@ -161,8 +157,7 @@ class RunFolder(SubjectFolder):
 
     def specification(self) -> dict[str, Any] | None:
         """run.json as it is; None where there is none."""
-        content: dict[str, Any] | None = read_json(self.path / layout.RUN)
-        return content
+        return read_json(self.path / layout.RUN)
 
     def specify(self, content: dict[str, Any]) -> None:
         """Write run.json where it does not say so already. LabError where another program recorded the run."""

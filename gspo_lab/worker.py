@@ -20,7 +20,7 @@ from gspo_lab.errors import LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, STOP_SIGNALS
 from gspo_lab.launch.output import speak_into
-from gspo_lab.layout import RUN
+from gspo_lab.layout import RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Exit, State
@@ -160,8 +160,15 @@ def make_start(folder: StartFolder, stop: StopAsked) -> int:
     from gspo_lab.tasks import build_task
 
     wish = folder.wish()
-    settings = WarmStart.model_validate(wish["warm_start"])
-    task = build_task(wish["task"]["name"], wish["task"]["options"], Path(wish["base"]))
+    try:
+        settings = WarmStart.model_validate(wish["warm_start"])
+        model, seed, base, cache = wish["model"], int(wish["seed"]), Path(wish["base"]), Path(wish["cache"])
+        name, options = wish["task"]["name"], dict(wish["task"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(
+            f"{folder.path / WARM_START} is damaged ({error}): start the study again, which writes it"
+        ) from error
+    task = build_task(name, options, base)
     written = 0.0
 
     def progress(step: int, *_: object) -> None:
@@ -173,7 +180,7 @@ def make_start(folder: StartFolder, stop: StopAsked) -> int:
             folder.say(step, settings.steps)
 
     try:
-        made = warm_start(wish["model"], task, settings, wish["seed"], Path(wish["cache"]), progress=progress)
+        made = warm_start(model, task, settings, seed, cache, progress=progress)
     except Stopped:
         return Exit.STOPPED
     folder.finish(made)

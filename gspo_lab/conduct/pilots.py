@@ -25,7 +25,7 @@ def pilot_errand(run: Run, runs: Path) -> Errand | None:
     """
     folder = RunFolder(run.folder(runs))
     former = folder.specification()
-    if former is not None and former["settings"] != run.to_json()["settings"]:
+    if former is not None and former.get("settings") != run.to_json()["settings"]:
         archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
     if folder.standing().finished:
         return None

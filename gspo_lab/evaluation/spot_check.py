@@ -8,10 +8,14 @@ from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import questions
 from gspo_lab.evaluation.regrade import Stored, regrade, tasks_of
 from gspo_lab.runfolder import RunFolder
-from gspo_lab.tasks.base import Task
+from gspo_lab.tasks.base import Problem, Task
 
 Asked = tuple[str, int, str, int, int | None, str | None, str | None]
 """bench, step, problem, sample, sample_seed, prompt, reference."""
+
+
+Made = tuple[dict[str, tuple[str, Task]], dict[str, Sequence[Problem]]]
+"""By benchmark its task with its name, and the problems that are asked."""
 
 
 class SpotCheck(NamedTuple):
@@ -28,27 +32,28 @@ def spot_check(
     asked: Sequence[Asked],
     most: int,
     chance: random.Random,
-    made: dict[str, dict[str, tuple[str, Task]]],
+    made: dict[str, Made],
     *,
     unsafe: bool = False,
 ) -> SpotCheck:
     """Grade at most `most` answers of a run's own evaluations again, drawn by `chance`, and hold each question against
     its task. An answer by another version of the grader, or of a task that cannot be made here, is left.
 
-    `made` keeps the tasks for the next run.
+    `made` keeps tasks and problems for the next run.
     """
     try:
         run = folder.run()
         same_tasks = repr((run.base, run.settings.task, run.settings.bench))
         if same_tasks not in made:
-            made[same_tasks] = tasks_of(folder, "", unsafe=unsafe)
-        tasks = made[same_tasks]
+            tasks = tasks_of(folder, "", unsafe=unsafe)
+            held_out = {one.name: tasks[one.name][1].problems("held-out")[: one.problems] for one in run.settings.bench}
+            made[same_tasks] = tasks, held_out
+        tasks, held_out = made[same_tasks]
     except LabError as error:
         return SpotCheck(0, (), (str(error),))
     odd, left = [], []
     for bench in run.settings.bench:
-        _, task = tasks[bench.name]
-        problems = task.problems("held-out")[: bench.problems]
+        problems = held_out[bench.name]
         own = [row for row in asked if row[0] == bench.name]
         by_step = _by_step(own)
         samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}

@@ -36,6 +36,7 @@ class Clipped:
     def __init__(self, evidence: "Evidence", declaration: Declaration) -> None:
         self._evidence = evidence
         self._declaration = declaration
+        self._known: dict[tuple[str, bool], dict[str, dict[int, float | None]]] = {}
 
     @cached_property
     def frame(self) -> "DataFrame":
@@ -54,11 +55,20 @@ class Clipped:
         self, arm: str, metric: str = CLIP, *, seeds: Collection[int] | None = None, all_minibatches: bool = False
     ) -> float | None:
         """An arm's mean over seeds of each run's weighted mean over mini-batches >= 1; None: not measured."""
-        frame = self.frame if all_minibatches else self.later
-        of_arm = frame[frame["arm"] == arm].groupby("seed", sort=True)
-        runs = [weighted(own, metric) for seed, own in of_arm if seeds is None or seed in seeds]
-        known = [one for one in runs if one is not None]
+        runs = self._runs(metric, all_minibatches).get(arm, {})
+        known = [one for seed, one in runs.items() if one is not None and (seeds is None or seed in seeds)]
         return sum(known) / len(known) if known else None
+
+    def _runs(self, metric: str, all_minibatches: bool) -> dict[str, dict[int, float | None]]:
+        """Per arm and seed the run's weighted mean."""
+        key = (metric, all_minibatches)
+        if key not in self._known:
+            found: dict[str, dict[int, float | None]] = {}
+            frame = self.frame if all_minibatches else self.later
+            for (arm, seed), own in frame.groupby(["arm", "seed"], sort=True):
+                found.setdefault(str(arm), {})[int(str(seed))] = weighted(own, metric)
+            self._known[key] = found
+        return self._known[key]
 
     def saturated(self, arm: str) -> bool:
         """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""

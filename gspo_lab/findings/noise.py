@@ -1,8 +1,8 @@
 """Problem by problem: where the noise of a difference comes from, and which problems changed sides."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,29 +80,40 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, 
     `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are left out.
     """
     known = frame[frame["correct"].notna() & frame["arm"].isin(arms)]
-    found: dict[str, dict[int, pd.DataFrame]] = {}
-    for (arm, seed), own in known.groupby(["arm", "seed"], sort=True):
-        if own["step"].nunique() == steps:
-            found.setdefault(str(arm), {})[int(str(seed))] = own
-    counts = [own.groupby("problem")["step"].nunique() for seeds in found.values() for own in seeds.values()]
-    common = set.intersection(*({str(p) for p, n in one.items() if n == steps} for one in counts)) if counts else set()
-    if not common:
+    if known.empty:
         return {}
-    problems = tuple(sorted(common))
-    samples = int(known["sample"].max()) + 1
+    runs, run_of = _numbered(zip(known["arm"], known["seed"], strict=True))
+    problems, problem_of = _numbered(known["problem"])
+    moments, moment_of = _numbered(zip(run_of.tolist(), known["step"], strict=True))
+    # How many evaluations each run has, and of each row the place of its own among them.
+    evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
+    step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
+    kept = evaluations == steps
+    asked = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=bool)
+    asked[run_of, step_of, problem_of] = True
+    common = (asked.sum(axis=1)[kept] == steps).all(axis=0) if kept.any() else np.zeros(len(problems), dtype=bool)
+    if not common.any():
+        return {}
+    grade_REIK = np.full((len(runs), steps, len(problems), int(known["sample"].max()) + 1), np.nan)
+    row = kept[run_of] & common[problem_of]
+    places = (run_of[row], step_of[row], problem_of[row], known["sample"].to_numpy()[row])
+    grade_REIK[places] = known["correct"].to_numpy(dtype=float)[row]
+    names = tuple(str(problem) for problem, one in zip(problems, common, strict=True) if one)
+    out = {}
+    for arm in arms:
+        own = [place for place, (of, _) in enumerate(runs) if of == arm and kept[place]]
+        if own:
+            seeds = tuple(int(runs[place][1]) for place in own)
+            out[arm] = Graded(seeds, names, grade_REIK[own][:, :, common])
+    return out
 
-    def block(runs: Collection["pd.DataFrame"]) -> Floats:
-        grade_SEIK = np.full((len(runs), steps, len(problems), samples), np.nan)
-        for grade_EIK, own in zip(grade_SEIK, runs, strict=True):
-            asked = own[own["problem"].isin(common)]
-            step, problem = (np.unique(asked[name], return_inverse=True)[1] for name in ("step", "problem"))
-            grade_EIK[step, problem, asked["sample"].to_numpy()] = asked["correct"]
-        return grade_SEIK
 
-    return {
-        arm: Graded(tuple(seeds), problems, block(seeds.values()))
-        for arm, seeds in ((arm, found[arm]) for arm in arms if arm in found)
-    }
+def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
+    """What there is, sorted, and the place of each entry in that."""
+    listed = list(values)
+    there = sorted(set(listed))
+    place = {value: number for number, value in enumerate(there)}
+    return there, np.array([place[value] for value in listed], dtype=np.intp)
 
 
 @dataclass(frozen=True)

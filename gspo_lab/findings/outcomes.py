@@ -77,9 +77,10 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
     last = found.declaration.verdict.last
     scores = found.scores[found.scores["bench"] == bench].sort_values("step")
+    of_run = {str(run): own for run, own in scores.groupby("run_id")}
     out = []
     for run in found.runs:
-        own = scores[scores["run_id"] == run.id]
+        own = of_run.get(run.id, scores[:0])
         start = own[own["step"] == 0]["score"]
         trained = own[own["step"] > 0]
         final = wrong = latest = best = None

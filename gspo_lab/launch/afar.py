@@ -60,8 +60,7 @@ class Launch:
 
     def record(self) -> dict[str, Any] | None:
         """{"state", "place", "at", "stop"}; None where nobody waits for this worker any more."""
-        content: dict[str, Any] | None = read_json(self._record)
-        return content
+        return read_json(self._record)
 
     def say(self, state: State, place: str) -> None:
         """Where the worker is, for who asks later."""
@@ -85,8 +84,7 @@ class Launch:
 
     def attempt(self) -> dict[str, Any] | None:
         """{"number", "host", "waits_for", "requeued", "code"}; None before a keeper has begun."""
-        content: dict[str, Any] | None = read_json(self._attempt)
-        return content
+        return read_json(self._attempt)
 
     def begin(self) -> None:
         """The keeper's: another attempt, on this host."""

@@ -62,13 +62,19 @@ def accounts(evidence: "Evidence", declared: Declaration, traces: Sequence[Trace
     for trace in traces:
         for (bench, _), asked in trace.asked.items():
             most[bench] = max(most.get(bench, 0), asked.problems)
-    return {trace.id: _account(evidence, declared, trace, known, twins, most) for trace in traces}
+    shared = {id(trace.nested): trace.nested for trace in traces}  # the runs of an arm
+    settings = {place: _settings(nested) for place, nested in shared.items()}
+    return {
+        trace.id: _account(evidence, declared, trace, settings[id(trace.nested)], known, twins, most)
+        for trace in traces
+    }
 
 
 def _account(
     evidence: "Evidence",
     declared: Declaration,
     trace: Trace,
+    settings: Settings | None,
     known: Mapping[str | None, Mapping[str, Any]],
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
@@ -79,7 +85,6 @@ def _account(
     if not signed and trace.declaration is None and trace.seal is None:
         return {"identity": tuple(copied)} if copied else out
     out["identity"] = (*_identity(declared, trace, known), *copied)
-    settings = _settings(trace)
     if settings is not None and settings.engine.name == NATIVE:
         if trace.finished:
             out["plan"] = tuple(_plan(evidence, trace, settings, most))
@@ -137,9 +142,9 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
                 yield known, trace
 
 
-def _settings(trace: Trace) -> Settings | None:
+def _settings(nested: Mapping[str, Any]) -> Settings | None:
     try:
-        return Settings.model_validate(trace.nested)
+        return Settings.model_validate(nested)
     except ValidationError:
         return None
 

@@ -136,11 +136,15 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     first_minibatches = evidence.first_minibatches(study, IDENTITIES)
     scores = _by_run(evidence.scores(study))
     seals = evidence.seals(study)
+    told: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # runs of one arm share theirs
     out = []
     for row in runs:
         run = str(row["run_id"])
         first = firsts.get(run, [{}])[0]
-        nested = resolved(json.loads(row["settings"]))
+        if row["settings"] not in told:
+            own = resolved(json.loads(row["settings"]))
+            told[row["settings"]] = own, flat(own)
+        nested, settings = told[row["settings"]]
         out.append(
             Trace(
                 id=run,
@@ -148,7 +152,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                 seed=int(row["seed"]),
                 finished=row["state"] == State.FINISHED,
                 nested=nested,
-                settings=flat(nested),
+                settings=settings,
                 declared=tuple(json.loads(row["declared"])),
                 bands=flat(json.loads(row["reference_bands"]) if row["reference_bands"] else {}),
                 starts=tuple(

@@ -14,7 +14,7 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, check_model
+from gspo_lab.models.check import EMBEDDED, check_model, refuse_damaged
 from gspo_lab.models.embedded import build
 from gspo_lab.models.lora import plain_state
 from gspo_lab.models.tokenizer import byte_tokenizer
@@ -46,6 +46,7 @@ def load_model(
             raise LabError(f"no checkpoint folder {checkpoint} for the model '{name}'")
         check_model(source)
         folder = Path(source).expanduser()
+        refuse_damaged(folder)
         with quiet():
             # The cheapest first: a wrong name or tokenizer is known before gigabytes are read.
             source = str(folder) if folder.is_dir() else source

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import waited_for, whole_folder
-from gspo_lab.models.check import EMBEDDED
+from gspo_lab.models.check import EMBEDDED, write_sums
 from gspo_lab.models.embedded import build, config
 from gspo_lab.models.load import encode_prompt, quiet, weights_digest
+from gspo_lab.models.saving import told_by_name
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.registry import nearest
 from gspo_lab.tasks.base import Problem, Task
@@ -190,12 +191,13 @@ def _facts(
 
 def _keep(folder: Path, model: Any, facts: dict[str, Any]) -> None:
     """Save the whole in one step."""
-    with whole_folder(folder) as beside:
+    with told_by_name(folder, "its warm start is made again"), whole_folder(folder) as beside:
         with quiet():
             model.save_pretrained(beside)
             byte_tokenizer().save_pretrained(beside)
         manifest = {**facts, "weights": weights_digest(model)}
         (beside / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_sums(beside)
 
 
 def _forever(count: int, seed: int) -> Iterator[int]:

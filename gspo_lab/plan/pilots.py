@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
 from gspo_lab.layout import BANDS, PILOTS
 from gspo_lab.objectives.presets import PRESETS
@@ -22,11 +23,16 @@ def pilot_arms(study: Study) -> list[Arm]:
 def found_bands(study: Study, home: Path) -> dict[str, tuple[float, float]]:
     """The ranges found so far for arms whose settings are still those of their pilot."""
     known = read_json(home / BANDS) or {}
-    return {
-        arm.name: (known[arm.name]["clip_low"], known[arm.name]["clip_high"])
-        for arm in pilot_arms(study)
-        if arm.name in known and known[arm.name]["settings"] == settings_digest(arm)
-    }
+    try:
+        return {
+            arm.name: (float(known[arm.name]["clip_low"]), float(known[arm.name]["clip_high"]))
+            for arm in pilot_arms(study)
+            if arm.name in known and known[arm.name]["settings"] == settings_digest(arm)
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise LabError(
+            f"{home / BANDS} is damaged ({error}): delete it, and its pilots find the ranges again"
+        ) from error
 
 
 def pilot(study: Study, arm: Arm, band: Band | None = None, place: str | None = None, name: str | None = None) -> Run:

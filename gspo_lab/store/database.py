@@ -41,6 +41,8 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
             "PRAGMA synchronous = NORMAL"
         )  # offsets and rows commit together; the journals are the truth
         _bring_up_to_date(connection)
+        if lacking := _lacking(connection):
+            raise LabError(f"{path} is not whole (no {lacking}); the journals are: gspo-lab rebuild")
         yield connection
 
 
@@ -198,6 +200,18 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
             migrate(database)
         _complete(database)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _lacking(connection: sqlite3.Connection) -> str | None:
+    """A table, column, index or view that somebody has taken out of a database of today's shape."""
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    query = "SELECT entry.name, part.name FROM sqlite_schema AS entry, pragma_table_info(entry.name) AS part"
+    columns = set(connection.execute(query + " WHERE entry.type = 'table'"))
+    entries = (*(one.name for one in TABLES), *INDEXES, *VIEWS)
+    wanted: list[tuple[str, str | None]] = [(name, None) for name in entries]
+    wanted += [(one.name, column.name) for one in TABLES for column in one.columns]
+    absent = (one for one in wanted if (one[0] not in present if one[1] is None else one not in columns))
+    return next((".".join(filter(None, one)) for one in absent), None)
 
 
 def _complete(database: "Database") -> None:

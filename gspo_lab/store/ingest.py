@@ -23,13 +23,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gspo_lab import journal, layout
+from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
 from gspo_lab.journal import digest_before
 from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
 from gspo_lab.states import State
-from gspo_lab.store import rows
+from gspo_lab.store import damage, rows
 from gspo_lab.store.database import beyond_reading, transaction, writing
 from gspo_lab.store.files import (
     Seen,
@@ -171,26 +171,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         raise broken[0]
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
-    return IngestReport(len(present | subjects), (*changed, *gone), records, _damaged(connection, runs))
-
-
-def _damaged(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
-    query = (
-        "SELECT path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
-        "FROM (SELECT path, line, run_id, gap FROM damaged ORDER BY path, line) "
-        f"WHERE run_id NOT IN (SELECT run_id FROM runs WHERE state = '{State.MISSING}') GROUP BY 1, 2 ORDER BY 1, 2"
-    )
-    return tuple(
-        (
-            f"{runs / path}: a line is missing before line {lines}"
-            if gap
-            else f"{runs / path}, line {lines}: damaged and left out"
-        )
-        + "; what it recorded is missing from every number"
-        + (" unless gspo-lab eval has asked it again" if f"/{layout.EVALUATIONS}/" in path else "")
-        + ". Put the file back from a copy, or delete its folder and make it again"
-        for path, gap, lines in connection.execute(query)
-    )
+    return IngestReport(len(present | subjects), (*changed, *gone), records, damage.told(connection, runs))
 
 
 def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, Seen]) -> None:

@@ -6,7 +6,7 @@ so that somebody who opens it with `sqlite3` or datasette finds every column exp
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -46,11 +46,11 @@ class Table:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     clustered: bool = True
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The columns' names in their order."""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns' names in their order."""
-        return tuple(column.name for column in self.columns)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(column.name for column in self.columns))
 
     def column(self, name: str) -> Column:
         """The column of that name."""

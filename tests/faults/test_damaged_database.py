@@ -3,7 +3,7 @@
 import random
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -50,10 +50,30 @@ def header(dice: random.Random, data: bytes) -> bytes:
     return data[:at] + bytes([dice.randrange(256)]) + data[at + 1 :]
 
 
+def lacking(dice: random.Random, data: bytes) -> bytes:
+    """Without one of its tables, columns, indexes or views."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.deserialize(data[:18] + b"\1\1" + data[20:])  # in memory there is no write-ahead log
+        while True:
+            kind, name = dice.choice(
+                connection.execute("SELECT type, name FROM sqlite_schema ORDER BY 1, 2").fetchall()
+            )
+            columns = connection.execute(f"SELECT name FROM pragma_table_info('{name}')").fetchall()
+            whole = kind != "table" or dice.random() < 0.3
+            with suppress(sqlite3.OperationalError):  # a key, or made by SQLite itself
+                if whole:
+                    connection.execute(f'DROP {kind} "{name}"')
+                else:
+                    connection.execute(f'ALTER TABLE "{name}" DROP COLUMN "{dice.choice(columns)[0]}"')
+                break
+        out = connection.serialize()
+    return out[:18] + b"\2\2" + out[20:]
+
+
 def rows(database: Path) -> list[str]:
     """All that the database holds, but how far and when files were read."""
     with closing(sqlite3.connect(database)) as connection:
-        return [line for line in connection.iterdump() if 'INTO "files"' not in line]
+        return sorted(line for line in connection.iterdump() if 'INTO "files"' not in line)
 
 
 def told(said: Said) -> bool:
@@ -62,7 +82,11 @@ def told(said: Said) -> bool:
     return said.code == 2 and "rebuild" in said.err
 
 
-@pytest.mark.parametrize("damage", [flipped, page, text, cut, header], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "damage",
+    [flipped, page, text, cut, header, pytest.param(lacking, marks=pytest.mark.slow)],
+    ids=lambda one: one.__name__,
+)
 def test_a_damaged_database_is_told_and_rebuilt(
     damage: Damage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

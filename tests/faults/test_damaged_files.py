@@ -1,25 +1,45 @@
-"""Files of a study damaged as disks and editors do: told by the next command, or nothing that was recorded changed."""
+"""Files of the lab damaged as disks and editors do: told by the next command, or nothing that was recorded changed."""
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from acts import ACTS, RUN_HOME, START_HOME, tickets
 from calling import Said, gspo_lab
+from children import run
+from disk import KILL, Fault
 from rounds import rounds
 from synthetic_lab import make_lab
 from test_damaged_database import rows
 
-FILES = ("study.json", "grpo/s0/run.json", "grpo/s0/journal.jsonl")
+from gspo_lab.errors import LabError
+from gspo_lab.files import write_json
+from gspo_lab.layout import MADE, PROGRESS, RESUME, WARM_START
+from gspo_lab.matching.acceptance import acceptance, write_accepted
+from gspo_lab.records import AnswerRecord, GradeRecord
+from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
+from gspo_lab.store import ingest
+
+RUN, SUBJECT = "toy/grpo/s0", "_subjects/asked"
+FILES = ("toy/study.json", f"{RUN}/run.json", f"{RUN}/journal.jsonl")
+MORE = (
+    *("toy/accepted.json", f"{RUN}/grades/journal.jsonl"),
+    *(f"{RUN}/evaluations/k/evaluation.json", f"{RUN}/evaluations/k/journal.jsonl", f"{RUN}/launches/ray-1.json"),
+    *(f"{SUBJECT}/subject.json", f"{SUBJECT}/evaluations/k/evaluation.json", f"{SUBJECT}/evaluations/k/journal.jsonl"),
+    *(f"{RUN}/lock", "toy/.conductor"),
+)
 VALUES: tuple[Any, ...] = (None, True, -1, 2**70, 1e308, "", "\ud800", [], [[]], {}, {"a": 1}, "../..", [None])
+LOOKS = (("list",), ("show", "toy"), ("certify", "toy"), ("report", "toy"))
 
 
 def bytes_turned(dice: random.Random, data: bytes) -> bytes:
     """Up to three bytes become others, or the end is lost."""
-    if dice.random() < 0.3:
+    if dice.random() < 0.3 and data:
         return data[: dice.randrange(len(data))]
-    out = bytearray(data)
+    out = bytearray(data or b"4711 elsewhere")
     for _ in range(dice.choice((1, 3))):
         out[dice.randrange(len(out))] = dice.randrange(256)
     return bytes(out)
@@ -50,19 +70,114 @@ def told(said: Said, file: str) -> bool:
     return file.rpartition("/")[0] in said.out + said.err and (said.code > 0 or "damaged" in said.err)
 
 
+def everything(folder: Path) -> Path:
+    """A laboratory with every kind of file under its runs; the database."""
+    database = make_lab(folder, seeds=1, steps=2, every=2)
+    runs = folder / "runs"
+    answer = AnswerRecord(step=2, bench="k", problem="p", sample=0, text="1", tokens=1, correct=1, reward=1.0)
+    SubjectFolder(runs / SUBJECT).describe({"kind": "model", "name": "some/model"})
+    for place in (RUN, SUBJECT):
+        asked = EvaluationFolder(runs / place / "evaluations" / "k")
+        asked.declare({"evaluation": "k", "bench": "k", "seed": 1})
+        with asked.append() as journal:
+            journal.write([answer])
+    again = RunFolder(runs / RUN).grades
+    again.path.mkdir()
+    with again.append() as journal:
+        journal.write([GradeRecord(bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0)])
+    write_accepted(runs / "toy", [acceptance("another host", ["study: code: toy"])])
+    write_json(runs / RUN / "launches" / "ray-1.json", {"state": "queued", "place": "node", "at": 1.0, "stop": False})
+    for lock in (f"{RUN}/lock", "toy/.conductor"):
+        (runs / lock).write_text("")
+    ingest(runs)
+    return database
+
+
 @pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES, *(pytest.param(file, marks=pytest.mark.slow) for file in MORE)])
 def test_a_damaged_file_is_told_or_changes_nothing(
     file: str, damage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database = make_lab(tmp_path, seeds=1, steps=2, every=2)
+    database = make_lab(tmp_path, seeds=1, steps=2, every=2) if file in FILES else everything(tmp_path)
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / "runs" / "toy" / file
+    path = tmp_path / "runs" / file
     whole, held = path.read_bytes(), rows(database)
-    for dice in rounds(f"{file} {damage.__name__}", 3):
+    if not whole and damage is another_shape:
+        pytest.skip("a lock holds no JSON")
+    for dice in rounds(f"{file} {damage.__name__}", 3 if file in FILES else 1):
         path.write_bytes(damage(dice, whole))
-        said = [gspo_lab(*command) for command in (("list",), ("show", "toy"), ("certify", "toy"), ("report", "toy"))]
-        assert any(told(one, f"toy/{file}") for one in said) or rows(database) == held, (path.read_bytes(), said)
+        said = [gspo_lab(*command) for command in LOOKS]
+        assert any(told(one, file) for one in said) or rows(database) == held, (path.read_bytes(), said)
         path.write_bytes(whole)
         assert gspo_lab("rebuild").code == 0
         assert rows(database) == held
+
+
+def flipped(dice: random.Random, path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+    path.write_bytes(data)
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_of_a_checkpoint_is_told_by_the_worker_that_would_go_on_from_it(tmp_path: Path) -> None:
+    train, calm = ACTS["train"], tmp_path / "calm"
+    calm.mkdir()
+    train.prepare(calm)
+    met = run(calm, train.command).met
+    second = [place for place, one in enumerate(met) if one == f"rename .{RESUME}.partial"][1]
+    for number, dice in enumerate(rounds("checkpoint", 2)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        train.prepare(folder)
+        assert run(folder, train.command, Fault(KILL, second)).code == -9
+        resume = RunFolder(folder / RUN_HOME).resume
+        flipped(dice, resume)
+        told = run(folder, train.command)
+        assert (told.code, f"{resume} is damaged" in told.said, "Traceback" in told.said) == (2, True, False), told
+        resume.unlink()
+        assert run(folder, train.command).code == 0
+        assert train.left(folder) == train.left(calm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train", "warm start"])
+def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(name: str, tmp_path: Path) -> None:
+    act = ACTS[name]
+    act.prepare(tmp_path)
+    tickets(tmp_path)
+    assert run(tmp_path, act.command).code == 0
+    model = RunFolder(tmp_path / RUN_HOME).final if name == "train" else StartFolder(tmp_path / START_HOME).made()
+    assert model is not None
+    files = sorted(one for one in model.iterdir() if one.stat().st_size)
+    command = ("eval", "--bench", "lottery.py:grade", "--data", "problems.jsonl", "--model", str(model), "--limit", "1")
+    assert run(tmp_path, command).code == 0
+    for dice in rounds(f"model of {name}", 2):
+        file = dice.choice(files)
+        whole = file.read_bytes()
+        flipped(dice, file)
+        told = run(tmp_path, command)
+        assert (told.code, "Traceback" in told.said) == (2, False), (file, told)
+        assert str(model) in told.said
+        file.write_bytes(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [bytes_turned, another_shape], ids=lambda one: one.__name__)
+def test_what_a_warm_start_is_asked_by_and_answers_with_is_whole_or_told(damage: Any, tmp_path: Path) -> None:
+    act = ACTS["warm start"]
+    act.prepare(tmp_path)
+    home = StartFolder(tmp_path / START_HOME)
+    assert run(tmp_path, act.command).code == 0
+    files = [home.path / name for name in (WARM_START, PROGRESS, MADE)]
+    for dice in rounds(f"asked {damage.__name__}", 2):
+        file = dice.choice(files)
+        whole = file.read_bytes()
+        file.write_bytes(damage(dice, whole))
+        ended = run(tmp_path, act.command)
+        assert ended.code in (0, 2), ended
+        assert "Traceback" not in ended.said
+        for look in (home.made, home.steps_done):
+            with suppress(LabError):
+                look()
+        file.write_bytes(whole)

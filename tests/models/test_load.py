@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, check_model, is_moe
+from gspo_lab.models.check import EMBEDDED, SUMS, check_model, is_moe, write_sums
 from gspo_lab.models.embedded import build
 from gspo_lab.models.load import (
     chat_template_digest,
@@ -228,6 +228,31 @@ def test_what_only_loading_shows(folder: Path, harm: Callable[[Path], None], mes
         load_model(str(folder), dtype="float32", device="cpu")
     assert "\n" not in str(caught.value)
     assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("model.safetensors", lambda whole: whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]),
+        ("config.json", lambda whole: whole.replace(b"1e-06", b"1e-05")),
+        ("tokenizer_config.json", None),
+    ],
+)
+def test_what_the_lab_wrote_and_is_not_so_any_more_is_told(
+    folder: Path, name: str, harm: Callable[[bytes], bytes] | None
+) -> None:
+    write_sums(folder)
+    assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+    load_model(str(folder), dtype="float32", device="cpu")
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if harm is not None:
+        assert harm(whole) != whole
+        (folder / name).write_bytes(harm(whole))
+    for source, checkpoint in ((str(folder), None), ("tiny-qwen3-moe", folder)):
+        with pytest.raises(LabError, match=f"{name} is not what SHA256SUMS beside it says") as told:
+            load_model(source, dtype="float32", device="cpu", checkpoint=checkpoint)
+        assert "\n" not in str(told.value)
 
 
 def test_a_tokenizer_without_pad_pads_with_eos_and_without_both_is_refused(folder: Path) -> None:

@@ -10,6 +10,7 @@ from gspo_lab.store import Evidence, ingest, rebuild
 from gspo_lab.store.answers import by_problem, grades, stored
 
 NAME = "addition-k2"
+DECLARED = {"problems": ["p0", "p1"], "samples": 2}
 
 
 def later(problem: str, sample: int, correct: int | None, grader: str = "addition/2", step: int = 0) -> GradeRecord:
@@ -23,7 +24,7 @@ def later(problem: str, sample: int, correct: int | None, grader: str = "additio
 def asked(lab: Lab) -> str:
     """A server that was asked two problems twice: 1, 0 and not graded, 1."""
     server = lab.subject("big")
-    lab.ask(server, NAME, *answers(0, [1, 0, None, 1], samples=2), seed=7)
+    lab.ask(server, NAME, *answers(0, [1, 0, None, 1], samples=2), seed=7, asked=DECLARED)
     ingest(lab.runs)
     return server
 
@@ -45,13 +46,16 @@ def test_a_subject_and_its_evaluation_are_rows(lab: Lab, asked: str) -> None:
         assert evidence.studies() == []
 
 
-def test_a_lost_answer_may_have_been_asked_again(lab: Lab, asked: str) -> None:
+def test_a_lost_answer_is_missing_until_it_is_asked_again(lab: Lab, asked: str) -> None:
     (path,) = lab.runs.rglob("evaluations/*/journal.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join((*lines[:1], b"#" + lines[1][1:], *lines[2:])))
     (told,) = rebuild(lab.runs).damaged
-    assert "missing from every number unless gspo-lab eval has asked it again." in told
+    assert told.endswith("what it recorded is missing from every number. The same gspo-lab eval asks it again")
     assert scores(lab)[0][:3] == (asked, NAME, 3)
+    lab.write(asked, *answers(0, [1, 0], samples=2)[1:], evaluation=NAME)
+    assert ingest(lab.runs).damaged == (), "all that were declared are there"
+    assert scores(lab)[0][:3] == (asked, NAME, 4)
 
 
 def test_counts_by_problem(lab: Lab) -> None:

@@ -8,33 +8,32 @@ line; those of earlier versions have none, and are believed.
 
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from safetensors import SafetensorError
 
 from gspo_lab.engines.native.trained import Trained
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole, whole_folder
+from gspo_lab.models.check import write_sums
 from gspo_lab.models.lora import merged_state
+from gspo_lab.models.saving import told_by_name
 
 ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
 """What torch's archive ends in, and how long that is."""
 
 LONGEST_LINE = 1 << 12
-MOST_WORDS = 120
 
+FROM_THERE = "the run goes on from its last checkpoint"
 AGAIN = "delete it and the run starts again from its first step"
 
 
 def save(path: Path, owner: str, step: int, trained: Mapping[str, Trained], totals: dict[str, Any]) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
     state = {"step": step, "trained": {name: one.state() for name, one in trained.items()}, "totals": totals}
-    with _named(path), whole(path) as beside:
+    with told_by_name(path, FROM_THERE), whole(path) as beside:
         torch.save(state, beside)
         with beside.open("rb+") as file:
             seal = {"owner": owner, "sha256": _digest(file, beside.stat().st_size, owner)}
@@ -70,25 +69,10 @@ def load(path: Path, owner: str, trained: Mapping[str, Trained]) -> tuple[int, d
 
 def save_model(path: Path, model: Any, tokenizer: Any) -> None:
     """The model, adapters merged, as the folder `path`, which `AutoModelForCausalLM` reads; only ever whole."""
-    with _named(path), whole_folder(path) as beside:
+    with told_by_name(path, FROM_THERE), whole_folder(path) as beside:
         model.save_pretrained(beside, state_dict=merged_state(model))
         tokenizer.save_pretrained(beside)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """LabError where the disk does not take what is written to `path`: torch and safetensors name neither."""
-    try:
-        yield
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, RuntimeError) and "inline_container" not in str(error) and "riter" not in str(error):
-            raise
-        why = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0][:MOST_WORDS]
-        free = shutil.disk_usage(path.parent).free / 2**20
-        raise LabError(
-            f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start the study again, "
-            "the run goes on from its last checkpoint"
-        ) from error
+        write_sums(beside)
 
 
 def _owner(path: Path) -> str | None:

@@ -19,6 +19,7 @@ from gspo_lab.engines.verl.prepare import Prepared, prepare
 from gspo_lab.engines.verl.records import Totals, bench_records, step_records
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole_folder
+from gspo_lab.models.check import write_sums
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run
@@ -84,6 +85,7 @@ class Training:
         trained = self.checkpoints / f"{STEP}{steps}" / "actor" / "huggingface"
         with whole_folder(self.folder.final) as folder:
             shutil.copytree(trained, folder)
+            write_sums(folder)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 

@@ -43,7 +43,7 @@ HELD_OUT = 64
 def trained(folder: Path) -> dict[str, Any]:
     """Train the run of a folder; its row of the table."""
     config, _ = load_expr_config(["--config", str(folder / CONFIG)], GRPOConfig)
-    run = Run.from_json(read_json(folder / RUN))
+    run = Run.from_json(read_json(folder / RUN) or {})
     settings = run.settings
     rollout = settings.rollout
     task = build_task(settings.task.name, settings.task.options, Path(run.base))

@@ -24,7 +24,7 @@ HOME = "GSPO_LAB_AREAL"
 
 @cache
 def _task() -> Task:
-    run = Run.from_json(read_json(Path(os.environ[HOME]) / RUN))
+    run = Run.from_json(read_json(Path(os.environ[HOME]) / RUN) or {})
     return build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
 
 

@@ -1,0 +1,74 @@
+"""Commands in children of one warm process, which has imported what they import: a start costs next to nothing."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from disk import Disk, Fault
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
+    [
+        *("gspo_lab.engines.native.loop", "gspo_lab.models.warmstart", "gspo_lab.evaluation.local", "gspo_lab.report"),
+        *("gspo_lab.findings", "gspo_lab.conduct.run", "sqlite_utils", "gspo_lab.cli"),
+    ]
+)
+MOST_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code (-9: killed), what it wrote, the operations on files that it came to, and how
+    long it took."""
+
+    code: int
+    said: str
+    met: tuple[str, ...]
+    seconds: float
+
+
+def run(folder: Path, command: Sequence[str], fault: Fault = Fault(), kill_after: float | None = None) -> Ended:  # noqa: B008
+    """`gspo-lab COMMAND` in `folder`, or, where that begins with "worker", a worker; SIGKILL after so many seconds."""
+    environment = {
+        "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),
+        "GSPO_LAB_CACHE": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+    }
+    with TemporaryDirectory() as apart:
+        out, log = Path(apart) / "out", Path(apart) / "log"
+        process = CONTEXT.Process(target=_act, args=(folder, tuple(command), fault, environment, out, log))
+        began = time.monotonic()
+        process.start()
+        process.join(MOST_SECONDS if kill_after is None else kill_after)
+        if kill_after is not None or process.exitcode is None:
+            process.kill()
+            process.join()
+        seconds = time.monotonic() - began
+        assert seconds < MOST_SECONDS, f"{command} did not end"
+        assert process.exitcode is not None
+        said, met = (path.read_text(errors="replace") if path.exists() else "" for path in (out, log))
+        return Ended(process.exitcode, said, tuple(met.splitlines()), seconds)
+
+
+def _act(
+    folder: Path, command: tuple[str, ...], fault: Fault, environment: Mapping[str, str], out: Path, log: Path
+) -> None:
+    os.chdir(folder)
+    os.environ.update(environment)
+    for descriptor in (1, 2):
+        os.dup2(os.open(out, os.O_WRONLY | os.O_APPEND | os.O_CREAT), descriptor)
+    Disk(folder, fault, os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)).install()
+    if command[0] == "worker":
+        from gspo_lab import worker
+
+        sys.exit(worker.main(command[1:]))
+    from gspo_lab.cli import main
+
+    sys.argv = ["gspo-lab", *command]
+    main()

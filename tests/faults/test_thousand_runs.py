@@ -1,0 +1,61 @@
+"""A study of a thousand runs: what reads them all ends, within bounds of processor time and size."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from calling import Said, gspo_lab
+from synthetic_lab import make_lab
+
+pytestmark = pytest.mark.slow
+SEEDS = 500
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two arms, three steps; the working folder as long as it is used."""
+    folder, before = tmp_path_factory.mktemp("thousand"), Path.cwd()
+    make_lab(folder, seeds=SEEDS, steps=3, every=3)
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+
+
+def spent(*command: str) -> tuple[Said, float]:
+    """What a command said, and the processor time that it took, without imports that an earlier one has made."""
+    began = time.process_time()
+    said = gspo_lab(*command)
+    return said, time.process_time() - began
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "most"),
+    [
+        (("list",), 0, 8.0),
+        (("show", "toy"), 0, 40.0),
+        (("report", "toy"), 0, 90.0),
+        (("certify", "toy"), 1, 30.0),
+        (("rebuild",), 0, 60.0),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_what_reads_a_thousand_runs_takes_seconds(
+    command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bounds are four times what docs/performance.md has: they catch what grows with the square. Made-up answers
+    are not those of the problems, which `certify` tells."""
+    said, seconds = spent(*command)
+    with capsys.disabled():
+        print(f"\n  {' '.join(command)}, {2 * SEEDS} runs: {seconds:.2f} s of processor time")
+    assert said.code == code, said
+    assert seconds < most
+
+
+def test_the_numbers_of_a_thousand_runs_are_three_megabytes(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gspo_lab("report", "toy").code == 0
+    sizes = {name: (lab / "reports" / name).stat().st_size / 1e6 for name in ("toy.json", "toy.html", "toy.md")}
+    with capsys.disabled():
+        print("\n  " + ", ".join(f"{name} {size:.2f} MB" for name, size in sizes.items()))
+    assert sizes["toy.json"] < 3
