@@ -315,6 +315,8 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     study, arm, _ = run_id.split("/")
     try:
         settings = content["settings"]
+        if not isinstance(content["declared"], list):
+            raise TypeError("a list of declared settings")
         row = {
             "run_id": run_id,
             "study": study,
