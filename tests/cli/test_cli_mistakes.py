@@ -258,7 +258,7 @@ def test_words_that_are_no_command_are_told() -> None:
     [
         (None, "is missing: restore it"),
         ("{", "is damaged (Expecting property name"),
-        ("[]", "is damaged (TypeError: "),
+        ("[]", "is damaged (no JSON object): restore it"),
         ("{}", "is damaged (KeyError: 'study'): restore it"),
     ],
 )
