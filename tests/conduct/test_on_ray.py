@@ -125,7 +125,7 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     assert re.search(r"b/s0: lost at step [34]/8: its launcher has given it up on .*, which does not answer", shown)
     until(lambda: not any(map(alive, workers)))  # each finishes its step, and saves
     nodes.begin_anew()
-    shown = until_said(first, "b/s0: at work again at step 4 on ") + first.communicate(timeout=240)[0]
+    shown = until_said(first, "b/s0: finished at step 8/8") + first.communicate(timeout=240)[0]
     assert first.returncode == 0, shown
     found, shown = both[1].conduct(jobs=4, on=nodes.on)
     assert found.exit_code == 0, shown
