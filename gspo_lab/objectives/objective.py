@@ -106,5 +106,6 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "
 def k3(d_BT: "Tensor") -> "Tensor":
     """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line behind d = 40."""
     near_BT = d_BT.clamp(max=LARGEST_KL_LOG_RATIO)
-    beyond_BT = (d_BT - near_BT) * math.expm1(LARGEST_KL_LOG_RATIO)
+    # Cut off at 0: the slope of 2e17 must not reach the near part's gradient, not even where it would cancel.
+    beyond_BT = (d_BT - LARGEST_KL_LOG_RATIO).clamp(min=0) * math.expm1(LARGEST_KL_LOG_RATIO)
     return near_BT.exp() - near_BT - 1 + beyond_BT

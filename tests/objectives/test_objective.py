@@ -195,6 +195,17 @@ def test_kl_term_is_k3_aggregated_like_the_rest() -> None:
     assert float(out.kl_sum) == pytest.approx(1 - LN(2.0))
 
 
+@pytest.mark.parametrize("nats", [0.01, -0.5, 1.0, 10.0])
+def test_the_kl_term_pulls_in_single_precision(nats: float) -> None:
+    """The gradient of exp(d) - d - 1 by log pi is 1 - exp(d): half of it at the mean over two tokens."""
+    mask_BT, adv_BT = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2)
+    batch = Batch(mask_BT, adv_BT, adv_BT, 1, 2, ref_logp_BT=torch.tensor([[nats, 0.0]]))
+    logp_BT = torch.zeros(1, 2, requires_grad=True)
+    surrogate(logp_BT, batch, replace(GRPO, kl_coef=1.0)).loss.backward()
+    assert logp_BT.grad is not None
+    assert logp_BT.grad[0].tolist() == pytest.approx([-math.expm1(nats) / 2, 0.0], rel=1e-5)
+
+
 @pytest.mark.parametrize("nats", [39.0, 89.0, 500.0])
 def test_the_kl_term_is_finite_however_far_the_policies_are_apart(nats: float) -> None:
     """exp(89) is infinite in float32. Behind 40 nats k3 is its tangent there: it grows by e^40 - 1 a nat."""
