@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.importers.log import Row
 from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
+from gspo_lab.store.schema import UPDATES
 from gspo_lab.study import flat
 
 if TYPE_CHECKING:
     from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
+NAMES = OF_STEPS | OF_UPDATES
+FLAG = "nonfinite"
+"""Of a step it is 1 where it is of any update."""
+COUNTS = {name for name in OF_UPDATES if UPDATES.column(name).type == "INTEGER"} - {FLAG}
+"""What is counted of an update: of a step it is the sum."""
 SCORE = "score/"
 """Before a benchmark's name: what `gspo-lab import` reads as its score."""
 
@@ -20,8 +26,8 @@ SCORE = "score/"
 @dataclass(frozen=True)
 class Logged:
     """One run. `columns` has per metric its value at each step from `first` on, NaN where it was not measured: of a
-    rollout batch, or the mean over its updates by the rule of the report's charts. `scores` has per step that of each
-    benchmark, counted in rollout batches done (0: before the first)."""
+    rollout batch, or the mean over its updates by the rule of the report's charts, of counts the sum. `scores` has per
+    step that of each benchmark, counted in rollout batches done (0: before the first)."""
 
     id: str
     arm: str
@@ -53,12 +59,15 @@ def logged(evidence: "Evidence", study: str, since: Mapping[str, int] | None = N
 
     every = evidence.width(study, 1)  # one span for all steps: as wide as there are steps
     steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every, since=since)
-    updates = evidence.spans(study, "updates", sorted(OF_UPDATES), buckets=every, since=since)
+    updates = evidence.spans(
+        study, "updates", sorted(OF_UPDATES - {FLAG}), buckets=every, extremes=(FLAG,), totals=COUNTS, since=since
+    )
     scores = evidence.scores(study).dropna(subset=["score"])
     told = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
     for run in steps:
-        found = {name: values for spans in (steps, updates) for name, values in spans[run].items() if name != "x"}
+        found = {name: values for spans in (steps, updates) for name, values in spans[run].items()}
+        found[FLAG] = found[f"{FLAG}.high"]
         own: dict[int, dict[str, float]] = {}
         for row in scores[scores["run_id"] == run.id].to_dict("records"):
             own.setdefault(int(row["step"]), {})[str(row["bench"])] = float(row["score"])
@@ -70,7 +79,7 @@ def logged(evidence: "Evidence", study: str, since: Mapping[str, int] | None = N
                 float(np.nan_to_num(told[run.id]["started_at"])),
                 {key: value for key, value in flat(_object(told[run.id]["settings"])).items() if value is not None},
                 0 if since is None else since[run.id],
-                {name: values for name, values in found.items() if not np.isnan(values).all()},
+                {name: values for name, values in found.items() if name in NAMES and not np.isnan(values).all()},
                 own,
             )
         )

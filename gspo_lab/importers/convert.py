@@ -14,6 +14,9 @@ from gspo_lab.study.origin import Origin
 AVERAGED = -1
 """The mini-batch of a row that is a mean over updates, or of which that is not known."""
 
+MOST = 2**53
+"""From here on a float tells no whole number from the next."""
+
 Converted = StepRecord | UpdateRecord | AnswerRecord | ScoreRecord
 
 
@@ -53,7 +56,7 @@ class Conversion:
                     if name not in strange:
                         strange[name] = step, self._names.fatal(name)
                     if strange[name][1]:
-                        columns["update"]["nonfinite"] = 1
+                        columns["update"]["nonfinite"] = 1.0
                     continue
                 for where, as_what in self._places.get(name) or self._placed(name):
                     columns[where][as_what] = value
@@ -86,14 +89,25 @@ class Conversion:
             raise LabError(f"{self.log.files[0]}: a row of training at step {step}, below the program's first")
         if "update" in trained or "own" in trained:
             own = dict(columns["own"]) or None
-            yield UpdateRecord(step=place, minibatch=AVERAGED, engine_metrics=own, **_typed(columns["update"]))
+            update = self._typed(step, columns["update"])
+            yield UpdateRecord(step=place, minibatch=AVERAGED, engine_metrics=own, **update)
         if trained:
             self.steps = place + 1
-            yield StepRecord(step=place, **_typed(columns["step"]))
+            yield StepRecord(step=place, **self._typed(step, columns["step"]))
         # Asked after the step's updates, which of a program that counts from 0 are one more than its step.
         after = step + 1 if self._names.counts_from == 0 else step
         for bench, score in columns["score"].items():
             yield ScoreRecord(step=after, bench=bench, score=score)
+
+    def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+        """Numbers as their columns have them. LabError where one that counts is not whole."""
+        for name in values.keys() & WHOLE:
+            if not values[name].is_integer() or abs(values[name]) >= MOST:
+                raise LabError(
+                    f"{self.log.files[0]}: {name} is {values[name]:g} at step {step}, and counts whole ones; a mean of "
+                    "counts is none of the lab's columns: leave out its --map, or export the study again"
+                )
+        return {name: int(value) if name in WHOLE else value for name, value in values.items()}
 
     def _placed(self, name: str) -> list[tuple[str, str]]:
         """Where a name's numbers go: to a column or under their own name, and to a benchmark whose score they are."""
@@ -124,11 +138,6 @@ class Conversion:
             self.problems.setdefault(bench, set()).add(one.problem)
             step = self._at_end if one.step is None else one.step
             yield AnswerRecord(step=step, bench=bench, problem=one.problem, sample=one.sample, correct=one.correct)
-
-
-def _typed(values: Mapping[str, float]) -> dict[str, Any]:
-    """Numbers as their columns have them: whole ones where these count."""
-    return {name: int(value) if name in WHOLE and value == int(value) else value for name, value in values.items()}
 
 
 WHOLE = {

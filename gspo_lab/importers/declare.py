@@ -10,6 +10,7 @@ from gspo_lab import __version__
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
 from gspo_lab.importers.convert import Conversion
+from gspo_lab.importers.wanted import fits_as_arm
 from gspo_lab.layout import STUDY
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.registry import nearest
@@ -63,7 +64,7 @@ def said(raw: Mapping[str, Any], name: str, where: object) -> Said:
     told: dict[str | None, Mapping[str, Any]] = {None: dotted(shared)}
     told |= {arm: dotted(table) for arm, table in tables.items()}
     for arm in tables:
-        if not fits_as_name(arm):
+        if not fits_as_arm(arm):
             problems.append(f"arm.{arm}: {NAMED}")
     _arms(told, list(tables) or ["all"], 1, [], problems)
     if problems:

@@ -3,12 +3,8 @@
 import hashlib
 import math
 import re
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -119,89 +115,22 @@ def whole_number(value: Any, where: str, what: str = "step") -> int:
 
 
 def rising(rows: Iterable[Row], where: str) -> Iterator[Row]:
-    """The rows, those of one step that follow each other as one. LabError where steps go back, or there are none."""
+    """The rows, those of one step as one. LabError where steps go back, or no number is there."""
     step: int | None = None
-    found: dict[str, float] = {}
+    row: dict[str, float] = {}
+    found = False
     for at, values in rows:
         if step is not None and at < step:
             raise LabError(f"{where}: its steps go back from {step} to {at}; if these are two runs, part them")
         if step is not None and at > step:
-            yield step, found
-            found = {}
+            yield step, row
+            row = {}
         step = at
-        lay(values, found)
-    if step is None:
+        lay(values, row)
+        found = found or any(map(math.isfinite, values.values()))
+    if step is None or not found:
         raise LabError(f"{where}: it holds no step with a number; nothing to import")
-    yield step, found
-
-
-class Columns:
-    """A run whose numbers come metric by metric, or on several axes: kept at 16 bytes each until all are there.
-
-    A later number of one step and metric replaces the earlier one.
-    """
-
-    def __init__(self) -> None:
-        self._steps: dict[str, array[int]] = {}
-        self._values: dict[str, array[float]] = {}
-
-    def add(self, name: str, step: int, value: float) -> None:
-        """One number."""
-        if name not in self._steps:
-            self._steps[name], self._values[name] = array("q"), array("d")
-        self._steps[name].append(step)
-        self._values[name].append(value)
-
-    def take(self, later: "Columns") -> None:
-        """What another file of the run logged after this one: it counts from its own first step of each metric on."""
-        for name, steps in later._steps.items():
-            own = self._steps.setdefault(name, array("q"))
-            values = self._values.setdefault(name, array("d"))
-            while steps and own and own[-1] >= steps[0]:
-                own.pop()
-                values.pop()
-            own.extend(steps)
-            values.extend(later._values[name])
-
-    def drop(self, step: int) -> None:
-        """Forget all numbers of a step and later ones."""
-        for name, steps in self._steps.items():
-            kept = [i for i, at in enumerate(steps) if at < step]
-            if len(kept) < len(steps):
-                self._steps[name] = array("q", (steps[i] for i in kept))
-                self._values[name] = array("d", (self._values[name][i] for i in kept))
-
-    @property
-    def names(self) -> set[str]:
-        """The metrics that have a number."""
-        return {name for name, steps in self._steps.items() if steps}
-
-    def rows(self) -> Iterator[Row]:
-        """All numbers, step by step."""
-
-        together: dict[bytes, list[str]] = {}  # most metrics are logged at the same steps as others
-        for name, steps in self._steps.items():
-            together.setdefault(steps.tobytes(), []).append(name)
-
-        def of(names: Sequence[str]) -> Iterator[Row]:
-            steps = self._steps[names[0]]
-            values = [self._values[name] for name in names]
-            if any(later < earlier for earlier, later in pairwise(steps)):
-                order = sorted(range(len(steps)), key=steps.__getitem__)  # stable: of equal steps the later comes last
-                steps = array("q", map(steps.__getitem__, order))
-                values = [array("d", map(one.__getitem__, order)) for one in values]
-            return ((step, dict(zip(names, row, strict=True))) for step, *row in zip(steps, *values, strict=True))
-
-        at: int | None = None
-        row: dict[str, float] = {}
-        for step, found in merge(*map(of, together.values()), key=itemgetter(0)):
-            if at is not None and step != at:
-                yield at, row
-                row = {}
-            at = step
-            lay(found, row)
-        if at is not None:
-            yield at, row
+    yield step, row
 
 
 def digest(path: Path) -> str:

@@ -1,19 +1,19 @@
 """JSON Lines, CSV and Parquet of any program: a row a step (wide), or a row a number (long: step, metric, value).
 
-Columns `arm` and `seed`, or `run`, part a file into runs. Rows are read one by one, however long the file is; only a
-long table is held, at 16 bytes a number.
+Columns `arm` and `seed`, or `run`, part a file into runs. Rows are read one by one, however long the file is; the
+numbers of a long table wait in a temporary file until all are there.
 """
 
 import csv
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, logged, numbers, rising, whole_number
+from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, numbers, rising, whole_number
+from gspo_lab.importers.spool import Spool
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """How a step's column is called where nobody says."""
@@ -38,22 +38,19 @@ def runs(path: Path, wish: Wish) -> list[str]:
 def read(path: Path, run: str, wish: Wish) -> Log:
     """One run of the file."""
     program = wish.program or path.suffix.lstrip(".").replace("jsonl", "json") or "a table"
-    return Log(program, rows_of(path, run, wish), (a_file(path, "a table"),))
+    notes: list[str] = []
+    return Log(program, rows_of(path, run, wish, notes), (a_file(path, "a table"),), notes=notes)
 
 
-def rows_of(path: Path, run: str, wish: Wish) -> Iterator[Row]:
+def rows_of(path: Path, run: str, wish: Wish, notes: list[str]) -> Iterator[Row]:
     """The rows of one run of the file."""
     own = ((where, entry) for where, entry in entries(path) if run_of(entry, wish, where) == run)
     first = next(own, None)
     if first is None:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
     long = METRIC in first[1] and VALUE in first[1]
-    found = False
-    for step, values in rising((_long if long else _wide)(chain([first], own), wish), str(path)):
-        found = found or any(map(math.isfinite, values.values()))
-        yield step, values
-    if not found:
-        raise LabError(f"{path}: none of its columns holds numbers; nothing to import")
+    every = chain([first], own)
+    yield from rising(_long(every, wish, Spool(str(path), notes)) if long else _wide(every, wish), str(path))
 
 
 def _wide(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
@@ -62,14 +59,13 @@ def _wide(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
         yield _step(entry, wish, where), numbers(entry, keys)
 
 
-def _long(entries: Iterable[Entry], wish: Wish) -> Iterator[Row]:
-    columns = Columns()
+def _long(entries: Iterable[Entry], wish: Wish, spool: Spool) -> Iterator[Row]:
     for where, entry in entries:
         if METRIC not in entry or VALUE not in entry:
             raise LabError(f"{where}: it has no '{METRIC}' and '{VALUE}', as the first row has")
         if (value := logged(entry[VALUE])) is not None:
-            columns.add(str(entry[METRIC]), _step(entry, wish, where), value)
-    return columns.rows()
+            spool.add(str(entry[METRIC]), _step(entry, wish, where), value)
+    return spool.rows()
 
 
 def entries(path: Path) -> Iterator[Entry]:
@@ -103,7 +99,7 @@ def _json_lines(path: Path) -> Iterator[Entry]:
 
 def _csv(path: Path) -> Iterator[Entry]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        reader = csv.DictReader(_lines(file, path), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         try:
             if len(set(reader.fieldnames or ())) != len(reader.fieldnames or ()):
                 raise LabError(f"{path}: two of its columns have one name")
@@ -116,6 +112,13 @@ def _csv(path: Path) -> Iterator[Entry]:
             raise LabError(f"{path}, line {reader.line_num}: no CSV ({error})") from error
 
 
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    while line := file.readline(LONGEST):
+        if len(line) == LONGEST:
+            raise LabError(f"{path}: a line of {LONGEST >> 20} million characters and more; no CSV of a log has one")
+        yield line
+
+
 def _parquet(path: Path) -> Iterator[Entry]:
     try:
         from pyarrow import ArrowException
@@ -124,7 +127,7 @@ def _parquet(path: Path) -> Iterator[Entry]:
         raise MissingExtra("pyarrow", "parquet", f"reading {path}") from error
     try:
         with ParquetFile(path) as file:
-            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            rows = (row for batch in file.iter_batches(1000) for row in batch.to_pylist())
             yield from ((f"{path}, row {place}", row) for place, row in enumerate(rows, 1))
     except ArrowException as error:
         raise LabError(f"{path}: no Parquet file ({str(error).partition(chr(10))[0]})") from error

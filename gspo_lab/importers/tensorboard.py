@@ -5,17 +5,21 @@ Several files are one run where a later one goes on (a resumed run: what it logs
 tags (a writer for each, as in the sub-folders that `add_scalars` makes). A file that begins again is another run's.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.importers.log import CHUNK, Columns, Log, Wish, logged, rising
+from gspo_lab.importers.log import CHUNK, Log, Wish, rising
+from gspo_lab.importers.spool import Spool
 
 EVENTS = "*tfevents*"
 AROUND = 16
 """Bytes of a record beside its event: a length and two checksums."""
+LONG = 4096
+"""Bytes that an event of scalars has at most, unless it has hundreds of them."""
 FLOAT, DOUBLE = 1, 2
 """Tensors' types that a scalar may have (`DT_FLOAT`, `DT_DOUBLE`)."""
 
@@ -25,7 +29,7 @@ class _Span:
     """What one file logs: its first and last step and moment, by its scalars alone."""
 
     file: Path
-    columns: Columns = field(default_factory=Columns)
+    numbers: Spool
     first: int | None = None
     last: int = 0
     began: float = 0.0
@@ -51,12 +55,12 @@ def read(path: Path, run: str, wish: Wish) -> Log:
     return Log(program, rising(joined.rows(), str(path)), files, notes=notes)
 
 
-def _joined(spans: list[_Span], notes: list[str]) -> Columns:
+def _joined(spans: list[_Span], notes: list[str]) -> Spool:
     """All files in the order of time. LabError where two log the same tags and neither goes on from the other."""
-    whole = spans[0].columns
+    names = [span.numbers.names for span in spans]
     for place, span in enumerate(spans[1:], 1):
         assert span.first is not None
-        shared = [one for one in spans[:place] if one.columns.names & span.columns.names]
+        shared = [one for one, known in zip(spans[:place], names, strict=False) if known & names[place]]
         for one in shared:
             assert one.first is not None
             if span.first <= one.first or span.began < one.ended:
@@ -68,30 +72,28 @@ def _joined(spans: list[_Span], notes: list[str]) -> Columns:
             last = max(one.last for one in shared)
             if span.first <= last:
                 notes.append(f"{span.file.name} goes on at step {span.first}, over steps up to {last} before")
-        whole.take(span.columns)
-    return whole
+        spans[0].numbers.take(span.numbers)
+    return spans[0].numbers
 
 
 def _read(file: Path, root: Path, notes: list[str]) -> _Span:
-    span, at = _Span(file), file.parent.relative_to(root).as_posix() if root.is_dir() else "."
+    span, at = _Span(file, Spool(str(file), notes)), file.parent.relative_to(root).as_posix() if root.is_dir() else "."
     prefix = "" if at == "." else f"{at}/"
-    add = span.columns.add
+    add = span.numbers.add
     for event in events(file, notes):
         kind = event.WhichOneof("what")
         if kind == "session_log" and voids(event):
-            span.columns.drop(event.step)
+            span.numbers.drop(event.step)
         if kind != "summary":
             continue
-        step, found = event.step, False
-        for entry in event.summary.value:
-            value = scalar(entry)
-            if value is not None:
-                add(prefix + entry.tag, step, value)
-                found = True
-        if not found:
+        step = event.step
+        told = [(entry.tag, value) for entry in event.summary.value if (value := scalar(entry)) is not None]
+        if not told:
             continue
         if step < 0:
-            raise LabError(f"{file}: {entry.tag} has the step {step}")
+            raise LabError(f"{file}: {told[0][0]} has the step {step}")
+        for tag, value in told:
+            add(prefix + tag, step, value)
         if span.first is None:
             span.first, span.began = step, event.wall_time
         span.first, span.last = min(span.first, step), max(span.last, step)
@@ -102,8 +104,7 @@ def _read(file: Path, root: Path, notes: list[str]) -> _Span:
 def events(file: Path, notes: list[str]) -> Iterator[Any]:
     """The events of a file, up to the first that is torn or damaged, which is noted.
 
-    A record is its length (8 bytes), a checksum (4), that many bytes of an Event, a checksum (4). Checksums are passed
-    over: TensorBoard's reader makes them byte by byte in Python, which takes longer than all else here (1.5 times).
+    A record is its length (8 bytes), a checksum of these (4), that many bytes of an Event, a checksum of them (4).
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -129,20 +130,51 @@ def events(file: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _records(stream: IO[bytes], left: int) -> Iterator[bytes | None]:
-    """The events' bytes of a file of `left` bytes, read piece by piece; None at the end if a record is torn there."""
-    data, at = b"", 0
+    """The events' bytes of a file of `left` bytes, read piece by piece; None at the end where one is damaged."""
+    data = b""
     while left:
-        if len(data) - at < AROUND:
-            data, at = data[at:] + stream.read(CHUNK), 0
-        length = AROUND + int.from_bytes(data[at : at + 8], "little")
-        if length > left or len(data) < AROUND:
+        piece = stream.read(CHUNK)
+        data += piece
+        ends, torn = [0], not piece
+        while not torn and len(data) - ends[-1] >= AROUND:
+            start = ends[-1]
+            end = start + AROUND + int.from_bytes(data[start : start + 8], "little")
+            torn = end > left or (end - start > CHUNK and not _sound(data, [start], [8]))
+            if torn or end > len(data):
+                break
+            ends.append(end)
+        events = [(start + 12, end - 4) for start, end in pairwise(ends)]
+        sound = _sound(data, [start for start, _ in events], [end - start for start, end in events])
+        yield from (data[start:end] for start, end in events[:sound])
+        if torn or sound < len(events):
             yield None
             return
-        if at + length > len(data):
-            data, at = data[at:] + stream.read(max(CHUNK, length)), 0
-        yield data[at + 12 : at + length - 4]
-        at += length
-        left -= length
+        data, left = data[ends[-1] :], left - ends[-1]
+
+
+def _sound(data: bytes, starts: Sequence[int], sizes: Sequence[int]) -> int:
+    """How many of these parts, from the first on, have the checksum that follows them (CRC-32C, masked).
+
+    TensorBoard's reader makes these byte by byte in Python, which takes longer than all else here. They are made of all
+    parts at once, place by place; a part that is longer than any scalar's is believed.
+    """
+    import numpy as np
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import CRC_TABLE
+
+    table, content = np.array(CRC_TABLE, np.uint32), np.frombuffer(data, np.uint8)
+    size = np.array(sizes, np.int64)
+    order = np.argsort(-size, kind="stable")
+    at, size = np.array(starts, np.int64)[order], size[order]
+    told = content[(at + size)[:, None] + np.arange(4)].view("<u4")[:, 0]
+    first = int(np.searchsorted(-size, -LONG))
+    crc = np.full(len(at), 0xFFFFFFFF, np.uint32)
+    for place in range(int(size[first]) if first < len(size) else 0):
+        some = slice(first, int(np.searchsorted(-size, -place)))
+        crc[some] = table[(crc[some] ^ content[at[some] + place]) & 0xFF] ^ (crc[some] >> 8)
+    crc = ~crc
+    bad = ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)) != told
+    bad[:first] = False
+    return int(order[bad].min()) if bad.any() else len(order)
 
 
 def voids(event: Any) -> bool:
@@ -154,13 +186,14 @@ def scalar(entry: Any) -> float | None:
     """A summary's number, of the older form or a tensor of one; None for pictures, texts and histograms."""
     kind = entry.WhichOneof("value")
     if kind == "simple_value":
-        return logged(entry.simple_value)
+        found: float = entry.simple_value
+        return found
     if kind != "tensor" or entry.tensor.tensor_shape.dim or entry.tensor.dtype not in (FLOAT, DOUBLE):
         return None
     values = entry.tensor.float_val or entry.tensor.double_val
     if values:
-        return logged(values[0])
+        return float(values[0])
     from array import array
 
     content = array("f" if entry.tensor.dtype == FLOAT else "d", entry.tensor.tensor_content)
-    return logged(content[0]) if len(content) == 1 else None
+    return content[0] if len(content) == 1 else None

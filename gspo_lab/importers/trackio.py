@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import Columns, Log, Wish, a_file, numbers, rising, whole_number
+from gspo_lab.importers.log import Log, Wish, a_file, numbers, rising, whole_number
+from gspo_lab.importers.spool import Spool
 
 
 def runs(path: Path, wish: Wish) -> list[str]:
@@ -23,7 +24,8 @@ def runs(path: Path, wish: Wish) -> list[str]:
 
 def read(path: Path, run: str, wish: Wish) -> Log:
     """One run of the project. LabError where two have its name."""
-    columns = Columns()
+    where, notes = f"{path}, run {run}", list[str]()
+    spool = Spool(where, notes)
     with _open(path) as database:
         known = {name for _, name, *_ in database.execute("PRAGMA table_info(metrics)")}
         if "run_id" in known:
@@ -34,21 +36,21 @@ def read(path: Path, run: str, wish: Wish) -> Log:
         for step, text in database.execute(
             "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid", (run,)
         ):
-            at = whole_number(step, f"{path}, run {run}")
+            at = whole_number(step, where)
             for name, value in numbers(_object(text)).items():
-                columns.add(name, at, value)
+                spool.add(name, at, value)
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
         config: dict[str, Any] = {}
         if "configs" in tables:
             for (text,) in database.execute("SELECT config FROM configs WHERE run_name = ?", (run,)):
                 config |= {key: value for key, value in _object(text).items() if not key.startswith("_")}
-    return Log(wish.program or "trackio", rising(columns.rows(), f"{path}, run {run}"), (path,), None, config)
+    return Log(wish.program or "trackio", rising(spool.rows(), where), (path,), None, config, notes)
 
 
 def _object(text: Any) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

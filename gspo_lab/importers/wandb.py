@@ -6,15 +6,17 @@ else the file holds, such as e-mail, host and paths, nothing is kept. A crashed 
 whole is read, and the rest is told.
 """
 
-import csv
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import Columns, Log, Row, Wish, a_file, logged, number, rising, whole_number
+from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, number, rising, whole_number
+from gspo_lab.importers.spool import Spool
+from gspo_lab.importers.tables import entries
 
 HEADER, BLOCK, PIECE = b":W&B", 32768, 7
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
@@ -37,16 +39,12 @@ def runs(path: Path, wish: Wish) -> list[str]:
 def read(path: Path, run: str, wish: Wish) -> Log:
     """The offline run, or one run of a page's CSV."""
     if path.suffix.lower() == ".csv":
-        return Log(wish.program or "wandb", rising(_page(path, run, wish), str(path)), (path,))
+        return Log(wish.program or "wandb", rising(_page(path, run), str(path)), (path,))
     file = _file(path)
     notes: list[str] = []
     told: dict[str, Any] = {}
-    columns = _columns(file, notes, told)
-    if not columns.names:
-        raise LabError(f"{file}: it holds no step with a number; nothing to import")
-    return Log(
-        wish.program or "wandb", rising(columns.rows(), str(file)), (file,), told.get("version"), told["config"], notes
-    )
+    rows = rising(_spool(file, notes, told).rows(), str(file))
+    return Log(wish.program or "wandb", rows, (file,), told.get("version"), told["config"], notes)
 
 
 def _file(path: Path) -> Path:
@@ -57,10 +55,11 @@ def _file(path: Path) -> Path:
     return a_file(found[0], "run-*.wandb")
 
 
-def _columns(file: Path, notes: list[str], told: dict[str, Any]) -> Columns:
+def _spool(file: Path, notes: list[str], told: dict[str, Any]) -> Spool:
     """All scalars, each at the step of its own axis: that of `define_metric`, else the trainer's, else wandb's."""
-    columns, told["config"] = Columns(), {}
+    spool, told["config"] = Spool(str(file), notes), {}
     axes: dict[str, str] = {}
+    axis_of = cache(partial(_axis, axes))
     for record in _records(file, notes):
         for field, data in _fields(record):
             if not isinstance(data, bytes):
@@ -73,9 +72,10 @@ def _columns(file: Path, notes: list[str], told: dict[str, Any]) -> Columns:
             elif field == DEFINED:
                 name, glob, axis = (_text(dict(_fields(data)).get(key)) for key in (NAME, GLOB, AXIS))
                 axes[name or glob] = axis
+                axis_of = cache(partial(_axis, axes))
             elif field == HISTORY:
-                _take(columns, _row(data), axes, str(file))
-    return columns
+                _take(spool, _row(data), axis_of, str(file))
+    return spool
 
 
 def _first(message: Any, field: int) -> Any:
@@ -108,24 +108,29 @@ def _item(data: bytes) -> tuple[str, Any]:
         elif field == 16:
             try:
                 value = json.loads(_text(content))
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = None
     return key or ".".join(nested), value
 
 
-def _take(columns: Columns, row: Mapping[str, Any], axes: Mapping[str, str], where: str) -> None:
+def _take(spool: Spool, row: Mapping[str, Any], axis_of: Callable[[str], str | None], where: str) -> None:
     usual = next((row[name] for name in (*AXES, STEP) if number(row.get(name)) is not None), None)
     for name, value in row.items():
-        found = logged(value)
-        if found is None or name.startswith("_") or name in AXES or name in axes.values():
+        found, axis = logged(value), axis_of(name)
+        if found is None or axis is None:
             continue
-        axis = axes.get(name) or next(
-            (axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1])), ""
-        )
         step = row.get(axis, usual)
         if step is None:
             raise LabError(f"{where}: a row of its history has no step")
-        columns.add(name, whole_number(step, where), found)
+        spool.add(name, whole_number(step, where), found)
+
+
+def _axis(axes: Mapping[str, str], name: str) -> str | None:
+    """The metric that is a metric's step, "" for the usual one; None for one that is a step, or wandb's own."""
+    if name.startswith("_") or name in AXES or name in axes.values():
+        return None
+    globs = (axis for glob, axis in axes.items() if glob.endswith("*") and name.startswith(glob[:-1]))
+    return axes.get(name) or next(globs, "")
 
 
 def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
@@ -134,17 +139,18 @@ def _records(file: Path, notes: list[str]) -> Iterator[bytes]:
     with file.open("rb") as stream:
         if stream.read(PIECE)[:4] != HEADER:
             raise LabError(f"{file}: no file of an offline wandb run")
-        whole, torn = bytearray(), False
+        whole, begun = bytearray(), False  # a record's first piece may be empty, at the very end of a block
         for kind, data in _pieces(stream):
-            if kind is None or (kind in (MIDDLE, LAST)) != bool(whole):
-                torn = True
+            if kind is None or (kind in (MIDDLE, LAST)) != begun:
+                begun = True
                 break
             whole += data
-            if kind in (FULL, LAST):
+            begun = kind in (FIRST, MIDDLE)
+            if not begun:
                 count += 1
                 yield bytes(whole)
                 whole.clear()
-    if torn or whole:
+    if begun:
         notes.append(f"{file.name}: cut off or damaged behind record {count}; what stood there is left out")
 
 
@@ -171,59 +177,57 @@ def _pieces(stream: IO[bytes]) -> Iterator[tuple[int | None, bytes]]:
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """A protobuf message's fields: the number, and a varint's value or the bytes. What is no message ends it."""
     at, end = 0, len(message)
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
     try:
         while at < end:
-            key = varint()
+            key, at = _varint(message, at)
             kind = key & 7
             if kind == 0:
-                yield key >> 3, varint()
+                value, at = _varint(message, at)
+                yield key >> 3, value
                 continue
-            size = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+            size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
             yield key >> 3, message[at : at + size]
             at += size
     except (IndexError, KeyError):
         return
 
 
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, seven bits a byte, and the place behind it."""
+    value, shift = message[at], 7
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    while True:
+        at += 1
+        value |= (message[at] & 0x7F) << shift
+        if message[at] < 0x80:
+            return value, at + 1
+        shift += 7
+
+
 def _text(data: Any) -> str:
     return data.decode("utf-8", "replace") if isinstance(data, bytes) else ""
 
 
-def _named(path: Path) -> dict[int, tuple[str, str]]:
-    """By its place each column of a page's CSV that is a run's metric: (run, metric)."""
-    a_file(path, "a chart's CSV")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file), [])
-    parts = {place: name.partition(BETWEEN) for place, name in enumerate(header)}
+def _named(path: Path) -> dict[str, tuple[str, str]]:
+    """Of a page's CSV each column that is a run's metric: (run, metric)."""
+    _, first = next(entries(path), ("", {}))
+    parts = {name: name.partition(BETWEEN) for name in first}
     found = {
-        place: (run, metric)
-        for place, (run, between, metric) in parts.items()
+        name: (run, metric)
+        for name, (run, between, metric) in parts.items()
         if between and not metric.endswith(("__MIN", "__MAX"))
     }
     if not found:
-        raise LabError(f"{path}: no column is named 'RUN - METRIC', as in the CSV of a chart's page")
-    return {place: entry for place, entry in found.items() if not entry[1].startswith("_")}
+        raise LabError(f"{path}: no row with a column 'RUN - METRIC', as in the CSV of a chart's page")
+    return {name: entry for name, entry in found.items() if not entry[1].startswith("_")}
 
 
-def _page(path: Path, run: str, wish: Wish) -> Iterator[Row]:
+def _page(path: Path, run: str) -> Iterator[Row]:
     """The rows of one run; the first column is the step."""
-    own = {place: metric for place, (name, metric) in _named(path).items() if name == run}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        next(reader)
-        for line in reader:
-            values = {metric: value for place, metric in own.items() if (value := logged(line[place])) is not None}
-            if values:
-                yield whole_number(line[0], f"{path}, line {reader.line_num}"), values
+    own = {name: metric for name, (of, metric) in _named(path).items() if of == run}
+    for where, entry in entries(path):
+        values = {metric: value for name, metric in own.items() if (value := logged(entry[name])) is not None}
+        if values:
+            yield whole_number(next(iter(entry.values())), where), values

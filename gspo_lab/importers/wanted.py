@@ -79,12 +79,17 @@ class Found:
         return f"{self.path}{f' ({self.run})' if self.run else ''}"
 
 
+def fits_as_arm(name: str) -> bool:
+    """Whether an arm is imported under this name: also that of a sweep's dose, `gspo@0.0002`."""
+    return fits_as_name(name.replace("@", "-", 1))
+
+
 def found(every: Sequence[Wanted], base: Path) -> list[Found]:
     """The logs of every wish, in order. LabError where one cannot be placed, or two claim one arm and seed."""
     out = [one for wanted in every for one in _of(wanted, base)]
     claimed: dict[tuple[str, int, bool], Found] = {}
     for one in out:
-        if not fits_as_name(one.arm):
+        if not fits_as_arm(one.arm):
             raise LabError(f"{one.source}: an arm cannot be named '{one.arm}': {NAMED}")
         other = claimed.setdefault((one.arm, one.seed, one.wanted.source == "items"), one)
         if other is not one and (one.wanted.source != "items" or one.wanted.bench == other.wanted.bench):

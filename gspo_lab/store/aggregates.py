@@ -19,8 +19,9 @@ def mean_of(table: str, metric: str) -> str:
 
 
 def weighted_mean(metric: str, weight: str) -> str:
-    """Rows without the metric do not count; those without the weight count as 1."""
-    return f'TOTAL("{metric}" * IFNULL("{weight}", 1)) / {weight_of(metric, weight)}'
+    """Rows without the metric do not count; those without the weight count as 1. One row's is its own, to the digit."""
+    several = f'TOTAL("{metric}" * IFNULL("{weight}", 1)) / {weight_of(metric, weight)}'
+    return f'CASE COUNT("{metric}") WHEN 1 THEN MAX("{metric}") ELSE {several} END'
 
 
 def weight_of(metric: str, weight: str) -> str:
@@ -28,9 +29,12 @@ def weight_of(metric: str, weight: str) -> str:
     return f'SUM(IFNULL("{weight}", 1)) FILTER (WHERE "{metric}" IS NOT NULL)'
 
 
-def of_a_span(table: str, metrics: Iterable[str], extremes: Collection[str]) -> tuple[str, list[str]]:
-    """One row (run id, first step, step after the last) and its columns: x, the means, lowest and highest values."""
-    columns = {"x": "(MIN(step) + MAX(step)) / 2.0", **{name: mean_of(table, name) for name in metrics}}
+def of_a_span(
+    table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
+) -> tuple[str, list[str]]:
+    """One row (run id, first step, step after the last) and its columns: x, means or sums, lows and highs."""
+    columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
+    columns |= {name: f'SUM("{name}")' if name in totals else mean_of(table, name) for name in metrics}
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
     query = f"SELECT {', '.join(columns.values())} FROM {table} WHERE run_id = ? AND step >= ? AND step < ?"

@@ -197,20 +197,22 @@ class Evidence:
         *,
         buckets: int = 250,
         extremes: Collection[str] = (),
+        totals: Collection[str] = (),
         since: Mapping[str, int] | None = None,
     ) -> "dict[Run, dict[str, Floats]]":
         """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
 
-        Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`. All runs and both tables share the
-        spans: entry i is of the steps from i * `width` on, and a step is a span of its own while there are no more than
-        `buckets`. Column `x` is the middle of the steps that a span holds. A share of tokens is that of all the span's.
+        Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`; of those in `totals` it is the sum.
+        All runs and both tables share the spans: entry i is of the steps from i * `width` on, and a step is a span of
+        its own while there are no more than `buckets`. Column `x` is the middle of the steps that a span holds. A share
+        of tokens is that of all the span's.
         What was not measured is left out of the mean; a span without any measurement is NaN.
         `since` keeps to some runs, of each to its spans from a step on.
         """
         width = self.width(study, buckets)
         if table not in ("steps", "updates"):
             raise LabError(f"spans: from steps or updates, got '{table}'")
-        query, names = of_a_span(table, self._numbers(table, metrics), self._numbers(table, extremes))
+        query, names = of_a_span(table, self._numbers(table, metrics), self._numbers(table, extremes), totals)
         end = self._last(study) + 1
         firsts = since if since is not None else {run.id: 0 for run in self.chosen(study)}
         return {

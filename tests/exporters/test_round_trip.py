@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from synthetic_lab import make_lab
 
 from gspo_lab.exporters import TARGETS, logged
 from gspo_lab.findings import Findings
+from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.study import Run
 
 Numbers = dict[tuple[str, int, int, str], float]
 SOURCE = {
@@ -27,7 +30,17 @@ SOURCE = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_lab(tmp_path_factory.mktemp("lab"), seeds=3, steps=5, every=2)
+    return make_lab(tmp_path_factory.mktemp("lab"), seeds=3, steps=5, every=2, change=uneven)
+
+
+def uneven(run: Run, record: Record) -> Record:
+    """Updates of other sizes, whose counts have no whole mean, and one that is not finite."""
+    if not isinstance(record, UpdateRecord):
+        return record
+    broken = (run.arm, run.seed, record.step, record.minibatch) == ("gspo", 2, 4, 1)
+    tokens = 401 + 7 * record.step + record.minibatch % 3
+    sized = replace(record, response_tokens=tokens, active_tokens=tokens - 40, clipped_tokens=record.minibatch)
+    return replace(sized, loss=record.minibatch / 7, nonfinite=int(broken))
 
 
 def numbers(database: Path, study: str) -> Numbers:
@@ -70,9 +83,10 @@ def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_w
         rows = dict(run.rows())
         losses = evidence.updates("toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
         score = evidence.scores("toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()
-    assert len(losses) > 1
-    assert rows[3]["loss"] == pytest.approx(losses.sum() / len(losses), rel=1e-12)
+    assert losses.tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
+    assert rows[3]["loss"] == pytest.approx(1.5 / 7, rel=1e-12)
     assert rows[4]["score/addition"] == score
+    assert (rows[3]["clipped_tokens"], rows[3]["nonfinite"]) == (0 + 1 + 2 + 3, 0)
     assert "entropy" not in rows[3] or rows[3]["entropy"] == rows[3]["entropy"]
     assert [step for step, row in rows.items() if "score/addition" in row] == [0, 2, 4, 5]
 

@@ -1,10 +1,14 @@
 """Logs as programs write them, made by hand where their numbers matter."""
 
 import json
-from collections.abc import Sequence
+import sqlite3
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from calling import Said, gspo_lab
 from laboratory import rendered
 
@@ -72,3 +76,59 @@ def trl_rows(steps: range, reward: float = 0.0, clipped: float = 0.25, **more: A
         {"step": step, "loss": 0.5, "reward": reward + step / 100, "clip_ratio/region_mean": clipped, **more}
         for step in steps
     ]
+
+
+def offline_run(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """A `run-*.wandb` with these rows of history: LevelDB's log of protobuf messages."""
+
+    def told(number: int, content: bytes) -> bytes:
+        size, left = b"", len(content)
+        while left > 127:
+            size, left = size + bytes([left & 127 | 128]), left >> 7
+        key = bytes([number << 3 | 2]) if number < 16 else bytes([number << 3 & 127 | 130, number >> 4])
+        return key + size + bytes([left]) + content
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(b":W&B\xe1\xbe\x00")
+        left = 32768 - 7
+        for row in rows:
+            items = [told(1, name.encode()) + told(16, json.dumps(value).encode()) for name, value in row.items()]
+            data = told(2, b"".join(told(1, item) for item in items))
+            first = True
+            while first or data:
+                if left < 7:
+                    file.write(bytes(left))
+                    left = 32768
+                piece, data = data[: left - 7], data[left - 7 :]
+                kind = bytes([(4 if not data else 3) if not first else (2 if data else 1)])
+                checksum = zlib.crc32(kind + piece).to_bytes(4, "little")
+                file.write(checksum + len(piece).to_bytes(2, "little") + kind + piece)
+                left, first = left - 7 - len(piece), False
+    return path
+
+
+def events(folder: Path, rows: Iterable[tuple[int, Mapping[str, float]]], began: float = 1e9) -> Path:
+    """An event file by TensorBoard's own writer, a scalar an event, a second a step."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    before = set(folder.glob("*"))
+    writer = EventFileWriter(str(folder), filename_suffix=f".{len(before)}")
+    for step, row in rows:
+        for name, value in row.items():
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+            writer.add_event(Event(wall_time=began + step, step=step, summary=summary))
+    writer.close()
+    [path] = set(folder.glob("*")) - before
+    return path
+
+
+def project(path: Path, rows: Iterable[tuple[str, int, str]]) -> Path:
+    """trackio's SQLite file with these calls of `log`: run, step, metrics."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE metrics (run_name TEXT, step INTEGER, metrics TEXT)")
+        database.executemany("INSERT INTO metrics VALUES (?, ?, ?)", rows)
+    return path

@@ -82,7 +82,7 @@ def test_results_item_by_item_are_answers(tmp_path: Path) -> None:
 WRONG = {
     "empty.csv": ("", "the file is empty"),
     "header.csv": ("step,reward\n", "it holds no row"),
-    "texts.csv": ("step,reward\n1,high\n2,low\n", "none of its columns holds numbers"),
+    "texts.csv": ("step,reward\n1,high\n2,low\n", "it holds no step with a number"),
     "back.csv": ("step,reward\n1,0\n3,0\n2,0\n", "its steps go back from 3 to 2"),
     "half.csv": ("step,reward\n1.5,0\n", "its step is '1.5', not a whole number"),
     "twice.csv": ("step,r,r\n1,0,0\n", "two of its columns have one name"),
@@ -145,26 +145,6 @@ def test_a_long_log_is_streamed(tmp_path: Path) -> None:
     count, kilobytes = map(int, done.stdout.split())
     assert count == 20_000
     assert kilobytes < 16_000, f"{kilobytes} kB more for a file of {path.stat().st_size >> 20} MB"
-
-
-def test_an_import_s_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
-    """From the file to the database: four times the rows, 24 MB more of them, and no more memory than noise."""
-    row = ", ".join(f'"m{i}": {i}.123456789' for i in range(100))
-    code = (
-        "import resource, sys\nfrom gspo_lab.cli import main\nsys.argv[0] = 'gspo-lab'\n"
-        "try:\n    main()\nfinally:\n    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
-    )
-    peaks, sizes = [], []
-    for count in (4_000, 16_000):
-        path = tmp_path / f"{count}.jsonl"
-        with path.open("w") as file:
-            file.writelines(f'{{"step": {step}, {row}}}\n' for step in range(count))
-        sizes.append(path.stat().st_size >> 10)
-        words = ["import", "jsonl", str(path), "--study", "x", "--arm", "a", "--seed", str(count)]
-        command = [sys.executable, "-c", code, *words, "--runs", str(tmp_path / "runs")]
-        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]))
-    assert sizes[1] - sizes[0] > 20_000
-    assert peaks[1] - peaks[0] < 6_000, f"{peaks} kB at most, for logs of {sizes} kB"
 
 
 def test_the_same_import_twice_changes_no_byte(tmp_path: Path) -> None:

@@ -1,0 +1,264 @@
+"""What is no log, or only part of one, source by source: one line, exit code 2, and nothing is half imported."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from logs import bring, content, csv_of, events, json_lines, offline_run, project, refused
+
+from gspo_lab.runfolder import RunFolder
+
+GSPO = ("--study", "x", "--arm", "gspo", "--seed", 0)
+REWARD = (*GSPO, "--map", "reward=r")
+BACK = (1, 2, 3, 1)
+NO_PAGE = "no row with a column 'RUN - METRIC'"
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def foreign(path: Path) -> Path:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE metrics (name TEXT, value REAL)")
+    return path
+
+
+LOGS: dict[str, tuple[str, Callable[[Path], Path], str]] = {
+    # what it is: source, who writes it into a folder, what is said
+    "trackio: no database": (
+        "trackio",
+        lambda to: written(to / "a.db", b"step,r\n" * 100),
+        "no database of trackio (file is not a database)",
+    ),
+    "trackio: another's": ("trackio", lambda to: foreign(to / "a.db"), "no database of trackio (no such column"),
+    "trackio: empty": ("trackio", lambda to: project(to / "a.db", []), "trackio logged nothing into it"),
+    "trackio: texts": (
+        "trackio",
+        lambda to: project(to / "a.db", [("gspo/s0", 1, '{"r": "high"}'), ("gspo/s0", 2, '{"r"')]),
+        "it holds no step with a number",
+    ),
+    "trackio: no step": (
+        "trackio",
+        lambda to: project(to / "a.db", [("gspo/s0", None, '{"r": 1}')]),
+        "its step is None, not a whole number",
+    ),
+    "trackio: two runs": (
+        "trackio",
+        lambda to: project(to / "a.db", [("gspo/s0", step, '{"r": 1}') for step in BACK]),
+        "r begins again at step 1, after step 3: two runs in one log",
+    ),
+    "wandb: another's": (
+        "wandb",
+        lambda to: written(to / "run-a.wandb", b"SQLite format 3\0" * 9),
+        "no file of an offline wandb run",
+    ),
+    "wandb: empty": ("wandb", lambda to: written(to / "run-a.wandb", b""), "the file is empty"),
+    "wandb: begun": ("wandb", lambda to: offline_run(to / "run-a.wandb", []), "it holds no step with a number"),
+    "wandb: texts": (
+        "wandb",
+        lambda to: offline_run(to / "run-a.wandb", [{"_step": 1, "r": "high"}]),
+        "it holds no step with a number",
+    ),
+    "wandb: no step": (
+        "wandb",
+        lambda to: offline_run(to / "run-a.wandb", [{"r": 0.5}]),
+        "a row of its history has no step",
+    ),
+    "wandb: two runs": (
+        "wandb",
+        lambda to: offline_run(to / "run-a.wandb", [{"_step": step, "r": 0.5} for step in BACK]),
+        "r begins again at step 1, after step 3: two runs in one log",
+    ),
+    "wandb: nothing there": ("wandb", lambda to: to, "run-*.wandb is wanted, and none is there"),
+    "page: another's": (
+        "wandb",
+        lambda to: csv_of(to / "a.csv", "step,r", "1,0.5"),
+        NO_PAGE,
+    ),
+    "page: no row": ("wandb", lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r"), NO_PAGE),
+    "page: texts": (
+        "wandb",
+        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", "1,high", "2"),
+        "it holds no step with a number",
+    ),
+    "page: too much": (
+        "wandb",
+        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", "1,0.5,7"),
+        "line 2: it has more fields than the header",
+    ),
+    "page: two runs": (
+        "wandb",
+        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", *(f"{step},0.5" for step in BACK)),
+        "its steps go back from 3 to 1",
+    ),
+    "verl: empty": ("verl", lambda to: written(to / "a.jsonl", b""), "the file is empty"),
+    "verl: another's JSON": (
+        "verl",
+        lambda to: json_lines(to / "a.jsonl", [{"step": 1, "r": 0.5}]),
+        "no line of verl's file logger",
+    ),
+    "verl: another's text": (
+        "verl",
+        lambda to: written(to / "a.log", b"Training begins\n"),
+        "no line of it is one of verl's",
+    ),
+    "verl: texts": (
+        "verl",
+        lambda to: json_lines(to / "a.jsonl", [{"step": 1, "data": {"r": "high"}}]),
+        "it holds no step with a number",
+    ),
+    "verl: two runs": (
+        "verl",
+        lambda to: json_lines(to / "a.jsonl", [{"step": step, "data": {"r": 1}} for step in BACK]),
+        "its steps go back from 3 to 1",
+    ),
+    "tensorboard: nothing there": ("tensorboard", lambda to: to, "no event file (*tfevents*) is there"),
+    "tensorboard: empty": (
+        "tensorboard",
+        lambda to: written(to / "events.out.tfevents.1", b""),
+        "its event files hold no scalar",
+    ),
+    "tensorboard: begun": ("tensorboard", lambda to: events(to / "tb", []).parent, "its event files hold no scalar"),
+    "tensorboard: another's": (
+        "tensorboard",
+        lambda to: written(to / "events.out.tfevents.1", b'{"step": 1, "r": 0.5}\n'),
+        "no event file of TensorBoard",
+    ),
+    "tensorboard: two runs": (
+        "tensorboard",
+        lambda to: events(to / "tb", [(step, {"r": 0.5}) for step in BACK]).parent,
+        "r begins again at step 1, after step 3: two runs in one log",
+    ),
+    "long table: two runs": (
+        "jsonl",
+        lambda to: json_lines(to / "a.jsonl", [{"step": step, "metric": "r", "value": 1} for step in BACK]),
+        "r begins again at step 1, after step 3: two runs in one log",
+    ),
+    "csv: one line of 17 MB": (
+        "csv",
+        lambda to: written(to / "a.csv", b"step,r\n" + b"1," * (17 << 19)),
+        "a line of 16 million characters and more",
+    ),
+    "csv: a mean of counts": (
+        "csv",
+        lambda to: csv_of(to / "a.csv", "step,clipped", "1,2", "2,2.5"),
+        "clipped_tokens is 2.5 at step 2, and counts whole ones",
+    ),
+}
+OPTIONS = {"csv: a mean of counts": (*GSPO, "--map", "clipped_tokens=clipped")}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_what_is_no_log_is_one_line(tmp_path: Path, name: str) -> None:
+    """Beside a run that was imported before, which stays as it is."""
+    source, write, what = LOGS[name]
+    if source == "tensorboard":
+        pytest.importorskip("tensorboard")
+    bring(
+        tmp_path, "csv", csv_of(tmp_path / "before.csv", "step,r", "1,0.5"), "--study", "x", "--arm", "a", "--seed", 1
+    )
+    assert content(tmp_path / "runs")
+    (tmp_path / "log").mkdir()
+    line = refused(tmp_path, source, write(tmp_path / "log"), *OPTIONS.get(name, REWARD))
+    assert what in line
+
+
+def rewards(folder: Path) -> list[tuple[int, float]]:
+    found = RunFolder(folder / "runs" / "x" / "gspo" / "s0").records("step")
+    return [(one["step"], one["reward_mean"]) for one in found]
+
+
+def test_event_files_of_another_run_in_the_folder_are_refused(tmp_path: Path) -> None:
+    """The second begins again where the first began, later: two seeds logged into one folder."""
+    events(tmp_path / "tb", ((step, {"r": 0.25}) for step in range(1, 6)))
+    events(tmp_path / "tb", ((step, {"r": 0.5}) for step in range(1, 6)), began=2e9)
+    assert "event files of two runs in one folder" in refused(tmp_path, "tensorboard", tmp_path / "tb", *REWARD)
+
+
+def cut(path: Path, whole: bytes) -> Iterator[int]:
+    """A file, shorter by some bytes each time: its length."""
+    for left in range(len(whole) - 1, len(whole) - 60, -7):
+        path.write_bytes(whole[:left])
+        yield left
+
+
+@pytest.mark.parametrize("source", ["wandb", "tensorboard"])
+def test_of_a_file_that_is_cut_off_the_whole_records_are_read(tmp_path: Path, source: str) -> None:
+    """Three steps; the third is torn, wherever it is cut: steps 1 and 2 and a note."""
+    rows = [(step, {"r": step / 4}) for step in (1, 2, 3)]
+    if source == "wandb":
+        file = offline_run(tmp_path / "run-a.wandb", ({"_step": step, **row} for step, row in rows))
+        size = len(offline_run(tmp_path / "two.wandb", ({"_step": step, **row} for step, row in rows[:2])).read_bytes())
+    else:
+        file = events(tmp_path / "tb", rows)
+        size = len(events(tmp_path / "two", rows[:2]).read_bytes())
+    whole = file.read_bytes()
+    lengths = [length for length in cut(file, whole) if length > size]
+    assert len(lengths) >= 4
+    for length in lengths:
+        file.write_bytes(whole[:length])
+        folder = tmp_path / str(length)
+        said = bring(folder, source, file, *REWARD)
+        assert said.code == 0, said.err
+        assert f"note: {file.name}: cut off or damaged behind record" in said.out
+        assert rewards(folder) == [(1, 0.25), (2, 0.5)]
+    file.write_bytes(whole)
+    assert "x/gspo/s0: grown" in bring(tmp_path / str(lengths[0]), source, file, *REWARD).out
+    assert rewards(tmp_path / str(lengths[0])) == [(1, 0.25), (2, 0.5), (3, 0.75)]
+
+
+def test_a_record_that_begins_with_an_empty_piece_is_whole(tmp_path: Path) -> None:
+    """The first leaves 7 bytes of a block of 32768, room for a piece's head and none of its bytes."""
+    rows = [{"_step": step, "r": step / 4, "text": "a" * (2 - step) * 32701} for step in (1, 2)]
+    assert offline_run(tmp_path / "one.wandb", rows[:1]).stat().st_size == 32768 - 7
+    assert bring(tmp_path, "wandb", offline_run(tmp_path / "run-a.wandb", rows), *REWARD).code == 0
+    assert rewards(tmp_path) == [(1, 0.25), (2, 0.5)]
+
+
+def three_scalars(folder: Path) -> tuple[Path, bytearray, int]:
+    """An event file, its bytes, and where the record of the second of three scalars begins."""
+    file = events(folder / "tb", [(step, {"r": step / 4}) for step in (1, 2, 3)])
+    data, at = bytearray(file.read_bytes()), 0
+    for _ in range(2):  # what the file says of itself, and step 1
+        at += 16 + int.from_bytes(data[at : at + 8], "little")
+    return file, data, at
+
+
+def second_is_damaged(folder: Path, file: Path) -> None:
+    said = bring(folder, "tensorboard", file, *REWARD)
+    assert said.code == 0, said.err
+    assert f"note: {file.name}: cut off or damaged behind record 2; what stood there is left out" in said.out
+    assert rewards(folder) == [(1, 0.25)]
+
+
+def test_a_flipped_bit_in_an_event_file_is_told(tmp_path: Path) -> None:
+    """As TensorBoard has it: nothing behind it is read."""
+    file, data, at = three_scalars(tmp_path)
+    place = data.index(b"\x00\x00\x00\x3f", at)  # 0.5 as a float32
+    data[place + 2] ^= 1
+    file.write_bytes(data)
+    second_is_damaged(tmp_path, file)
+
+
+def test_a_damaged_length_in_an_event_file_is_not_believed(tmp_path: Path) -> None:
+    """It says 48 MB, and the file has them: none is read."""
+    file, data, at = three_scalars(tmp_path)
+    data[at : at + 8] = (48 << 20).to_bytes(8, "little")
+    file.write_bytes(data)
+    os.truncate(file, 64 << 20)
+    second_is_damaged(tmp_path, file)
+
+
+def test_a_metric_that_goes_back_is_noted_and_the_later_number_counts(tmp_path: Path) -> None:
+    """Steps 1 to 4, then from step 3 on again, as of a run that was killed and goes on in the same log."""
+    steps = [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4), (3, 0.7), (4, 0.8), (5, 0.9)]
+    path = project(tmp_path / "a.db", [("gspo/s0", step, json.dumps({"r": r})) for step, r in steps])
+    said = bring(tmp_path, "trackio", path, *REWARD)
+    assert "note: r goes back from step 4 to 3: of one step the later number counts [x/gspo/s0]" in said.out, said
+    assert rewards(tmp_path) == [(1, 0.1), (2, 0.2), (3, 0.7), (4, 0.8), (5, 0.9)]
