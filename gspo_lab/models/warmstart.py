@@ -22,6 +22,7 @@ from gspo_lab.files import waited_for, whole_folder
 from gspo_lab.models.check import EMBEDDED, write_sums
 from gspo_lab.models.embedded import build, config
 from gspo_lab.models.load import encode_prompt, quiet, weights_digest
+from gspo_lab.models.routing import Routers
 from gspo_lab.models.saving import told_by_name
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.registry import nearest
@@ -92,6 +93,8 @@ def warm_start(
         if not (folder / MANIFEST).is_file():
             model = build(model_name, seed)
             if settings.steps:
+                if not EMBEDDED[model_name].trains_routers:
+                    freeze_routers(model)
                 train(model, byte_tokenizer(), shown, settings, seed, progress)
             _keep(folder, model, facts)
     return folder
@@ -125,6 +128,13 @@ def train(
     finally:
         torch.set_num_threads(threads)
         model.eval()
+
+
+def freeze_routers(model: Any) -> None:
+    """Keep a mixture's routers as they are in `train`; a dense model has none."""
+    routers = Routers.of(model)
+    for parameter in routers.parameters if routers is not None else ():
+        parameter.requires_grad_(False)
 
 
 def learning_rate(step: int, settings: WarmStartSettings) -> float:

@@ -330,6 +330,7 @@ def test_is_moe_reads_the_configuration(folder: Path, tmp_path: Path) -> None:
     assert {name: is_moe(name) for name in EMBEDDED} == {
         "tiny-qwen3": False,
         "tiny-qwen3-moe": True,
+        "tiny-qwen3-moe-fresh": True,
         "tiny-olmoe": True,
     }
     assert is_moe(str(folder)) is True

@@ -132,6 +132,16 @@ def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(tmp
     assert warm_start("tiny-qwen3", Next("xy"), Settings(steps=0, batch_size=9), 7, tmp_path) == path
 
 
+def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> None:
+    name = "tiny-qwen3-moe-fresh"
+    path = warm_start(name, Next(), Settings(), 0, tmp_path)
+    model, _ = load_model(name, dtype="float32", device="cpu", checkpoint=path)
+    drawn = build(name, 0).state_dict()
+    kept = {key for key, weight in model.state_dict().items() if torch.equal(weight, drawn[key])}
+    assert kept == {f"model.layers.{layer}.mlp.gate.weight" for layer in range(4)}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
 def test_everything_that_decides_the_weights_is_in_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Settings(steps=1, batch_size=1)
 
