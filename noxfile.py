@@ -1,9 +1,9 @@
 """Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl` and `verl` those that need these, `nox -s imports` those
-that need the packages whose logs are read, `nox -s clusters` those that need Ray and Slurm, `nox -s everywhere --
-FOLDER` the quickstart on all of these; `nox -s gpu` the lab on a GPU, in the environment that is there; `nox -s
-faults` damage, kills and attacks at full length; `nox -s coverage` branch coverage against its floors; `nox -s study` a
-study."""
+`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl`, `verl` and `areal` those that need these, `nox -s
+imports` those that need the packages whose logs are read, `nox -s clusters` those that need Ray and Slurm, `nox -s
+everywhere -- FOLDER` the quickstart on all of these; `nox -s gpu` the lab on a GPU, in the environment that is there;
+`nox -s faults` damage, kills and attacks at full length; `nox -s coverage` branch coverage against its floors; `nox -s
+study` a study."""
 
 from pathlib import Path
 
@@ -87,6 +87,15 @@ def gpu(session: nox.Session) -> None:
     """The lab on a GPU, in at most nine minutes and without a network: by the first `python` of the path, with what of
     vLLM and TRL it has. `-- --device cpu --tiny`: the same code without a GPU."""
     session.run("python", "benchmarks/gpu.py", *session.posargs)
+
+
+@nox.session
+def areal(session: nox.Session) -> None:
+    """What needs AReaL, in the environment that the lab makes for it: its configuration, its actor, whole studies."""
+    session.install("-c", "constraints.txt", "-e", ".[test]")
+    session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
+    session.run("gspo-lab", "engines", "install", "areal")
+    session.run("pytest", "-m", "areal", "tests/engines", *session.posargs)
 
 
 @nox.session

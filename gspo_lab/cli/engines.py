@@ -109,12 +109,12 @@ def _proof(engine: str, device: str) -> str:
     import gspo_lab.engines
     from gspo_lab.cli.output import console
     from gspo_lab.conduct import conduct, outcome
+    from gspo_lab.engines.environments import known
     from gspo_lab.runfolder import RunFolder
     from gspo_lab.study import load_study
 
-    study = load_study(
-        Path(gspo_lab.engines.__file__).with_name("proof.toml"), overrides=[f"engine={engine}", f"device={device}"]
-    )
+    changes = [f"engine={engine}", f"device={device}", *known()["engine"][engine].get("proof", ())]
+    study = load_study(Path(gspo_lab.engines.__file__).with_name("proof.toml"), overrides=changes)
     with TemporaryDirectory(prefix="gspo-lab-proof-") as folder:
         runs = Path(folder)
         done = conduct(study, runs, on="local", jobs=1, console=console(stderr=True), fresh=False, yes=True)

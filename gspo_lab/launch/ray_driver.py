@@ -7,6 +7,7 @@ seen of the actors. What goes wrong with the cluster ends the process: whoever g
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -26,6 +27,8 @@ TELL_SECONDS = 1.0
 """Between two questions to an actor, and the longest wait for what it does."""
 SILENT_SECONDS = 15.0
 """After which an actor that was there and does not answer is said to be lost."""
+LEAVE_SECONDS = 10
+"""For what was ordered last, once nobody orders any more; then the driver ends, whatever Ray waits for."""
 
 
 class RunActor:
@@ -102,6 +105,8 @@ def serve(address: str) -> None:
         def tell(**news: Any) -> None:
             print(json.dumps(news), file=out, flush=True)
 
+        orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=_read, args=(orders,), daemon=True).start()
         import ray
 
         try:
@@ -114,8 +119,6 @@ def serve(address: str) -> None:
             nodes=[node["Resources"] for node in ray.nodes() if node["Alive"]],
             actors=ray.util.list_named_actors(),
         )
-        orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=_read, args=(orders,), daemon=True).start()
         followed: dict[str, _Followed] = {}
         while True:
             with suppress(queue.Empty):
@@ -137,6 +140,7 @@ def serve(address: str) -> None:
 def _read(orders: "queue.Queue[dict[str, Any] | None]") -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
+    signal.alarm(LEAVE_SECONDS)  # the system's: Ray waits for a cluster that is away in code that hears of no thread
     orders.put(None)
 
 

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,10 @@ from waiting import until
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
+from gspo_lab.files import SILENT_SECONDS
 from gspo_lab.findings import Findings
 from gspo_lab.journal import scan
-from gspo_lab.layout import CHECKPOINTS, RESUME
+from gspo_lab.layout import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.report import render
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
@@ -212,6 +214,21 @@ def test_one_conductor_at_a_time(bench: Bench) -> None:
     assert worker.stderr.startswith("another worker is at work in ")
     conductor.send_signal(signal.SIGINT)
     conductor.communicate(timeout=240)
+
+
+def test_a_conductor_on_another_host_that_shares_the_folder_is_believed_until_it_is_silent(bench: Bench) -> None:
+    """That host's lock is not seen from here: its file names it, and is touched as long as it lives."""
+    bench.seeds, lock = [0], bench.home / CONDUCTOR_LOCK
+    bench.home.mkdir(parents=True)
+    lock.write_text("77 elsewhere")
+    for fresh in (False, True):
+        with pytest.raises(LabError, match=r"another gspo-lab run is conducting 'count'.*\(process 77 on elsewhere\)"):
+            bench.conduct(fresh=fresh)
+    assert [path.name for path in bench.home.iterdir()] == [CONDUCTOR_LOCK], "nothing half-written"
+    assert lock.read_text() == "77 elsewhere"
+    silent = time.time() - SILENT_SECONDS - 1
+    os.utime(lock, (silent, silent))
+    assert bench.conduct()[0].exit_code == 0
 
 
 def test_the_live_view_shows_a_row_per_run(bench: Bench) -> None:

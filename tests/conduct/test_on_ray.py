@@ -2,8 +2,11 @@
 
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +42,16 @@ def place_of(bench: Bench, run: str) -> str:
         return found["place"] if found is not None and found["state"] == "running" else None
 
     return str(until(told))
+
+
+def driver_of(conductor: "subprocess.Popen[str]") -> int:
+    """The process by which a conductor speaks to Ray."""
+    asked = b"gspo_lab.launch.ray_driver"
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if asked in (entry / "cmdline").read_bytes() and parent_of(int(entry.name)) == conductor.pid:
+                return int(entry.name)
+    raise AssertionError("it has no driver")
 
 
 def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes: RayNodes) -> None:
@@ -113,10 +126,18 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     names = [path.name for one in both for path in one.home.glob("b/s0/launches/*.json")]
     assert len(set(names)) == len(names) == 4, "of each what was asked for, and what is there"
     workers = [one.worker_of("b/s0") for one in both]
+    with monkeypatch.context() as patient:
+        patient.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
+        waiting = Bench(bench.folder / "waiting").start(on=nodes.on)
+    until_said(waiting, f"queued on the Ray cluster at {nodes.address}")
+    driver = driver_of(waiting)
     nodes.lose_all()
     away = f"b/s0: lost at step 3 on the Ray cluster at {nodes.address}, which does not answer"
     until_said(first, away)
     until_said(second, away)
+    waiting.kill()
+    waiting.communicate()
+    until(lambda: not alive(driver))  # by itself, for Ray would wait an hour for its head
     second.send_signal(signal.SIGINT)
     until_said(second, "stopping: ")
     second.send_signal(signal.SIGINT)

@@ -12,18 +12,13 @@ from lottery import MakeRun
 from gspo_lab.engines.areal.configuration import configuration
 from gspo_lab.engines.areal.options import Options
 from gspo_lab.engines.areal.prepare import prepare
-from gspo_lab.engines.check import check_engine, check_ready, make_engine
+from gspo_lab.engines.areal.saved import SAVING, checkpoints, saved_steps
+from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.engines.environments import home_of
 from gspo_lab.errors import LabError
 
 PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path
-OURS = (
-    "engine.name=areal",
-    "bench=[]",
-    "update.warmup_updates=0",
-    "update.checkpoint_every=10",
-    "record.rollouts=0.02",
-)
+OURS = ("engine.name=areal", "bench=[]", "update.warmup_updates=0", "rollout.coupled=false")
 TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mean")
 HERE = Options(scheduler="local", processes=1)
 
@@ -33,7 +28,8 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> 
     for arm in ("grpo", "gspo"):
         run = make_run(arm, *OURS, *TOKEN_MEAN)
         check_engine(arm, run.settings, Path(run.base))
-        told[arm] = configuration(run, HERE, home="/h", model="/m", max_tokens=10, on_gpu=False)["actor"]
+        how = {"home": "/h", "files": "/f", "model": "/m", "prompt_tokens": 5, "max_tokens": 10}
+        told[arm] = configuration(run, HERE, **how, on_gpu=False)["actor"]  # type: ignore[arg-type]
     differs = {key: (told["grpo"][key], one) for key, one in told["gspo"].items() if told["grpo"][key] != one}
     assert differs == {
         "trial_name": ("grpo-s0", "gspo-s0"),
@@ -54,6 +50,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> 
         ([*TOKEN_MEAN, "arm.gspo.advantage=leave-one-out"], "has no advantage = 'leave-one-out'"),
         ([*TOKEN_MEAN, "update.epochs=2"], "would ignore update.epochs = 2"),
         ([*TOKEN_MEAN, "update.warmup_updates=8"], "set update.warmup_updates = 0"),
+        ([*TOKEN_MEAN, "rollout.coupled=true"], "set rollout.coupled = false"),
         ([*TOKEN_MEAN, "engine.options={scheduler='slrum'}"], r"'slrum' \(did you mean 'slurm'\?\): local, ray, slurm"),
         ([*TOKEN_MEAN, "engine.options={processes=0}"], "a whole number from 1 on"),
     ],
@@ -64,12 +61,34 @@ def test_what_areal_cannot_do_is_told(make_run: MakeRun, changes: list[str], why
         check_engine("gspo", run.settings, Path(run.base))
 
 
-def test_it_trains_nothing_yet_and_says_so(make_run: MakeRun, tmp_path: Path) -> None:
+def test_its_environment_is_asked_for_before_anything_is_launched(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GSPO_LAB_CACHE", str(tmp_path))
+    with pytest.raises(LabError, match="gspo-lab engines install areal"):
+        check_ready(make_run("gspo", *OURS, *TOKEN_MEAN).settings)
+
+
+def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run("gspo", *OURS, *TOKEN_MEAN)
-    with pytest.raises(LabError, match="no whole study was ever run by it"):
-        make_engine(run).train(run, None, tmp_path, lambda: False)
-    with pytest.raises(LabError, match="no whole study was ever run by it"):
-        check_ready(run.settings)
+
+    def save(step: int) -> None:
+        info = checkpoints(tmp_path, run) / "recover_info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "step_info.json").write_text(json.dumps({"epoch": 0, "epoch_step": step, "global_step": step}))
+
+    assert saved_steps(tmp_path, run, 3) == 0
+    save(1)
+    assert saved_steps(tmp_path, run, 2) == 2
+    save(2)
+    assert saved_steps(tmp_path, run, 2) == 0, "a step that was never recorded"
+    assert not checkpoints(tmp_path, run).exists()
+    save(1)
+    (tmp_path / "files" / SAVING).touch()
+    assert saved_steps(tmp_path, run, 2) == 0, "it was being written over"
+    assert not checkpoints(tmp_path, run).exists()
 
 
 def sampled(folder: Path) -> list[dict[str, Any]]:
@@ -115,6 +134,7 @@ for scheduler in ("local", "ray", "slurm"):
 
 
 @pytest.mark.slow
+@pytest.mark.areal
 @pytest.mark.skipif(not PYTHON.exists(), reason="AReaL 1.0.4 in GSPO_LAB_CACHE/engines/areal")
 def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, tmp_path: Path) -> None:
     shape = (

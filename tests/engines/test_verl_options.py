@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.check import check_engine
-from gspo_lab.engines.verl.options import Options, rows_at_a_time
+from gspo_lab.engines.verl import VerlEngine
+from gspo_lab.engines.verl.options import Options, check_here, rows_at_a_time
 from gspo_lab.engines.verl.overrides import Place, arguments, environment, overrides
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
@@ -131,12 +133,17 @@ def test_a_study_s_own_keys_cannot_be_set_behind_its_back(make_run: MakeRun) -> 
 
 
 def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
-    from gspo_lab.engines.verl.options import check_here
-
     with pytest.raises(LabError, match="nobody listens there"):
-        check_here(Options(set={}, ray=f"127.0.0.1:{unused_port}"), on_gpu=False)
+        VerlEngine(ray=f"127.0.0.1:{unused_port}").ready()
     with pytest.raises(LabError, match="HOST:PORT"):
-        check_here(Options(set={}, ray="somewhere"), on_gpu=False)
+        VerlEngine(ray="somewhere").ready()
+
+
+def test_more_processes_than_gpus_are_told_before_ray_waits_for_them() -> None:
+    here = torch.cuda.device_count()
+    check_here(Options(set={}, processes=here + 1), on_gpu=False)
+    with pytest.raises(LabError, match=f"processes = {here + 1}: {here} GPUs are seen here"):
+        check_here(Options(set={}, processes=here + 1), on_gpu=True)
 
 
 @pytest.fixture

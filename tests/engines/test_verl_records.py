@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
+from gspo_lab.engines.leavings import Leavings, Totals, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.verl.data import Asked, training_rows
-from gspo_lab.engines.verl.records import Totals, bench_records, step_records
-from gspo_lab.engines.verl.training import Leavings
+from gspo_lab.engines.verl.records import told
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
@@ -70,7 +70,9 @@ def made(run: Run, step: int, totals: Totals, **changes: Any) -> list[Any]:
     ids = [one.id for one in stream.step(step)]
     known = [{**one, "problem": ids[one["place"]]} for one in answers(step)]
     given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
-    return step_records(run, step, LINE, given["answers"], given["updates"], totals, stream, given["world"])
+    return step_records(
+        "verl", run, step, told(LINE), given["answers"], given["updates"], totals, stream, given["world"]
+    )
 
 
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:

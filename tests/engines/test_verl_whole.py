@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from calling import gspo_lab
+from child_processes import lab, processes_of
 from waiting import until
 
 from gspo_lab.engines.environments import home_of
@@ -87,13 +88,6 @@ GIVEN = (
 """Options, changes of the study, and what verl then reads: its actor, loss, prompts in a mini-batch, replay."""
 
 
-def lab(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "gspo_lab", *words]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"}, timeout=3000
-    )
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "arms.toml").write_text(STUDY)
@@ -125,7 +119,7 @@ def test_both_arms_are_trained_one_of_them_killed_and_taken_up_again(folder: Pat
     assert worker is not None, runs["grpo"].log.read_text()[-3000:]
     os.kill(int(worker.split()[0]), signal.SIGKILL)
     assert first.wait(1500) == 1  # the other arm is trained all the same
-    until(lambda: not list(_processes_of(runs["grpo"].path / "verl")), seconds=120)
+    until(lambda: not list(processes_of(runs["grpo"].path / "verl")), seconds=120)
     assert not runs["grpo"].standing().finished
 
     second = lab(folder, *words)
@@ -169,13 +163,3 @@ def _log(run: RunFolder) -> Iterator[tuple[int, dict[str, float]]]:
         for line in map(json.loads, path.read_text().splitlines()):
             if line["step"]:
                 yield line["step"] - 1, line["data"]
-
-
-def _processes_of(folder: Path) -> Iterator[int]:
-    """Those whose environment names an attempt below the folder."""
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if str(folder).encode() in path.read_bytes():
-                yield int(path.parent.name)
-        except OSError:
-            continue

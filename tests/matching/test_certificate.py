@@ -507,3 +507,20 @@ def test_engines_that_a_study_compares_may_have_packages_and_definitions_of_thei
     assert found.ok
     lab.set_facts("gspo/s0", weights="cc" * 32)
     assert of(lab.certificate(), "weights").state == "differs undeclared"
+
+
+def test_engines_that_a_study_compares_may_count_other_flops_and_no_other_tokens(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo='engine = "trl"', top="compares_engines = true")
+    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)  # of 1e6
+    found = of(lab.certificate(), "first counts")
+    assert (found.state, found.parts) == ("differs as declared", ("flops_total",))
+    assert found.detail == "flops_total at step 0: 1000000 in grpo, 1500000 in gspo (declared: engine)"
+    assert of(lab.certificate(), "first counts", 1).state == "equal"
+    assert lab.verdict()["word"] == "better beyond margin"
+    lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
+    assert of(lab.certificate(), "first counts").state == "differs undeclared"
+
+
+def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:
+    lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)
+    assert odd_ones(lab.certificate()) == {("first counts", 0)}

@@ -1,14 +1,16 @@
-"""The engine `areal`: AReaL's configuration and entry for a run (docs/engines.md). It writes them and trains nothing.
+"""The engine `areal`: a run on AReaL's trainer, in an environment of its own (docs/engines.md).
 
-run ── prompts, configuration ──> areal/ ── AReaL's command, typed by a person ──> its own logs, updates.jsonl
+    run ── prompts, configuration ──> areal/attempt-n/ ── AReaL's command ──> statistics, answers, updates ──> records
+
+The lab talks to it through that folder and that command; `inside/` is what AReaL's own processes import of it.
 """
 
 from pathlib import Path
-from typing import NoReturn
 
 from gspo_lab.engines.areal.options import SETTINGS, Options, check_settings
+from gspo_lab.engines.areal.records import RECORDS
 from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.errors import LabError
+from gspo_lab.engines.environments import python_of
 from gspo_lab.study import Run, Settings
 
 __all__ = ["ArealEngine"]
@@ -17,7 +19,7 @@ __all__ = ["ArealEngine"]
 class ArealEngine:
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
-    capabilities = Capabilities(settings=SETTINGS, records={})
+    capabilities = Capabilities(settings=SETTINGS, records=RECORDS)
 
     def __init__(self, *, scheduler: str = "local", processes: int = 1) -> None:
         self.options = Options(scheduler=scheduler, processes=processes)
@@ -27,19 +29,18 @@ class ArealEngine:
         self.options.check()
         check_settings(settings)
 
+    def ready(self) -> None:
+        """LabError where AReaL's environment was not made."""
+        python_of("areal")
+
     def write(self, run: Run, folder: Path) -> list[str]:
         """Write what AReaL would be given; its command. Nothing is run."""
         from gspo_lab.engines.areal.prepare import prepare
 
-        return prepare(run, self.options, folder.resolve())
+        return prepare(run, self.options, folder.resolve()).command
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """LabError: it does not."""
-        self.ready()
+        """Train the run from where its folder stands."""
+        from gspo_lab.engines.areal.training import train
 
-    def ready(self) -> NoReturn:
-        """The same, before anything is launched."""
-        raise LabError(
-            "the engine 'areal' only writes what AReaL is given, for no whole study was ever run by it: "
-            "gspo-lab check STUDY --engine areal --write DIR"
-        )
+        return train(run, self.options, sink, folder.resolve(), stop)

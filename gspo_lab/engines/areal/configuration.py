@@ -7,16 +7,27 @@ from gspo_lab.study import Run
 
 CPU, MEMORY = 1, 2
 """Cores and GiB that its scheduler gives a process on a CPU; its own example asks for terabytes."""
+SETUP_SECONDS = 1800.0
+"""For which AReaL waits for its rollout server; its own 120 are few on a busy machine."""
+INSIDE = "gspo_lab.engines.areal.inside"
+ON_CPU = {
+    "OMP_NUM_THREADS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+"""What AReaL's processes have in their environment without a GPU."""
 
 
 def configuration(
-    run: Run, options: Options, *, home: str, model: str, max_tokens: int, on_gpu: bool
+    run: Run, options: Options, *, home: str, files: str, model: str, prompt_tokens: int, max_tokens: int, on_gpu: bool
 ) -> dict[str, Any]:
-    """AReaL's YAML as a dictionary. `home` is the folder for its files, `model` a folder or Hub id."""
+    """AReaL's YAML as a dictionary. `home` is the folder of this start, `files` that for checkpoints and logs, `model`
+    a folder or Hub id; `prompt_tokens` and `max_tokens` are those of the longest prompt and response."""
     settings = run.settings
     rollout, update, objective = settings.rollout, settings.update, settings.objective
     names = {"experiment_name": run.study, "trial_name": f"{run.arm}-s{run.seed}"}
-    never = {**names, "fileroot": home, "freq_epochs": None, "freq_steps": None, "freq_secs": None}
+    never = {**names, "fileroot": files, "freq_epochs": None, "freq_steps": None, "freq_secs": None}
     group_norm = {
         "mean_level": "group",
         "std_level": ADVANTAGES[objective.advantage],
@@ -32,7 +43,7 @@ def configuration(
         "cluster": {
             "n_nodes": 1,
             "n_gpus_per_node": options.processes,
-            "fileroot": home,
+            "fileroot": files,
             "name_resolve": {"type": "nfs", "nfs_record_root": f"{home}/names"},
         },
         "gconfig": {
@@ -40,17 +51,17 @@ def configuration(
             "max_new_tokens": max_tokens,
             "temperature": rollout.temperature,
             "top_p": rollout.top_p,
-            "stop": None if rollout.stop is None else list(rollout.stop),
         },
         "rollout": {
             **names,
-            "fileroot": home,
+            "fileroot": files,
             "backend": "vllm:d1",
+            "setup_timeout": SETUP_SECONDS,
             "tokenizer_path": model,
             "max_concurrent_rollouts": rollout.prompts_per_step,
             "consumer_batch_size": rollout.prompts_per_step,
             "max_head_offpolicyness": 0,
-            "scheduling_spec": [_place(on_gpu, "areal.infra.rpc.rpc_server")],
+            "scheduling_spec": [_place(on_gpu)],
         },
         "actor": {
             **names,
@@ -86,7 +97,7 @@ def configuration(
             "recompute_logprob": True,  # the trainer's old log-probs, as in the lab
             "use_decoupled_loss": False,
             "rejection_sampling": None,
-            "scheduling_spec": [_place(on_gpu, "areal.infra.rpc.rpc_server")],
+            "scheduling_spec": [_place(on_gpu)],
         },
         "ref": None,
         "train_dataset": {
@@ -96,13 +107,24 @@ def configuration(
             "shuffle": False,
         },
         "valid_dataset": None,
-        "vllm": {"model": model, "dtype": rollout.dtype, "enforce_eager": not on_gpu},
-        "saver": never,
+        "vllm": {
+            "model": model,
+            "dtype": rollout.dtype,
+            "max_model_len": prompt_tokens + max_tokens,
+            **({} if on_gpu else {"enforce_eager": True, "worker_extension_cls": f"{INSIDE}.reloading.Extension"}),
+        },
+        "saver": {**never, "freq_epochs": 1},  # the one epoch's end is the run's
         "evaluator": never,
-        "recover": {**never, "mode": "disabled"},
-        "stats_logger": {**names, "fileroot": home, "tensorboard": {"path": f"{home}/tensorboard"}},
+        "recover": {**never, "mode": "on", "freq_steps": update.checkpoint_every},
+        "stats_logger": {**names, "fileroot": files, "tensorboard": {"path": f"{home}/tensorboard"}},
     }
 
 
-def _place(on_gpu: bool, program: str) -> dict[str, Any]:
-    return {"cpu": CPU, "gpu": int(on_gpu), "mem": MEMORY, "cmd": f"python -m {program}"}
+def _place(on_gpu: bool) -> dict[str, Any]:
+    return {
+        "cpu": CPU,
+        "gpu": int(on_gpu),
+        "mem": MEMORY,
+        "cmd": f"python -m {INSIDE}.serving",
+        "env_vars": {} if on_gpu else ON_CPU,
+    }

@@ -15,8 +15,8 @@ SETTINGS = (
     *("update.minibatches", "update.learning_rate", "update.adam_beta1", "update.adam_beta2", "update.weight_decay"),
     *("update.max_grad_norm", "update.microbatch_tokens", "update.gradient_checkpointing", "update.dtype"),
     *("objective.importance_sampling_level", "objective.clip_low", "objective.clip_high", "objective.dual_clip"),
-    *("objective.aggregation", "objective.advantage", "record.detail_every", "record.token_detail"),
-    "update.warmup_updates",
+    *("objective.aggregation", "objective.advantage", "record.detail_every", "record.token_detail", "record.rollouts"),
+    *("rollout.coupled", "rollout.max_grader_errors", "update.warmup_updates", "update.checkpoint_every"),
 )
 LEVELS = ("token", "sequence")
 AGGREGATION = "token-mean"
@@ -59,5 +59,7 @@ def _broken(settings: Settings) -> Iterator[str]:
         yield f"has no importance_sampling_level = '{objective.importance_sampling_level}'; it has {', '.join(LEVELS)}"
     if objective.advantage not in ADVANTAGES:
         yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
+    if settings.rollout.coupled:
+        yield "draws by random numbers of its own, which arms do not share: set rollout.coupled = false"
     if settings.update.warmup_updates > 1:
         yield "raises the learning rate by shares of the whole training: set update.warmup_updates = 0"

@@ -1,34 +1,75 @@
-"""What AReaL is given: the model, the prompts, its configuration, an entry, all in one folder."""
+"""What a start of AReaL is given, all in one folder: the model, the prompts, its configuration, an entry.
+
+areal/
+  model/                    the model that AReaL starts from, where the lab makes it
+  files/                    AReaL's own: checkpoints, logs
+  attempt-1/                one start of it
+    run.json, train.json    the run; the prompts in the lab's order
+    config.yaml             AReaL's configuration
+    lib/gspo_lab            this package, for AReaL's processes
+    stats.jsonl             what AReaL counts of a rollout batch, by its main process
+    answers.jsonl           every response, by those who asked
+    updates.jsonl           every update, by the first training process
+"""
 
 import json
-import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import gspo_lab
-from gspo_lab.engines.areal.configuration import configuration
+from gspo_lab.engines.areal.configuration import INSIDE, configuration
 from gspo_lab.engines.areal.options import Options
 from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.start import Start, start_of
 from gspo_lab.files import write_json
-from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import load_model, quiet
+from gspo_lab.models.load import encode_prompt
 from gspo_lab.study import Run
-from gspo_lab.tasks import build_task
+from gspo_lab.tasks import Task, build_task, check_isolation
 
-CONFIG, DATA, MODEL, RUN, LIB = "config.yaml", "train.json", "model", "run.json", "lib"
+CONFIG, DATA, MODEL, FILES, RUN, ASKED, LIB = (
+    "config.yaml",
+    "train.json",
+    "model",
+    "files",
+    "run.json",
+    "asked.json",
+    "lib",
+)
+STATS, ANSWERS, UPDATES = "stats.jsonl", "answers.jsonl", "updates.jsonl"
+HOME, MAIN = "GSPO_LAB_AREAL", "GSPO_LAB_AREAL_MAIN"
+"""Environment variables of AReaL's processes: the folder of this start; the main process, with which they end."""
 
 
-def prepare(run: Run, options: Options, folder: Path) -> list[str]:
-    """Write it; the command, for AReaL's environment with `lib` on its PYTHONPATH."""
-    settings = run.settings
-    task = build_task(settings.task.name, settings.task.options, Path(run.base))
-    stream = PromptStream(task.problems("train"), run.seed, settings.rollout.prompts_per_step)
-    asked = [problem for step in range(settings.steps) for problem in stream.step(step)]
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A start that can be made."""
+
+    command: list[str]
+    """For AReaL's Python, with `lib` on its PYTHONPATH."""
+    start: Start
+    task: Task
+
+
+def prepare(run: Run, options: Options, folder: Path, *, root: Path | None = None, first: int = 0) -> Prepared:
+    """Write all that AReaL needs to train `run` from its step `first` on. `root` is where the model and AReaL's own
+    files lie, those of earlier starts too."""
+    settings, root = run.settings, root or folder
+    table = settings.task
+    task = build_task(table.name, table.options, Path(run.base))
+    check_isolation(table.name, table.options)
+    per_step = settings.rollout.prompts_per_step
+    stream = PromptStream(task.problems("train"), run.seed, per_step)
+    asked = [(step, place, one) for step in range(settings.steps) for place, one in enumerate(stream.step(step))]
     rows = [
-        {"messages": [{"role": "user", "content": one.prompt}], "id": one.id, "answer": one.reference} for one in asked
+        {"step": step, "place": place, "id": one.id, "prompt": one.prompt, "answer": one.reference}
+        for step, place, one in asked
     ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DATA).write_text(json.dumps(rows))
     write_json(folder / RUN, run.to_json())
+    start = start_of(run, root / MODEL)
+    stop = task.stop if settings.rollout.stop is None else settings.rollout.stop
+    write_json(folder / ASKED, {"stop": list(stop), "eos_ids": list(start.eos_ids), "first": first})
     if not (folder / LIB).exists():
         (folder / LIB).mkdir()
         (folder / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
@@ -36,25 +77,12 @@ def prepare(run: Run, options: Options, folder: Path) -> list[str]:
         run,
         options,
         home=str(folder),
-        model=_model(run, folder),
+        files=str(root / FILES),
+        model=start.where,
+        prompt_tokens=max(len(encode_prompt(start.tokenizer, one.prompt)) for _, _, one in asked),
         max_tokens=settings.rollout.max_tokens or task.max_tokens,
         on_gpu=settings.device == "cuda",
     )
     # JSON is YAML, and needs no package to be written.
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    return ["python", "-m", "gspo_lab.engines.areal.inside.main", "--config", str(folder / CONFIG)]
-
-
-def _model(run: Run, folder: Path) -> str:
-    """A folder or Hub id; a model of the lab's own is written."""
-    name = run.settings.model
-    if name not in EMBEDDED:
-        return str(Path(name).expanduser().resolve()) if Path(name).expanduser().is_dir() else name
-    if run.warm_start is not None:
-        shutil.copytree(run.warm_start, folder / MODEL, dirs_exist_ok=True)
-    else:
-        model, tokenizer = load_model(name, dtype="float32", device="cpu")
-        with quiet():
-            model.save_pretrained(folder / MODEL)
-            tokenizer.save_pretrained(folder / MODEL)
-    return str(folder / MODEL)
+    return Prepared(["python", "-m", f"{INSIDE}.main", "--config", str(folder / CONFIG)], start, task)

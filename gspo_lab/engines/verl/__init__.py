@@ -11,7 +11,7 @@ from typing import Any
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.environments import python_of
-from gspo_lab.engines.verl.options import SETTINGS, Options, check_settings
+from gspo_lab.engines.verl.options import SETTINGS, Options, check_here, check_settings
 from gspo_lab.engines.verl.records import RECORDS
 from gspo_lab.study import Run, Settings
 
@@ -50,7 +50,8 @@ class VerlEngine:
         check_settings(settings, self.options)
 
     def ready(self) -> None:
-        """LabError where verl's environment was not made."""
+        """LabError where verl's environment was not made, or nobody listens at the cluster's address."""
+        check_here(self.options, on_gpu=False)
         python_of("verl")
 
     def write(self, run: Run, folder: Path) -> list[str]:

@@ -1,6 +1,5 @@
 """What an attempt is given: the model, the prompts, the configuration, all written below the run's folder."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,12 @@ import gspo_lab
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.facts import facts
+from gspo_lab.engines.start import inherited, start_of
 from gspo_lab.engines.verl.attempt import AGENT, HOME, LIB, MODEL, OVERRIDES, TRAIN, VAL, Attempt, next_attempt
 from gspo_lab.engines.verl.data import bench_rows, lengths, training_rows, write_rows
 from gspo_lab.engines.verl.options import Options
 from gspo_lab.engines.verl.overrides import INSIDE, Place, arguments, environment, overrides
 from gspo_lab.engines.verl.records import RECORDS
-from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.load import load_model, load_tokenizer, quiet
-from gspo_lab.samplers.stopping import eos_ids
 from gspo_lab.study import Run, digest
 from gspo_lab.tasks import Task, build_task, check_isolation, task_key
 
@@ -46,7 +43,7 @@ def prepare(
     for table in (settings.task, *tables.values()):
         check_isolation(table.name, table.options)
 
-    start = _start(run, home)
+    start = start_of(run, home / MODEL)
     known = facts(
         model=start.model,
         tokenizer=start.tokenizer,
@@ -76,40 +73,8 @@ def prepare(
     return Prepared(
         attempt=attempt,
         command=[str(python), "-u", "-m", f"{INSIDE}.main", *words],
-        environment={**_inherited(on_gpu, python), **environment(place, options)},
+        environment={**inherited(on_gpu, python), **environment(place, options)},
         facts=known,
         task=task,
         asked=sum(row["__rollout_n__"] for row in asked),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What verl starts from. The model itself only where it is one of the lab's own, and small."""
-
-    where: str
-    tokenizer: Any
-    eos_ids: tuple[int, ...]
-    model: Any = None
-
-
-def _start(run: Run, home: Path) -> Start:
-    """The model where it lies, or written by the lab where it is one of its own; others are not loaded here."""
-    name = run.settings.model
-    if name not in EMBEDDED:
-        folder = Path(name).expanduser()
-        return Start(str(folder.resolve()) if folder.is_dir() else name, *load_tokenizer(name))
-    warm = None if run.warm_start is None else Path(run.warm_start).resolve()
-    model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=warm)
-    if warm is None and not (home / MODEL / "config.json").exists():
-        with quiet():
-            model.save_pretrained(home / MODEL)
-            tokenizer.save_pretrained(home / MODEL)
-    return Start(str(warm or home / MODEL), tokenizer, eos_ids(model), model)
-
-
-def _inherited(on_gpu: bool, python: Path) -> dict[str, str]:
-    """This process's environment with the engine's programs first; on a CPU without the launcher's word that there is
-    no GPU, by which Ray would refuse to count the training processes."""
-    out = {name: value for name, value in os.environ.items() if on_gpu or name != "CUDA_VISIBLE_DEVICES"}
-    return out | {"PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")])}

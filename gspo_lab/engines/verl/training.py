@@ -12,11 +12,12 @@ import torch
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.child import Child
 from gspo_lab.engines.environments import python_of, versions
+from gspo_lab.engines.leavings import Leavings, Totals, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.verl.attempt import ANSWERS, CHECKPOINTS, HOME, METRICS, UPDATES
 from gspo_lab.engines.verl.options import Options, check_here
 from gspo_lab.engines.verl.prepare import Prepared, prepare
-from gspo_lab.engines.verl.records import Totals, bench_records, step_records
+from gspo_lab.engines.verl.records import told
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole_folder
 from gspo_lab.models.check import write_sums
@@ -111,7 +112,10 @@ class Following:
         records: list[Record] = []
         if done:
             updates = self._updates.since(done - 1)
-            records += step_records(self.run, done - 1, data, answers, updates, self.totals, self.stream, self.world)
+            said = told(data)
+            records += step_records(
+                "verl", self.run, done - 1, said, answers, updates, self.totals, self.stream, self.world
+            )
         asked = bench_records(self.run, done, answers)
         if len(asked) not in (0, self.prepared.asked):
             raise LabError(
@@ -120,24 +124,3 @@ class Following:
         self.done = done
         # The step last: a checkpoint is taken up only where all that belongs to its steps is recorded.
         return [*asked, *records]
-
-
-class Leavings:
-    """The lines of a file that verl's processes write into, each with its step; read once, forgotten when over."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-        self._lines: list[dict[str, Any]] = []
-
-    def since(self, step: int) -> list[dict[str, Any]]:
-        """All whole lines of this step and later ones; earlier ones are not asked for again."""
-        if self._path.exists():
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                new = file.read()
-            whole, end, _ = new.rpartition(b"\n")
-            self._read += len(whole) + len(end)
-            self._lines += [json.loads(line) for line in whole.splitlines()]
-        self._lines = [one for one in self._lines if one["step"] >= step]
-        return self._lines

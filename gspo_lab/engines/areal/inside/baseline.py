@@ -14,15 +14,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import areal.utils.data as packing
 import torch
 from areal.api.alloc_mode import ParallelStrategy
 from areal.api.cli_args import GRPOConfig, load_expr_config
 from areal.api.io_struct import FinetuneSpec
 from areal.engine.fsdp_engine import FSDPPPOActor
 
-from gspo_lab.engines.areal.inside.watch import watch
-from gspo_lab.engines.areal.prepare import CONFIG, RUN
+from gspo_lab.engines.areal.inside.watch import one_response_a_row, watch
+from gspo_lab.engines.areal.prepare import CONFIG, RUN, UPDATES
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
@@ -33,7 +32,6 @@ from gspo_lab.study import Run
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Problem
 
-UPDATES = "updates.jsonl"
 ON_POLICY = 1e-4
 """Nats that a token's log-ratio may have in the very first update, which is on the samples' own policy."""
 HELD_OUT = 64
@@ -106,17 +104,6 @@ def trained(folder: Path) -> dict[str, Any]:
         "clipped tokens": sum(one["clipped_tokens"] for one in updates) / tokens,
         "gradient norm": mean(one["grad_norm"] for one in updates),
     }
-
-
-def one_response_a_row(budget: int) -> None:
-    """Without a GPU AReaL lets responses that share a row see each other: none shares one, whatever `budget` holds."""
-    plain = packing.allocate_balanced_mbs
-
-    def alone(spec: Any, lengths: list[int]) -> list[list[int]]:
-        # The split into mini-batches goes the same way, with another limit, and stays AReaL's.
-        return [[row] for row in range(len(lengths))] if spec.max_tokens_per_mb == budget else plain(spec, lengths)
-
-    packing.allocate_balanced_mbs = alone
 
 
 def trajectory(answer: Rollout, reward: float) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
-"""AReaL's training loop on a run that the lab wrote: `python -m` this module `--config FILE`.
+"""AReaL's training loop on a run that the lab wrote: `python -m` this module `--config FILE`, in AReaL's environment.
 
-The prompts are the lab's, in its order; the reward is the task's grader; what AReaL counts of a rollout batch is also
+The prompts are the lab's, in its order; answers are graded by the task. What AReaL counts of a rollout batch is also
 appended to `stats.jsonl` beside the configuration.
 """
 
@@ -8,61 +8,67 @@ import json
 import os
 import sys
 import time
-from functools import cache
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.areal.prepare import DATA, RUN
+from areal import PPOTrainer
+from areal.api.cli_args import GRPOConfig, load_expr_config
+from areal.trainer import rl_trainer
+from areal.utils.recover import RecoverHandler
+from areal.utils.stats_logger import StatsLogger
+from datasets import Dataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from gspo_lab.engines.areal.configuration import INSIDE
+from gspo_lab.engines.areal.prepare import ASKED, DATA, HOME, MAIN, STATS
+from gspo_lab.engines.areal.saved import SAVING
+from gspo_lab.engines.leavings import append
+from gspo_lab.engines.orphan import end_with_parent
 from gspo_lab.files import read_json
-from gspo_lab.study import Run
-from gspo_lab.tasks import Task, build_task
-from gspo_lab.tasks.base import Problem
 
-HOME = "GSPO_LAB_AREAL"
-"""Environment variable with the folder, for the processes that grade."""
+START_SECONDS = 600.0
+"""For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy machine."""
 
 
-@cache
-def _task() -> Task:
-    run = Run.from_json(read_json(Path(os.environ[HOME]) / RUN) or {})
-    return build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-
-
-def reward(prompt: str, completions: str, *_: Any, id: str, answer: str, messages: Any, **__: Any) -> float:
-    """The task's grade of one answer; 0 where its grader fails."""
-    grade = _task().grade(Problem(id, messages[0]["content"], answer), completions)
-    return 0.0 if grade.reward is None else grade.reward
-
-
-def main(words: list[str]) -> None:
+def main(words: Sequence[str]) -> None:
     """Train what the configuration among the command line's words names."""
-    from areal import PPOTrainer
-    from areal.api.cli_args import GRPOConfig, load_expr_config
-    from areal.utils.stats_logger import StatsLogger
-    from datasets import Dataset
-
-    home = Path(words[words.index("--config") + 1]).parent
-    os.environ[HOME] = str(home)
-    config, _ = load_expr_config(words, GRPOConfig)
-    commit = StatsLogger.commit
+    home = Path(words[words.index("--config") + 1]).resolve().parent
+    asked = read_json(home / ASKED) or {}
+    os.environ |= {HOME: str(home), MAIN: str(os.getpid())}
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    config, _ = load_expr_config(list(words), GRPOConfig)
+    commit, dump = StatsLogger.commit, RecoverHandler.dump
+    saving = Path(config.cluster.fileroot) / SAVING
 
     def told(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
-        with (home / "stats.jsonl").open("a") as file:
-            line = {"step": global_step, "at": time.time(), "data": data}
-            file.write(json.dumps(line, default=float) + "\n")
+        line = {"step": global_step, "at": time.time(), "data": data}
+        append(home / STATS, json.dumps(line, default=float))
         return commit(logger, epoch, step, global_step, data)
 
-    StatsLogger.commit = told
-    rows = Dataset.from_list(json.loads((home / DATA).read_text()))
+    def marked(*how: Any, **named: Any) -> None:
+        saving.touch()  # AReaL writes each checkpoint over the one before
+        dump(*how, **named)
+        saving.unlink()
+
+    StatsLogger.commit, RecoverHandler.dump = told, marked
+    rl_trainer.LocalScheduler = partial(rl_trainer.LocalScheduler, startup_timeout=START_SECONDS)
+    # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to be made come first.
+    StatefulDataLoader.load_state_dict = lambda *_: None
+    prompts = json.loads((home / DATA).read_text())
+    begin = asked["first"] * config.train_dataset.batch_size
+    rows = Dataset.from_list(prompts[begin:] + prompts[:begin])
     asking = {
-        "reward_fn": f"{__spec__.name}.reward",
         "gconfig": config.gconfig,
         "tokenizer": config.tokenizer_path,
-        "enable_thinking": False,
+        "stop": asked["stop"],
+        "eos_ids": asked["eos_ids"],
     }
     with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
-        trainer.train(workflow="areal.workflow.rlvr.RLVRWorkflow", workflow_kwargs=asking)
+        trainer.train(workflow=f"{INSIDE}.asking.Asking", workflow_kwargs=asking)
 
 
 if __name__ == "__main__":
+    end_with_parent()
     main(sys.argv[1:])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import areal.trainer.ppo.actor as ppo
+import areal.utils.data as packing
 import torch
 from areal.engine.fsdp_engine import FSDPPPOActor
 
@@ -81,8 +82,20 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
         if torch.distributed.get_rank() == 0:
             rows = [row for one in everyones for row in one]
             with path.open("a") as file:
-                file.write(json.dumps(record(run, number, rows, stats, time.perf_counter() - began)) + "\n")
+                made = record(run, number, rows, stats, time.perf_counter() - began)
+                file.write(json.dumps(made | {"world": len(everyones)}) + "\n")
         number += 1
         return stats
 
     actor.train_batch = recorded
+
+
+def one_response_a_row(budget: int) -> None:
+    """Without a GPU AReaL lets responses that share a row see each other: none shares one, whatever `budget` holds."""
+    plain = packing.allocate_balanced_mbs
+
+    def alone(spec: Any, lengths: list[int]) -> list[list[int]]:
+        # The split into mini-batches goes the same way, with another limit, and stays AReaL's.
+        return [[row] for row in range(len(lengths))] if spec.max_tokens_per_mb == budget else plain(spec, lengths)
+
+    packing.allocate_balanced_mbs = alone

@@ -4,9 +4,7 @@ Answers are written down whole, as AnswerRecords, by whoever asks: training and 
 """
 
 import asyncio
-import hashlib
 import json
-import os
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
+from gspo_lab.engines.leavings import append, digest_of
 from gspo_lab.engines.verl.attempt import ANSWERS, current
 from gspo_lab.engines.verl.data import Asked
 from gspo_lab.evaluation.ask import Answer, Question, graded_record
@@ -78,7 +77,8 @@ class Asking(AgentLoopBase):  # type: ignore[misc]
         )
         if not asked.bench:
             record = replace(record, sample_seed=None)  # which is a benchmark's
-        _write({"place": asked.place, "ids": _digest(response), "logprobs": _digest(logprobs), **to_dict(record)})
+        line = {"place": asked.place, "ids": digest_of(response), "logprobs": digest_of(logprobs), **to_dict(record)}
+        append(current().path / ANSWERS, json.dumps(line, ensure_ascii=False))
         return AgentLoopOutput(
             prompt_ids=ids,
             response_ids=response,
@@ -103,17 +103,3 @@ class Asking(AgentLoopBase):  # type: ignore[misc]
 @lru_cache(maxsize=16)
 def _stopping(tokenizer: Any, stop: tuple[str, ...]) -> Stopping:
     return Stopping(tokenizer, stop, tuple(current().eos_ids))
-
-
-def _digest(values: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def _write(line: dict[str, Any]) -> None:
-    """One whole line; several processes write into the same file, each at its end."""
-    text = json.dumps(line, ensure_ascii=False) + "\n"
-    file = os.open(current().path / ANSWERS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, text.encode())
-    finally:
-        os.close(file)

@@ -1,17 +1,10 @@
-"""verl's trainer as a program that ends with the worker that started it, however that ends: `python -m` this module."""
-
-import ctypes
-import os
-import signal
-import sys
+"""verl's trainer as a program that ends with the worker that started it, as Ray's processes end with their driver:
+`python -m` this module."""
 
 from verl.trainer.main_ppo import main
 
+from gspo_lab.engines.orphan import end_with_parent
+
 if __name__ == "__main__":
-    parent = os.getppid()
-    if sys.platform == "linux":
-        PR_SET_PDEATHSIG = 1  # prctl(2); Ray's processes follow their driver in the same way
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit("the worker is gone")
+    end_with_parent()
     main()

@@ -1,0 +1,210 @@
+"""What another program's processes leave of a run, and the lab's records of it: answers by whoever asks and updates by
+whoever trains, a line of JSON each with its step, and what the program itself says of a step, as `Told`.
+
+For engines whose program asks and trains by the lab's code, each in processes of its own (`inside/` of their rooms).
+"""
+
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.engines.grades import failure, need_grades
+from gspo_lab.engines.native.prompts import PromptStream, rolled
+from gspo_lab.errors import LabError
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict
+from gspo_lab.samplers.base import noise_key
+from gspo_lab.study import Run
+
+DIGESTS = {
+    "rollout_digest": "sha256 of every response's digest of its token ids, in order",
+    "logprob_digest": "sha256 of every response's digest of its sampler log-probs as text, in order",
+}
+FROM_ANSWERS = dict.fromkeys(
+    (
+        *("prompts", "responses", "reward_mean", "reward_std", "zero_variance_groups", "response_tokens_mean"),
+        *("response_tokens_t1", "response_tokens_t2", "grader_errors", "truncated_responses", "prompts_total"),
+        *("tokens_sampled_total", "tokens_trained_total", "updates_total", "prompt_digest", "device_seconds_total"),
+    ),
+    "",
+)
+"""Columns of steps that are found from answers, as `Capabilities.records` has them; both digests too."""
+MEASURED = dict.fromkeys(
+    (
+        *("grad_norm", "learning_rate", "nonfinite", "responses", "response_tokens", "active_tokens"),
+        *("clipped_tokens", "clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low"),
+        *("clip_fraction_active_tokens", "clip_fraction_positive_tokens", "clip_fraction_negative_tokens"),
+        *("clip_fraction_responses", "clip_any_responses", "would_clip_fraction_tokens_grpo"),
+        *("would_clip_fraction_tokens_gspo", "dual_clip_fraction_tokens", "effective_fraction_tokens"),
+        *("log_ratio_std_tokens", "log_ratio_std_responses", "log_ratio_max_abs", "log_ratio_quantiles_tokens"),
+        *("log_ratio_quantiles_responses", "ratio_max_negative", "ess_tokens", "ess_responses", "chi2_tokens"),
+        *("chi2_responses", "stale_k1", "stale_k3", "band_counts", "response_detail", "seconds"),
+    ),
+    "",
+)
+"""Columns of updates that `engines/measured.py` fills from what a loss was given."""
+
+
+def append(path: Path, line: str) -> None:
+    """One whole line; several processes write into the same file, each at its end."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)
+
+
+def digest_of(values: Sequence[Any]) -> str:
+    """Of a response's ids, or of its log-probs."""
+    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the program says of a step, under the names of StepRecord's fields; None where it does not."""
+
+    seconds_step: float
+    seconds_rollout: float | None = None
+    seconds_old_logprobs: float | None = None
+    seconds_update: float | None = None
+    entropy: float | None = None
+    mismatch_k1: float | None = None
+    mismatch_k3: float | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has counted up to a step, as its last StepRecord says."""
+
+    tokens_sampled: int = 0
+    device_seconds: float = 0.0
+    prompt_digest: str = ""
+
+    @staticmethod
+    def of(step: Mapping[str, Any] | None) -> "Totals":
+        """As a step's record has them; without one, nothing yet."""
+        if step is None:
+            return Totals()
+        return Totals(step["tokens_sampled_total"], step["device_seconds_total"], step["prompt_digest"])
+
+
+def bench_records(run: Run, step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
+    """The benchmarks' answers after `step` steps."""
+    found = [one for one in answers if one["bench"] != "rollout" and one["step"] == step]
+    return [_answer(one) for one in sorted(found, key=lambda one: (one["bench"], one["place"], one["sample"]))]
+
+
+def step_records(
+    program: str,
+    run: Run,
+    number: int,
+    told: Told,
+    answers: Sequence[Mapping[str, Any]],
+    updates: Sequence[Mapping[str, Any]],
+    totals: Totals,
+    stream: PromptStream,
+    world: int,
+) -> list[Record]:
+    """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
+
+    LabError where the program trained on fewer responses, updates or processes than asked for.
+    """
+    settings = run.settings
+    group, problems = settings.rollout.group_size, stream.step(number)
+    rows = sorted(
+        (one for one in answers if one["bench"] == "rollout" and one["step"] == number),
+        key=lambda one: (one["place"], one["sample"]),
+    )
+    _whole(program, number, rows, len(problems) * group, "responses")
+    own = [one for one in updates if one["step"] == number]
+    _whole(program, number, own, settings.update.per_rollout_batch, "updates")
+    if any(one["world"] != world for one in own):
+        raise LabError(f"{program} trained step {number} with {own[0]['world']} processes, not the {world} asked for")
+    errors = [failure(one.get("error"), one.get("reward")) for one in rows]
+    need_grades(number, errors, settings.rollout.max_grader_errors)
+    if other := [one for one in rows if one["problem"] != problems[one["place"]].id]:
+        raise LabError(f"{program} asked '{other[0]['problem']}' in step {number}, which is not that step's prompt")
+
+    rewards = [float(one.get("reward") or 0.0) for one in rows]
+    groups = [rewards[first : first + group] for first in range(0, len(rewards), group)]
+    lengths = sorted(int(one["tokens"]) for one in rows)
+    totals.tokens_sampled += sum(lengths)
+    totals.device_seconds += told.seconds_step * world
+    totals.prompt_digest = rolled(totals.prompt_digest, problems)
+    step = StepRecord(
+        step=number,
+        prompts=len(problems),
+        responses=len(rows),
+        reward_mean=statistics.fmean(rewards),
+        reward_std=statistics.stdev(rewards),
+        zero_variance_groups=sum(min(one) == max(one) for one in groups) / len(groups),
+        response_tokens_mean=statistics.fmean(lengths),
+        response_tokens_t1=float(lengths[len(lengths) // 3]),
+        response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
+        grader_errors=sum(one.get("reward") is None for one in rows),
+        truncated_responses=sum(one["truncated"] for one in rows) / len(rows),
+        evaluated_responses=len(rows),
+        prompts_total=(number + 1) * len(problems),
+        tokens_sampled_total=totals.tokens_sampled,
+        tokens_trained_total=totals.tokens_sampled * settings.update.epochs,
+        updates_total=(number + 1) * settings.update.per_rollout_batch,
+        prompt_digest=totals.prompt_digest,
+        rollout_digest=_digest(rows, "ids"),
+        logprob_digest=_digest(rows, "logprobs"),
+        device_seconds_total=totals.device_seconds,
+        **asdict(told),
+    )
+    kept = [one for one in rows if _kept(run, number, one["place"])]
+    return [*map(_update, own), step, *map(_answer, kept)]
+
+
+def _kept(run: Run, step: int, place: int) -> bool:
+    """Whether the study keeps the responses to this prompt: those that the native engine would."""
+    rollout = run.settings.rollout
+    return noise_key(run.seed, "keep", step, place * rollout.group_size) < run.settings.record.rollouts * 2**63
+
+
+def _whole(program: str, step: int, found: Sequence[Any], wanted: int, what: str) -> None:
+    if len(found) != wanted:
+        raise LabError(f"{program} left {len(found)} {what} of step {step}, not {wanted}")
+
+
+def _update(line: Mapping[str, Any]) -> UpdateRecord:
+    record = from_dict({key: value for key, value in line.items() if key != "world"})
+    assert isinstance(record, UpdateRecord)
+    return record
+
+
+def _answer(line: Mapping[str, Any]) -> AnswerRecord:
+    record = from_dict({key: value for key, value in line.items() if key not in ("place", "ids", "logprobs")})
+    assert isinstance(record, AnswerRecord)
+    return record
+
+
+def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    return hashlib.sha256("".join(str(one[name]) for one in rows).encode()).hexdigest()
+
+
+class Leavings:
+    """The lines of a file that a program's processes write into, each with its step; read once, forgotten when over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._lines: list[dict[str, Any]] = []
+
+    def since(self, step: int) -> list[dict[str, Any]]:
+        """All whole lines of this step and later ones; earlier ones are not asked for again."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+            whole, end, _ = new.rpartition(b"\n")
+            self._read += len(whole) + len(end)
+            self._lines += [json.loads(line) for line in whole.splitlines()]
+        self._lines = [one for one in self._lines if one["step"] >= step]
+        return self._lines

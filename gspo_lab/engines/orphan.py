@@ -1,0 +1,17 @@
+"""For a program that an engine's worker starts: it ends with that worker, however the worker ends."""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def end_with_parent() -> None:
+    """Have this process told to end when its parent does; whatever it has started must follow it by itself."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("the worker is gone")

@@ -1,0 +1,43 @@
+"""What a program with an environment of its own is started with: the model, and this process's environment."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.models.check import EMBEDDED
+from gspo_lab.models.load import load_model, load_tokenizer, quiet
+from gspo_lab.samplers.stopping import eos_ids
+from gspo_lab.study import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What another program starts from. The model itself only where it is one of the lab's own, and small."""
+
+    where: str
+    tokenizer: Any
+    eos_ids: tuple[int, ...]
+    model: Any = None
+
+
+def start_of(run: Run, made: Path) -> Start:
+    """The model where it lies, or written into `made` where it is one of the lab's own; others are not loaded here."""
+    name = run.settings.model
+    if name not in EMBEDDED:
+        folder = Path(name).expanduser()
+        return Start(str(folder.resolve()) if folder.is_dir() else name, *load_tokenizer(name))
+    warm = None if run.warm_start is None else Path(run.warm_start).resolve()
+    model, tokenizer = load_model(name, dtype="float32", device="cpu", checkpoint=warm)
+    if warm is None and not (made / "config.json").exists():
+        with quiet():
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+    return Start(str(warm or made), tokenizer, eos_ids(model), model)
+
+
+def inherited(on_gpu: bool, python: Path) -> dict[str, str]:
+    """This process's environment with the engine's programs first; on a CPU without the launcher's word that there is
+    no GPU, by which Ray would refuse to count the training processes."""
+    out = {name: value for name, value in os.environ.items() if on_gpu or name != "CUDA_VISIBLE_DEVICES"}
+    return out | {"PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")])}
