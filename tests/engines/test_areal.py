@@ -12,6 +12,7 @@ from lottery import MakeRun
 from gspo_lab.engines.areal.configuration import configuration
 from gspo_lab.engines.areal.options import Options
 from gspo_lab.engines.areal.prepare import prepare
+from gspo_lab.engines.areal.records import told
 from gspo_lab.engines.areal.saved import SAVING, checkpoints, saved_steps
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.engines.environments import home_of
@@ -24,20 +25,20 @@ HERE = Options(scheduler="local", processes=1)
 
 
 def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> None:
-    told = {}
+    given = {}
     for arm in ("grpo", "gspo"):
         run = make_run(arm, *OURS, *TOKEN_MEAN)
         check_engine(arm, run.settings, Path(run.base))
         how = {"home": "/h", "files": "/f", "model": "/m", "prompt_tokens": 5, "max_tokens": 10}
-        told[arm] = configuration(run, HERE, **how, on_gpu=False)["actor"]  # type: ignore[arg-type]
-    differs = {key: (told["grpo"][key], one) for key, one in told["gspo"].items() if told["grpo"][key] != one}
+        given[arm] = configuration(run, HERE, **how, on_gpu=False)["actor"]  # type: ignore[arg-type]
+    differs = {key: (given["grpo"][key], one) for key, one in given["gspo"].items() if given["grpo"][key] != one}
     assert differs == {
         "trial_name": ("grpo-s0", "gspo-s0"),
         "importance_sampling_level": ("token", "sequence"),
         "eps_clip": (0.2, 3e-4),
         "eps_clip_higher": (0.27, 4e-4),
     }
-    same = told["gspo"]
+    same = given["gspo"]
     assert (same["kl_ctl"], same["reward_scaling"], same["reward_bias"], same["c_clip"]) == (0.0, 1.0, 0.0, None)
     assert same["reward_norm"] == {"mean_level": "group", "std_level": "group", "group_size": 4}
 
@@ -89,6 +90,14 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
     (tmp_path / "files" / SAVING).touch()
     assert saved_steps(tmp_path, run, 2) == 0, "it was being written over"
     assert not checkpoints(tmp_path, run).exists()
+
+
+def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unknown() -> None:
+    parts = {"rollout": 10.0, "recompute_logp": 2.0, "compute_advantage": 0.25, "train_step": 11.0, "save": 100.0}
+    found = told({"ppo_actor/update/entropy/avg": 0.42, **{f"timeperf/{name}": s for name, s in parts.items()}})
+    assert (found.seconds_step, found.seconds_rollout) == (23.25, 10.0), "without what is no part of training"
+    assert (found.seconds_old_logprobs, found.seconds_update, found.entropy) == (2.0, 11.0, 0.42)
+    assert (found.mismatch_k1, told({}).entropy, told({}).seconds_update) == (None, None, None)
 
 
 def sampled(folder: Path) -> list[dict[str, Any]]:
