@@ -52,7 +52,13 @@ def main(words: Sequence[str]) -> None:
         dump(*how, **named)
         saving.unlink()
 
+    plain = PPOTrainer._init_rollout
+
+    def without_validation(trainer: PPOTrainer, *how: Any, is_eval: bool, **named: Any) -> Any:
+        return None if is_eval else plain(trainer, *how, is_eval=is_eval, **named)
+
     StatsLogger.commit, RecoverHandler.dump = told, marked
+    PPOTrainer._init_rollout = without_validation  # for which there is nothing to be asked, and a process less
     rl_trainer.LocalScheduler = partial(rl_trainer.LocalScheduler, startup_timeout=START_SECONDS)
     # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to be made come first.
     StatefulDataLoader.load_state_dict = lambda *_: None
