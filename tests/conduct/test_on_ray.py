@@ -126,20 +126,17 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     names = [path.name for one in both for path in one.home.glob("b/s0/launches/*.json")]
     assert len(set(names)) == len(names) == 4, "of each what was asked for, and what is there"
     workers = [one.worker_of("b/s0") for one in both]
-    nodes.add()
-    patient = Bench(bench.folder / "patient", seeds=[0], hold={"a/s0": 1})
-    with monkeypatch.context() as patience:
-        patience.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
-        third = patient.start(on=nodes.on, jobs=1)
-    patient.until_held()
-    until_said(third, "a/s0: started")
-    driver = driver_of(third)
+    with monkeypatch.context() as patient:
+        patient.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
+        waiting = Bench(bench.folder / "waiting").start(on=nodes.on)
+    until_said(waiting, f"queued on the Ray cluster at {nodes.address}")
+    driver = driver_of(waiting)
     nodes.lose_all()
     away = f"b/s0: lost at step 3 on the Ray cluster at {nodes.address}, which does not answer"
     until_said(first, away)
     until_said(second, away)
-    third.kill()
-    third.communicate()
+    waiting.kill()
+    waiting.communicate()
     until(lambda: not alive(driver))  # by itself, for Ray would wait an hour for its head
     second.send_signal(signal.SIGINT)
     until_said(second, "stopping: ")
