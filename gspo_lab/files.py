@@ -5,6 +5,7 @@ for them the lock's file names the holder's host, and is touched as long as it i
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -94,10 +95,22 @@ def _folder_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON, whole."""
+SEALED, SEAL = "sealed", "sha256"
+"""Two entries, so that neither can go unseen: that an object is sealed, and the digest of all its other entries."""
+
+
+def write_json(path: Path, data: Any, *, sealed: bool = False) -> None:
+    """Write JSON, whole. A `sealed` object holds its own digest, which whoever reads it holds against it."""
+    if sealed:
+        data = {**data, SEALED: True}
+        data = {**data, SEAL: _digest(data)}
     with whole(path) as beside:
-        beside.write_text(json.dumps(data, indent=1), encoding="utf-8")
+        beside.write_text(as_text(data), encoding="utf-8")
+
+
+def as_text(data: Any) -> str:
+    """JSON as `write_json` writes it."""
+    return json.dumps(data, indent=1)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -110,7 +123,23 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raise _damaged(path, str(error)) from error
     if not isinstance(content, dict):
         raise _damaged(path, "no JSON object")
+    if broken_seal(content):
+        raise _damaged(path, BROKEN_SEAL)
     return content
+
+
+BROKEN_SEAL = "it is not what its digest was taken of"
+
+
+def broken_seal(content: dict[str, Any]) -> bool:
+    """Whether a sealed object is no longer what was sealed; files of earlier versions have no seal."""
+    said = (SEALED in content, SEAL in content)
+    return any(said) and (not all(said) or content[SEAL] != _digest(content))
+
+
+def _digest(content: dict[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_entry(path: Path, name: str, kind: type[Entry]) -> Entry | None:

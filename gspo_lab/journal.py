@@ -34,8 +34,9 @@ TORN = b" <torn>"
 """What ends a line that was torn and closed; no JSON object ends so."""
 
 CHAIN = "chain"
-SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}$')
+SEAL = re.compile(rb',"chain":"([0-9a-f]{8})([0-9a-f]{8})"}')
 """How a line with a digest ends."""
+SEAL_BYTES = 28
 
 WORDS = {RunStatus.kind: ("state",), AnswerRecord.kind: ("bench",)}
 """The fields without which it cannot be told what a record voids, or is voided by."""
@@ -134,7 +135,7 @@ class Reading:
         with self._path.open("rb") as file:
             before = _line_before(file, self.end)
             last: bytes | None = START if before is None else _own(before)
-            chained = before is not None and SEAL.search(before) is not None
+            chained = before is not None and _seal(before) is not None
             size = os.fstat(file.fileno()).st_size  # what is written meanwhile is read the next time
             file.seek(self.end)
             while self.end < size and (line := file.readline()).endswith(b"\n"):
@@ -142,7 +143,7 @@ class Reading:
                 self.end += len(line) + 1
                 if _passed_over(line):
                     continue
-                seal = SEAL.search(line)
+                seal = _seal(line)
                 item = None if chained and seal is None else _object(line)
                 chained = chained or seal is not None
                 if item is None:
@@ -151,7 +152,7 @@ class Reading:
                     continue
                 if seal is not None and last is not None and seal[1] != last:
                     self.damaged.append(Damage(at, gap=True))
-                last = _own(line)
+                last = _digest(line) if seal is None else seal[2]
                 self.count += 1
                 yield item
 
@@ -284,22 +285,28 @@ def _digest(data: bytes) -> bytes:
 
 def _own(line: bytes) -> bytes:
     """A line's digest: the one that it carries, or that of its bytes."""
-    seal = SEAL.search(line)
+    seal = _seal(line)
     return _digest(line) if seal is None else seal[2]
+
+
+def _seal(line: bytes) -> re.Match[bytes] | None:
+    """The digests at a line's end: group 1 that of the line before, group 2 its own."""
+    return SEAL.fullmatch(line[-SEAL_BYTES:])
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
     """The object of a line; None where it is damaged: no object, or another than its digest is of."""
-    seal = SEAL.search(line)
-    if seal is not None and _digest(seal[1] + line[: seal.start()] + b"}") != seal[2]:
+    seal = _seal(line)
+    if seal is not None and _digest(seal[1] + line[:-SEAL_BYTES] + b"}") != seal[2]:
         return None
     try:
-        item = json.loads(line)
+        item = json.loads(line.decode())
     except (ValueError, RecursionError):
         return None
     if not isinstance(item, dict) or not _shaped(item):
         return None
-    item.pop(CHAIN, None)
+    if item.pop(CHAIN, None) is not None and seal is None:  # written anew by another hand
+        return None
     return item
 
 
@@ -310,10 +317,10 @@ def _shaped(item: dict[str, Any]) -> bool:
         return False
     if kind not in RECORDS:
         return True
-    words = WORDS.get(kind, ())
-    told = all(type(item.get(word)) is str for word in words)
-    whole = kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS)
-    return type(item.get("step")) is int and told and whole
+    if type(item.get("step")) is not int:
+        return False
+    told = kind not in WORDS or all(type(item.get(word)) is str for word in WORDS[kind])
+    return told and (kind != RunStatus.kind or all(isinstance(item.get(name), dict | None) for name in OBJECTS))
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -118,7 +118,7 @@ class EvaluationFolder(JournalFolder):
 
     def declare(self, content: dict[str, Any]) -> None:
         """Write what is asked of whom and how."""
-        write_json(self.path / layout.EVALUATION, content)
+        write_json(self.path / layout.EVALUATION, content, sealed=True)
 
 
 class SubjectFolder(JournalFolder):
@@ -130,7 +130,7 @@ class SubjectFolder(JournalFolder):
 
     def describe(self, content: dict[str, Any]) -> None:
         """Write what a subject is that is no run."""
-        write_json(self.path / layout.SUBJECT, content)
+        write_json(self.path / layout.SUBJECT, content, sealed=True)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,21 @@ def test_json_is_written_whole(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.json"]
 
 
+def test_a_sealed_object_tells_every_change_and_one_of_before_is_read(tmp_path: Path) -> None:
+    path, said = tmp_path / "a.json", {"seed": 1, "bench": "sums"}
+    write_json(path, said, sealed=True)
+    held = read_json(path)
+    assert held is not None
+    assert {key: held[key] for key in said} == said
+    for key in held:
+        for changed in ({**held, key: "else"}, {name: value for name, value in held.items() if name != key}):
+            write_json(path, changed)
+            with pytest.raises(LabError, match=r"a\.json is damaged"):
+                read_json(path)
+    write_json(path, said)
+    assert read_json(path) == said
+
+
 def test_a_lock_is_held_alone_and_let_go(tmp_path: Path) -> None:
     lock = tmp_path / "deep/lock"
     assert holder(lock) is None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.stats.arrays import Floats
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Clipped:
         if key not in self._known:
             found: dict[str, dict[int, float | None]] = {}
             frame = self.frame if all_minibatches else self.later
-            for (arm, seed), own in frame.groupby(["arm", "seed"], sort=True):
-                found.setdefault(str(arm), {})[int(str(seed))] = weighted(own, metric)
+            for (arm, seed), share in weighted_by_run(frame, metric).items():
+                found.setdefault(arm, {})[seed] = share
             self._known[key] = found
         return self._known[key]
 
@@ -78,7 +79,19 @@ class Clipped:
 
 def weighted(frame: "DataFrame", metric: str) -> float | None:
     """One run's mean of the metric over the mini-batches of `frame`, every update weighted by its tokens."""
+    return _mean(*(frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight")))
+
+
+def weighted_by_run(frame: "DataFrame", metric: str) -> dict[tuple[str, int], float | None]:
+    """The same of each run, by its arm and seed, in their order."""
     heights, weights = (frame[name].to_numpy(dtype=np.float64) for name in (metric, f"{metric}.weight"))
+    rows: dict[tuple[str, int], list[int]] = {}
+    for row, run in enumerate(zip(frame["arm"].tolist(), frame["seed"].tolist(), strict=True)):
+        rows.setdefault(run, []).append(row)
+    return {run: _mean(heights[rows[run]], weights[rows[run]]) for run in sorted(rows)}
+
+
+def _mean(heights: Floats, weights: Floats) -> float | None:
     known = ~np.isnan(heights)
     total = weights[known].sum()
     found = float((heights[known] * weights[known]).sum() / total) if total else math.nan

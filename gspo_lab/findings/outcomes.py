@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.series import carry_last_finite, tail_mean
 
@@ -76,24 +77,22 @@ class RunOutcome:
 def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
     last = found.declaration.verdict.last
-    scores = found.scores[found.scores["bench"] == bench].sort_values("step")
-    of_run = {str(run): own for run, own in scores.groupby("run_id")}
-    out = []
+    scored, out = _scored(found, bench), []
     for run in found.runs:
-        own = of_run.get(run.id, scores[:0])
-        start = own[own["step"] == 0]["score"]
-        trained = own[own["step"] > 0]
+        step, score, failed = scored.get(run.id, np.zeros((3, 0)))
+        start, trained = score[step == 0], int((step > 0).sum())
+        start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = None
-        deciding = tuple(int(step) for step in trained["step"].iloc[-last:])
-        errors = int(np.nansum(trained["errors"].to_numpy(dtype=float)[-last:]))
+        deciding = tuple(int(one) for one in step[step > 0][-last:])
+        errors = int(np.nansum(failed[step > 0][-last:]))
         carried = 0
-        if len(trained) and own["score"].notna().iloc[0]:
-            values, missing = carry_last_finite(own["score"].to_numpy(dtype=float))
-            values, missing = values[-len(trained) :], missing[-len(trained) :]
+        if trained and not np.isnan(score[0]):
+            values, missing = carry_last_finite(score)
+            values, missing = values[-trained:], missing[-trained:]
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None
-            ends = [tail_mean(values[:end], last) for end in range(min(last, len(values)), len(values) + 1)]
-            best = max([*ends, *start[start.notna()]])
+            ends = [tail_mean(values[:end], last) for end in range(min(last, trained), trained + 1)]
+            best = max([*ends, *start.tolist()])
         if final is not None:
             wrong = final
             if errors:
@@ -103,12 +102,12 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 arm=run.arm,
                 seed=run.seed,
                 state=run.state,
-                start=float(start.iloc[0]) if len(start) and start.notna().iloc[0] else None,
+                start=float(start[0]) if len(start) else None,
                 final=final,
                 counted_wrong=wrong,
                 steps=deciding,
                 latest=latest,
-                evaluations=len(trained),
+                evaluations=trained,
                 carried=carried,
                 errors=errors,
                 nonfinite=len(found.nonfinite.get(run.id, ())),
@@ -117,6 +116,16 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
             )
         )
     return out
+
+
+def _scored(found: "Findings", bench: str) -> dict[str, Floats]:
+    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
+    frame = found.scores[found.scores["bench"] == bench].sort_values("step")
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
+    for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
+        rows.setdefault(run, []).append(tuple(row))
+    return {run: np.array(own).T for run, own in rows.items()}
 
 
 def stabilities(found: "Findings") -> dict[str, Stability]:

@@ -4,6 +4,7 @@ its numbers, so that all three always say the same."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from gspo_lab.report.markup import NOT_MEASURED, number, percent
@@ -81,17 +82,17 @@ class Chart:
     reach: tuple[float, float] | None = None
     """The study's first and last step: the axis of a line chart holds them, wherever its lines end."""
 
-    @property
+    @cached_property
     def means(self) -> list[Series]:
         """The lines over all seeds."""
         return [series for series in self.series if series.seed is None]
 
-    @property
+    @cached_property
     def seeds(self) -> list[Series]:
         """The lines of single seeds."""
         return [series for series in self.series if series.seed is not None]
 
-    @property
+    @cached_property
     def categories(self) -> list[str]:
         """The places of bars, in the order in which they first appear."""
         return list(dict.fromkeys(str(x) for series in self.series for x in series.x))
@@ -100,6 +101,12 @@ class Chart:
         """Every number that is drawn along the value axis, ends of intervals included."""
         return [v for s in self.series for column in (s.y, s.low, s.high) for v in column if v is not None]
 
+    @cached_property
+    def drawn_alone(self) -> set[str]:
+        """The labels of which some seed is a line of its own."""
+        return {series.label for series in self.seeds if len(series.x) > 1}
+
+    @cached_property
     def axis(self) -> "Axis":
         """The axis of the values: holds all of them, and those that were published."""
         own = [*self.values(), *(one.value for one in self.references)]

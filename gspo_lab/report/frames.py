@@ -176,11 +176,12 @@ def points(
 ) -> dict[str, dict[int, Points]]:
     """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
     out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
+    places = axes(found)[0] if compute else {}
     for track in found.course.tracks:
         if track.arm in out:
             own = track.columns
             low, high = (own[f"{metric}.low"], own[f"{metric}.high"]) if envelope else (None, None)
-            at = {axis: own[total] for axis, total in axes(found)[0].items()} if compute else {}
+            at = {axis: own[total] for axis, total in places.items()}
             out[track.arm][track.seed] = Points(track.x(metric), own[metric], low, high, at)
     return out
 

@@ -27,7 +27,7 @@ def height_of(chart: Chart) -> int:
 
 def axis_range(chart: Chart) -> tuple[float, float]:
     """The ends of the value axis as Plotly wants them: of a logarithmic one their exponents. Bars have room above."""
-    axis = chart.axis()
+    axis = chart.axis
     low, high = axis.low, axis.high
     if chart.log:
         low, high = math.log10(axis.zero_value if axis.zero else low), math.log10(high)
@@ -51,7 +51,7 @@ def _at(chart: Chart, value: float) -> float:
     """A value in the axis' own numbers."""
     if not chart.log:
         return value
-    return math.log10(chart.axis().zero_value if value == 0 else value)
+    return math.log10(chart.axis.zero_value if value == 0 else value)
 
 
 def at_line_ends(chart: Chart, inert: Callable[[Any], str]) -> list[Json]:

@@ -34,8 +34,7 @@ def dots(values: Sequence[Value]) -> list[bool]:
 def gaps(chart: Chart, series: Series) -> list[Gap]:
     """Where a run's values stop before the study's last step, or leave some out; a mean is asked only where it stands
     for runs that are not drawn. Charts over anything but the study's steps have none."""
-    drawn = {one.label for one in chart.seeds if len(one.x) > 1}
-    if chart.reach is None or len(series.x) < 2 or (series.seed is None and series.label in drawn):
+    if chart.reach is None or len(series.x) < 2 or (series.seed is None and series.label in chart.drawn_alone):
         return []
     x = [float(one) for one in series.x]
     known = [i for i, y in enumerate(series.y) if y is not None]

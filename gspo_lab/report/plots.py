@@ -58,7 +58,7 @@ def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
         }
     layout["yaxis"] |= _value_axis(chart)
     if chart.log:
-        layout["meta"]["zero"] = chart.axis().zero_value
+        layout["meta"]["zero"] = chart.axis.zero_value
     layout["annotations"] = [
         *(at_line_ends(chart, inert) if chart.kind == "lines" else []),
         *(on_bars(chart, BAR, inert) if chart.kind == "bars" else []),
@@ -73,7 +73,7 @@ def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
 def _value_axis(chart: Chart) -> Json:
     out: Json = {"range": list(axis_range(chart))}
     if chart.log:
-        axis = chart.axis()
+        axis = chart.axis
         places = [axis.zero_value if tick == 0 else tick for tick, _ in axis.ticks]
         out |= {"type": "log", "tickvals": places, "ticktext": [label for _, label in axis.ticks]}
     elif chart.share:
@@ -114,8 +114,10 @@ def _range(chart: Chart, series: Series) -> tuple[tuple[Value, ...], tuple[Value
     """Point by point the envelope, or else the lowest and the highest seed; nothing for a single seed."""
     if series.low and series.high:
         return series.low, series.high
+    if series.seed is not None:
+        return (), ()
     seeds = [dict(zip(one.x, one.y, strict=True)) for one in chart.seeds if one.label == series.label]
-    if series.seed is not None or len(seeds) < 2:
+    if len(seeds) < 2:
         return (), ()
     known = [[y for one in seeds if (y := one.get(x)) is not None] for x in series.x]
     return tuple(min(own, default=None) for own in known), tuple(max(own, default=None) for own in known)
@@ -123,7 +125,7 @@ def _range(chart: Chart, series: Series) -> tuple[tuple[Value, ...], tuple[Value
 
 def _placed(chart: Chart, values: Sequence[Value]) -> list[Value]:
     """On a logarithmic axis zero has a place of its own, below the lowest decade."""
-    zero = chart.axis().zero_value if chart.log else 0.0
+    zero = chart.axis.zero_value if chart.log else 0.0
     return [zero if value == 0 else value for value in values] if chart.log else list(values)
 
 
@@ -208,7 +210,7 @@ def _ends(chart: Chart, series: Series) -> Json:
 def _columns(chart: Chart) -> list[Json]:
     """Bars over categories, each with its seeds as dots side by side in their order."""
     names, labels = chart.categories, list(dict.fromkeys(series.label for series in chart.series))
-    seeds = sorted({s.seed for s in chart.seeds if s.seed is not None})
+    seeds = {seed: place for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))}
     width = BAR / max(1, len(labels))
     out = []
     for series in sorted(chart.series, key=lambda s: s.seed is not None):
@@ -221,7 +223,7 @@ def _columns(chart: Chart) -> list[Json]:
             look = {"color": colour, "opacity": 0.7, "line": {"color": colour, "width": 1.5}}
             trace |= {"type": "bar", "offset": middle - width / 2, "width": width * 0.94, "marker": look}
         else:
-            beside = (seeds.index(series.seed) - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
+            beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
             dot = {"color": colour, "size": 7, "line": {"color": LIGHT["paper"], "width": 1}}
             trace |= {"x": [x + middle + beside for x in places], "mode": "markers", "cliponaxis": False, "marker": dot}
         out.append(trace)

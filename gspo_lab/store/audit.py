@@ -5,7 +5,7 @@ by row. That costs about what `rebuild` does.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
@@ -28,7 +28,7 @@ def study_at_fault(evidence: "Evidence", study: str) -> str | None:
     """What is wrong with the database's copy of study.json."""
     path = evidence.runs_folder / study / STUDY
     try:
-        _, content = json_file(path)
+        content = json_file(path)
     except LabError as error:
         return str(error)
     return None if content == evidence.study(study) else f"the database holds another {STUDY}"
@@ -37,16 +37,22 @@ def study_at_fault(evidence: "Evidence", study: str) -> str | None:
 def runs_at_fault(evidence: "Evidence", study: str) -> Iterator[tuple[str, bool | None, list[str]]]:
     """Of each run of a study: its id, whether its journal is what its last word sealed (None: it holds no seal), and
     what is wrong, in words. Runs that somebody is at work on are left out: the database lags behind them."""
+    held = {table.name: dict(evidence.rows(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1")) for table in TAKEN}
     with nowhere() as connection:
         for run in evidence.chosen(study):
             folder = evidence.runs_folder / run.id
             if holder(folder / LOCK) is None:
                 whole = sealed(folder / JOURNAL)
                 broken = ["its journal is not what its last word sealed"] if whole is False else []
-                yield run.id, whole, [*broken, *_taken_anew(evidence, connection, run.id)]
+                ours = [rows.get(run.id, 0) for rows in held.values()]
+                yield run.id, whole, [*broken, *_taken_anew(evidence, connection, run.id, ours)]
 
 
-def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str) -> Iterator[str]:
+COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"
+
+
+def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str, ours: Sequence[int]) -> Iterator[str]:
+    """`ours`: how many rows of TAKEN's tables the database has of the run."""
     runs = evidence.runs_folder
     try:
         take_run(connection, runs, runs / run, {}, None)
@@ -55,8 +61,9 @@ def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str) 
     for path, line, gap in connection.execute("SELECT path, line, gap FROM damaged ORDER BY path, line"):
         where = path.removeprefix(f"{run}/")
         yield f"{where}: a line is missing before line {line}" if gap else f"{where}: line {line} is damaged"
-    for table in TAKEN:
-        if place := _parted(evidence, connection, table, run):
+    for table, own, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
+        place = f": {own} where there are {theirs}" if own != theirs else None
+        if place or (own and (place := _parted(evidence, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
@@ -64,13 +71,8 @@ def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str) 
 
 
 def _parted(evidence: "Evidence", connection: sqlite3.Connection, table: Table, run: str) -> str | None:
-    """Where the two databases' rows of a run part, in words; None where they do not."""
-    where = f"FROM {table.name} WHERE run_id = ?"
-    [(ours,)] = evidence.rows(f"SELECT COUNT(*) {where}", (run,))
-    [(theirs,)] = connection.execute(f"SELECT COUNT(*) {where}", (run,))
-    if ours != theirs:
-        return f": {ours} where there are {theirs}"
-    query = f"SELECT {quoted(table.names)} {where} ORDER BY {quoted(table.key)}"
+    """Where the two databases' equally many rows of a run part, in words; None where they do not."""
+    query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
     pairs = zip(evidence.each(query, (run,)), connection.execute(query, (run,)), strict=True)
     for row, (one, other) in enumerate(pairs):
         if one != other:

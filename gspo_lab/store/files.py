@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
+from gspo_lab.files import BROKEN_SEAL, as_text, broken_seal
 from gspo_lab.layout import EVALUATION, EVALUATIONS, GRADES, JOURNAL, RUN, SUBJECTS
 
 
@@ -112,16 +113,26 @@ def first_line(path: Path) -> str | None:
     return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") else None
 
 
-def json_file(path: Path) -> tuple[str, dict[str, Any]]:
-    """A file's text and the JSON object in it, or LabError."""
+def json_file(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, or LabError."""
     try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text, parse_constant=_no_number)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise LabError(f"{path} must hold a JSON object")
-    return text, content
+    if broken_seal(content):
+        raise LabError(f"{path} is damaged ({BROKEN_SEAL}): restore it from a copy, or move its folder away")
+    return content
+
+
+def json_text(path: Path) -> tuple[str, dict[str, Any]]:
+    """The same, and its text as `write_json` writes it, so that other white space is no news."""
+    content = json_file(path)
+    try:
+        return as_text(content), content
+    except RecursionError as error:
+        raise LabError(f"{path} cannot be read: {error}") from error
 
 
 def _no_number(name: str) -> None:

@@ -39,6 +39,7 @@ from gspo_lab.store.files import (
     first_line,
     folders,
     json_file,
+    json_text,
     remember,
     run_folders,
     sources,
@@ -208,7 +209,7 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
     name = path.relative_to(runs).as_posix()
     if now is None or unchanged(now, seen.get(name)):
         return
-    text, content = json_file(path)
+    text, content = json_text(path)
     row = {
         "study": folder.name,
         "question": content.get("question"),
@@ -263,7 +264,7 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen:
         return None
     with transaction(connection):
         if specification in news:
-            text, content = json_file(runs / specification)
+            text, content = json_text(runs / specification)
             row = (run_id, content.get("kind"), content.get("name"), text)
             try:
                 rows.insert(connection, SUBJECT_ROWS, [row])
@@ -302,7 +303,7 @@ def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, sou
     key = (source.run_id, source.evaluation)
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
-        text, content = json_file(path)
+        text, content = json_text(path)
         try:
             rows.insert(connection, EVALUATIONS, [(*key, content.get("bench"), text)])
         except rows.UNFIT as error:
@@ -311,7 +312,7 @@ def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, sou
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     """A run's row from its run.json; the folder says which study and arm it is, so that a copied study is its own."""
-    _, content = json_file(path)
+    content = json_file(path)
     study, arm, _ = run_id.split("/")
     try:
         settings = content["settings"]

@@ -59,3 +59,11 @@ def test_the_numbers_of_a_thousand_runs_are_three_megabytes(lab: Path, capsys: p
     with capsys.disabled():
         print("\n  " + ", ".join(f"{name} {size:.2f} MB" for name, size in sizes.items()))
     assert sizes["toy.json"] < 3
+
+
+def test_a_study_of_ten_thousand_seeds_is_planned_in_seconds(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said, seconds = spent("plan", "studies/toy.toml", "--seeds", "10000")
+    with capsys.disabled():
+        print(f"\n  plan --seeds 10000: {seconds:.2f} s of processor time")
+    assert (said.code, "20000 runs" in said.out) == (0, True), said
+    assert seconds < 16

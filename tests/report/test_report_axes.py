@@ -49,11 +49,11 @@ def test_the_axis_holds_the_planned_steps_of_runs_that_ended_early(tmp_path: Pat
 
 def test_shares_are_told_in_per_cent() -> None:
     chart = Chart("c", "C", "step", "share of tokens", (Series("a", 0, (0.0, 1.0), (0.0, 0.125)),), log=True)
-    assert [label for _, label in chart.axis().ticks] == ["0 %", "10 %", "100 %"]
+    assert [label for _, label in chart.axis.ticks] == ["0 %", "10 %", "100 %"]
     assert "a from 0 % at step 0 to 12.5 % at 1" in sentence(chart)
     assert [percent(v) for v in (None, 0.0, 0.00042, 0.465)] == ["not measured", "0 %", "0.0420 %", "46.5 %"]
     other = replace(chart, y_title="mean reward")
-    assert [label for _, label in other.axis().ticks] == ["0", "0.1", "1"]
+    assert [label for _, label in other.axis.ticks] == ["0", "0.1", "1"]
 
 
 def test_only_counts_have_letters_for_powers_of_ten(browser: Browser, tmp_path: Path) -> None:

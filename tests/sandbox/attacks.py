@@ -181,6 +181,18 @@ for _ in range(200):
         stopped("finished", "error"),
     ),
     Attack(
+        "a process that is never the same",
+        """
+if not os.fork():
+    while True:
+        try:
+            if os.fork(): os._exit(0)
+        except OSError: pass
+time.sleep(60)
+""",
+        stopped("time"),
+    ),
+    Attack(
         "threads",
         """
 import threading
@@ -192,7 +204,14 @@ except RuntimeError:
     pass
 """,
     ),
-    Attack("memory", "attempt('memory', lambda: bytearray(1 << 30))"),
+    Attack(
+        "memory",
+        """
+import mmap
+attempt("memory", lambda: bytearray(1 << 30))
+attempt("beyond the machine", lambda: mmap.mmap(-1, 1 << 45, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000))
+""",
+    ),
     Attack(
         "memory in many processes",
         """

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted
+from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted_by_run
 from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import curve, groups, mean
+from gspo_lab.report.frames import curve, mean
 from gspo_lab.report.markup import h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
@@ -110,7 +110,7 @@ def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
 
 
 def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
-    runs = {(str(arm), int(seed)): weighted(own, metric) for (arm, seed), own in groups(frame, "arm", "seed")}
+    runs = weighted_by_run(frame, metric)
     seeds = sorted({seed for _, seed in runs})
     out = [
         Series(rule, colour, tuple(order), tuple(runs.get((arm, seed)) for arm in order), seed=seed) for seed in seeds

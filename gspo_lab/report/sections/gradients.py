@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,6 @@ from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MARKS = 60
 """Spikes that are drawn; the data has them all."""
@@ -44,7 +39,8 @@ def gradients(found: Findings) -> Section | None:
     for colour, arm in enumerate(found.arms):
         tracks = [track for track in found.course.tracks if track.arm == arm]
         first = found.declaration.arms[arm].settings.update.first_settled
-        spiked = {track.seed: spikes_of(found, track, first) for track in tracks}
+        windows = _norms(found, range(first, first + FROZEN))
+        spiked = {track.seed: _spikes(found, track, first, windows.get(track.run, {})) for track in tracks}
         drawn = np.concatenate([track.columns["grad_norm"] for track in tracks]) if tracks else np.zeros(0)
         peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
         median, largest = (float(np.nanmedian(drawn)), max(peaks)) if peaks else (None, None)
@@ -73,31 +69,36 @@ def gradients(found: Findings) -> Section | None:
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 
 
-def spikes_of(found: Findings, track: Track, first: int) -> dict[int, float] | None:
+def _spikes(found: Findings, track: Track, first: int, window: Mapping[int, float]) -> dict[int, float] | None:
     """A run's spikes: step and mean norm of its updates there. None: too few steps to judge.
 
-    A run whose largest norm is no spike is not read whole.
+    `window`: the mean norms of the FROZEN steps from `first` on, which judge most runs without reading them whole.
     """
     if not _measured(track):
         return None
+    last = (int(np.nanmax(track.updates)) // found.course.width + 1) * found.course.width - 1
+    if len(window) < FROZEN and last < first + FROZEN:
+        return None
     largest = track.columns["grad_norm.high"]
-    window = _norms(found, track, range(first, first + FROZEN))
-    if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(window.median()):
-        return {} if np.nanmax(track.updates) > window.index[-1] else None
-    norms = _norms(found, track)
-    steps = spikes(norms.index, norms, first)
-    return None if steps is None else {step: float(norms.loc[step]) for step in steps}
+    if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(np.median([*window.values()])):
+        return {} if np.nanmax(track.updates) > max(window) else None
+    norms = _norms(found, run=track.run).get(track.run, {})
+    steps = spikes([*norms], [*norms.values()], first)
+    return None if steps is None else {step: norms[step] for step in steps}
 
 
 def _measured(track: Track) -> bool:
     return bool(np.isfinite(track.columns["grad_norm"]).any())
 
 
-def _norms(found: Findings, track: Track, at: range | None = None) -> "pd.Series[float]":
-    """Mean gradient norm by step, of all steps or of some."""
-    frame = found.evidence.updates(found.study, ["grad_norm"], run=track.run, at=at)
-    means: pd.Series[float] = frame.dropna().groupby("step")["grad_norm"].mean()
-    return means
+def _norms(found: Findings, at: range | None = None, run: str | None = None) -> dict[str, dict[int, float]]:
+    """Per run id, of all runs or of one, the mean gradient norm by step, of all steps or of some."""
+    frame = found.evidence.updates(found.study, ["grad_norm"], run=run, at=at).dropna()
+    out: dict[str, dict[int, float]] = {}
+    means = frame.groupby(["run_id", "step"])["grad_norm"].mean()
+    for (own, step), norm in zip(means.index, means.tolist(), strict=True):
+        out.setdefault(own, {})[step] = norm
+    return out
 
 
 def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:

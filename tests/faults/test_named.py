@@ -1,0 +1,22 @@
+"""The tests that docs/reliability.md names for what was wrong once are there, and so are the attacks."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.compile(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`")
+
+
+def test_every_test_and_attack_that_is_named_is_there() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    rows = page.partition("## What was wrong once")[2].partition("\n## ")[0]
+    file, seen = "", 0
+    for path, test in NAMED.findall(rows):
+        file = path or file
+        if test:
+            seen += 1
+            assert f"def {test}(" in (ROOT / file).read_text(), (file, test)
+    assert seen > 40
+    attacks = (ROOT / "tests" / "sandbox" / "attacks.py").read_text()
+    for attack in re.findall(r'"([^"]+)"', rows):
+        assert re.search(rf'Attack\(\s*"{attack}"', attacks), attack
