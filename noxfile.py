@@ -53,9 +53,10 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """What needs the packages whose logs are imported, each of which writes one here."""
+    """What needs the packages whose logs are imported, each of which writes one here; and logs of 300 MB."""
     session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
     session.run("pytest", "tests/importers", "tests/exporters", *session.posargs)
+    session.run("pytest", "-s", "tests/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"})
 
 
 @nox.session

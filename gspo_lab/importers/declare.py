@@ -136,10 +136,13 @@ def declaration(
         raise LabError(f"{words.name}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
     shared = set.intersection(*(set(one) for one in told.values()))
     same = {key for key in shared if len({repr(told[arm][key]) for arm in arms}) == 1}
+    question = usual_question(arms)
+    if before is not None and before.question != usual_question(before.arms):
+        question = before.question
     now = datetime.now(UTC).isoformat(timespec="seconds")
     declared = Declaration(
         name=words.name,
-        question=words.question or (before.question if before else f"How do {' and '.join(arms)} compare, as logged?"),
+        question=words.question or question,
         arms={name: replace(arm, declared=tuple(sorted(told[name].keys() - same))) for name, arm in resolved.items()},
         seeds=seeds,
         verdict=verdict,
@@ -152,6 +155,12 @@ def declaration(
     if before is not None and declared.locked() != before.locked():
         declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
     return declared
+
+
+def usual_question(arms: Iterable[str]) -> str:
+    """The question where nobody says one."""
+    names = list(arms)
+    return f"How do{'es' * (len(names) == 1)} {' and '.join(names)} compare, as logged?"
 
 
 def _agreed(arm: str, one: Mapping[str, Any], other: Mapping[str, Any], who: str) -> dict[str, Any]:

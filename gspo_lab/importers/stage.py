@@ -138,6 +138,8 @@ class Stage:
     def _say(self, arm: str, seed: int, name: str, what: str, folder: RunFolder) -> None:
         origin = _origin(folder)
         assert origin is not None
+        if any((one.run, one.what) == (name, "new") for one in self.puts):
+            what = "new"  # a log and its answers
         self.puts = [one for one in self.puts if one.run != name]
         self.puts.append(Put(name, what, origin))
 

@@ -1,5 +1,6 @@
 """How an import reaches its place: alone on the study, whole, and going on where a log had ended before."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,27 @@ def test_answers_that_come_by_themselves_are_of_the_end_of_the_run(tmp_path: Pat
             assert f"x/a/s{seed}: {what}" in said.out, said
         answers = RunFolder(tmp_path / "runs" / "x" / "a" / f"s{seed}").records("answer")
         assert [(one["problem"], one["step"]) for one in answers] == [("p0", end), ("p1", end)]
+
+
+def test_a_question_that_nobody_asked_is_of_all_arms(tmp_path: Path) -> None:
+    csv_of(tmp_path / "log.csv", "step,r", "1,.5")
+    asked = []
+    for arm, more in (("a", ()), ("b", ()), ("b", ("--question", "Why?")), ("c", ())):
+        seed = int(bool(more))
+        said = bring(tmp_path, "csv", tmp_path / "log.csv", "--study", "x", "--arm", arm, "--seed", seed, *more)
+        assert said.code == 0, said.err
+        asked.append(json.loads((tmp_path / "runs" / "x" / "study.json").read_text())["question"])
+    assert asked == ["How does a compare, as logged?", "How do a and b compare, as logged?", "Why?", "Why?"]
+
+
+def test_a_log_and_its_answers_are_one_new_run(tmp_path: Path) -> None:
+    csv_of(tmp_path / "log.csv", "step,r", "1,.5")
+    csv_of(tmp_path / "items.csv", "problem,correct", "p0,1")
+    run = 'arm = "a"\nseed = 0\n'
+    (tmp_path / "x.toml").write_text(
+        f'[[runs]]\nsource = "csv"\npath = "log.csv"\n{run}[[items]]\npath = "items.csv"\nbench = "sums"\n{run}'
+    )
+    assert [line for line in bring(tmp_path, tmp_path / "x.toml").out.splitlines() if "s0: " in line] == ["x/a/s0: new"]
 
 
 def test_a_last_row_that_is_completed_later_leaves_answers_in_force(tmp_path: Path) -> None:
