@@ -29,6 +29,14 @@ def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path
     assert said["word"] == "not resolved"
 
 
+def test_arms_of_a_sweep_can_be_imported_again(tmp_path: Path) -> None:
+    """As `gspo-lab export` names them; their folders and all else, too."""
+    rows = [f"gspo@{dose},{seed},{score}" for seed in range(3) for dose, score in (("0.0002", 0.5), ("0.0004", 0.75))]
+    path = csv_of(tmp_path / "scores.csv", "arm,seed,score", *rows)
+    assert bring(tmp_path, "csv", path, "--study", "x").code == 0
+    assert report(tmp_path, "x")["answer"]["comparisons"]["gspo@0.0004"]["estimate"] == 0.25
+
+
 def test_a_report_of_imported_runs_says_what_they_are(tmp_path: Path) -> None:
     bring(tmp_path, "csv", eight_seeds(tmp_path / "scores.csv"), "--study", "eight")
     found = report(tmp_path, "eight")
