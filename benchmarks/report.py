@@ -179,12 +179,15 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """What `gspo-lab report` does, in this process."""
-    from gspo_lab.findings import Findings
-    from gspo_lab.report import render, write
+    from gspo_lab.findings.ahead import reading_ahead
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:
-        write(render([Findings(evidence, name) for name in evidence.studies()]), to)
+        names = evidence.studies()
+        with reading_ahead([(evidence, name) for name in names]):
+            from gspo_lab.findings import Findings
+            from gspo_lab.report import render, write
+        write(render([Findings(evidence, name) for name in names]), to)
 
 
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:

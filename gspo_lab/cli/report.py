@@ -82,10 +82,14 @@ def _made(
     names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, going_on: bool
 ) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
-    from gspo_lab.report import render, write
+    from gspo_lab.findings.ahead import reading_ahead
 
     with ExitStack() as stack:
-        sources = _sources(stack, names, folders, elsewhere)
+        found = _found(stack, names, folders)
+        with reading_ahead([(evidence, study) for evidence, study, _ in found]):
+            from gspo_lab.findings import Findings
+            from gspo_lab.report import render, write
+        sources = [Findings(*one, elsewhere) for one in found]
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
     return rendered, write(rendered, to)[0]
 
@@ -130,20 +134,23 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
         )
 
 
-def _sources(
-    stack: ExitStack, names: Sequence[str], folders: Sequence[Path], elsewhere: Sequence[Path] = ()
-) -> "list[Findings]":
-    """The named studies wherever they are, or each folder's latest one; a name found twice is told with its folder."""
+def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Findings]":
     from gspo_lab.findings import Findings
 
+    return [Findings(*one) for one in _found(stack, names, folders)]
+
+
+def _found(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":
+    """The named studies wherever they are, or each folder's latest one, each with its label: a name that is found twice
+    is told with its folder."""
     opened = {folder: stack.enter_context(evidence_of(folder)) for folder in folders}
     if len(opened) == 1:
         [(folder, evidence)] = opened.items()
         wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
-        return [Findings(evidence, study_named(evidence, name, folder), elsewhere=elsewhere) for name in wanted]
+        return [(evidence, study_named(evidence, name, folder), name) for name in wanted]
     found = _latest(opened) if not names else _named(names, opened)
     several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
-    return [Findings(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
+    return [(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
 
 
 def _latest(opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gspo_lab.findings.executions import REPLICATION
 from gspo_lab.findings.steadiness import Regime, Steadiness
 from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio
@@ -22,6 +23,8 @@ Colour = Literal["green", "blue", "grey", "red"]
 """Answered; answered in part; not answered; something must be mended first."""
 
 UNDER_WAY = (State.RUNNING, State.QUEUED)
+CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward fell and stayed low"}
+"""`Stability.cause` in words."""
 MOST_SEEDS = 20
 """More seeds than this are not proposed: `plan` says what else could settle it."""
 
@@ -111,7 +114,10 @@ def _of_scores(found: "Findings") -> Answer:
     verdicts = list(found.decision.verdicts.values())
     words = {one.word for one in verdicts}
     said = verdicts[0].sentence if len(verdicts) == 1 else headline(verdicts)
-    ground = f"{_numbers(verdicts)} {found.regime.told(1 - verdicts[0].alpha).capitalize()}."
+    # One bound on what may still fall is enough: the sentence's own, where it has one.
+    bounded = _unbounded(found, said) != said
+    fallen = found.regime.told(None if bounded else 1 - found.declaration.verdict.alpha)
+    ground = f"{_numbers(verdicts)} {fallen.capitalize()}."
     if words == {"withheld"}:
         return Answer("withheld", "grey", said, ground, _replicate(found))
     if words <= {"not resolved", "withheld"}:
@@ -144,7 +150,7 @@ def _of_stability(found: "Findings") -> Answer:
             "regime not reached",
             "grey",
             "Not answered: the runs never came to where training becomes unstable.",
-            f"{told[0].upper()}{told[1:]}. Final scores alone: {scores.said}",
+            f"{told[0].upper()}{told[1:]}. Final scores alone: {_unbounded(found, scores.said)}",
             _elsewhere(found, 2.0, "further"),
         )
     ground = f"{'; '.join(one.counts for one in every[:3])}. {told[0].upper()}{told[1:]}. {_losses(every)}"
@@ -237,11 +243,23 @@ def _numbers(verdicts: Sequence[Verdict]) -> str:
     margin, pairs = f"margin ±{one.margin:g}", f"{one.paired.n} pair{'s' * (one.paired.n != 1)} of runs"
     if len(known) > 1:
         values = [value for _, value in known]
-        return f"Differences of {min(values):+.3f} to {max(values):+.3f}, {margin}, {pairs} an arm."
+        return f"Differences of {_signed(min(values))} to {_signed(max(values))}, {margin}, {pairs} an arm."
     interval = ""
     if one.paired.low is not None:
-        interval = f", {100 * (1 - one.alpha):.3g} % interval {one.paired.low:+.3f} to {one.paired.high:+.3f}"
-    return f"{one.labels[1]} - {one.labels[0]} is {estimate:+.3f}{interval}, {margin}, {pairs}."
+        ends = f"{_signed(one.paired.low)} to {_signed(one.paired.high or 0.0)}"
+        interval = f", {100 * (1 - one.alpha):.3g} % interval {ends}"
+    return f"{one.labels[1]} - {one.labels[0]} is {_signed(estimate)}{interval}, {margin}, {pairs}."
+
+
+def _signed(value: float) -> str:
+    """Three decimals with their sign, which zero has not."""
+    return f"{value:+.3f}" if abs(value) >= 5e-4 else "0.000"
+
+
+def _unbounded(found: "Findings", said: str) -> str:
+    """A sentence on two arms without its bound on what their runs do not show."""
+    verdicts = list(found.decision.verdicts.values())
+    return said.replace(f" {verdicts[0].unseen}", "") if len(verdicts) == 1 else said
 
 
 def _losses(every: Sequence[Steadiness]) -> str:
@@ -268,7 +286,7 @@ def _causes(found: "Findings") -> str:
     if not steps:
         return "Every one that could be judged"
     at = f"step {min(steps)}" if min(steps) == max(steps) else f"steps {min(steps)} to {max(steps)}"
-    return f"Cause: {' and '.join(causes)}, at {at}"
+    return f"Cause: {' and '.join(CAUSES[cause] for cause in causes)}, at {at}"
 
 
 def _again(found: "Findings", command: str) -> str:
@@ -294,4 +312,9 @@ def _elsewhere(found: "Findings", times: float, name: str) -> str:
 
 
 def _replicate(found: "Findings") -> str:
-    return f"gspo-lab replicate {found.study}"
+    """Until executions are enough to confirm a word one more of them; then whether the record is what was recorded."""
+    again = found.executions
+    if again.can_confirm:
+        return f"gspo-lab certify {found.study}"
+    replicated = any(one.relation == REPLICATION for one in again.every)
+    return f"gspo-lab replicate {found.study}{' --another' * (replicated and not again.under_way)}"

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.stats.arrays import Floats
-
 if TYPE_CHECKING:
+    from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
 AXES = {
@@ -42,11 +41,11 @@ class Track:
     arm: str
     seed: int
     run: str
-    steps: Floats
-    updates: Floats
-    columns: dict[str, Floats]
+    steps: "Floats"
+    updates: "Floats"
+    columns: "dict[str, Floats]"
 
-    def x(self, metric: str) -> Floats:
+    def x(self, metric: str) -> "Floats":
         """The axis of a metric: the middle of each span, in steps or in updates."""
         return self.steps if metric in OF_STEPS else self.updates
 
@@ -80,7 +79,11 @@ class Course:
 
 
 def course(evidence: "Evidence", study: str) -> Course:
-    """All that the charts draw over steps, in one pass of SQL per table."""
+    """All that the charts draw over steps, in one pass of SQL per table, once for an evidence."""
+    return evidence.once(("course", study), lambda: _course(evidence, study))
+
+
+def _course(evidence: "Evidence", study: str) -> Course:
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (

@@ -26,6 +26,7 @@ class Execution:
 
     `study` is what it was called when it was declared, `seeds` are those that it decided on. `unread` says why nothing
     is known but its name, `copy_of` names an earlier one with the very same numbers: it is no execution of its own.
+    It is `finished` when every run that it decides on is.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Execution:
     said: tuple[str, ...] = ()
     unread: str | None = None
     copy_of: str | None = None
+    finished: bool = True
 
     @property
     def counts(self) -> bool:
@@ -88,6 +90,17 @@ class Executions:
         """Whether there is any but the study itself."""
         return len(self.every) > 1
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a replication was declared that has not come to its end."""
+        return any(one.relation == REPLICATION and not one.finished for one in self.every)
+
+    @property
+    def can_confirm(self) -> bool:
+        """Whether there are so many that agreeing means something: a single difference between two says next to
+        nothing of how executions vary."""
+        return sum(one.counts and one.finished for one in self.every) > 2
+
     @cached_property
     def words(self) -> tuple[Word, ...]:
         """What became of every word in each later execution that can judge it."""
@@ -128,6 +141,7 @@ def _weighed(judged: Sequence[Verdict]) -> tuple[list[float], list[float]]:
 def execution(found: "Findings") -> Execution:
     """What a study says, as one of several executions; it is named by its label."""
     declared, decided = found.declaration, found.decision
+    begun = any(run.state != State.PLANNED for run in found.runs)
     return Execution(
         name=found.label,
         relation=ORIGINAL if declared.replicates is None else REPLICATION,
@@ -136,7 +150,8 @@ def execution(found: "Findings") -> Execution:
         seeds=decided.seeds,
         verdicts=tuple(decided.verdicts.items()),
         said=decided.sentences,
-        unread=NOT_BEGUN if all(run.state == State.PLANNED for run in found.runs) else None,
+        unread=None if begun else NOT_BEGUN,
+        finished=begun and all(run.finished for run in found.runs if run.seed in decided.seeds),
     )
 
 

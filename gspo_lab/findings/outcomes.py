@@ -56,7 +56,12 @@ class RunOutcome:
     @property
     def fell(self) -> bool:
         """Whether the run collapsed, fell back to half of what it had gained, or ended below half of its best score."""
-        return self.collapsed or self.halved or (self.stability is not None and self.stability.regression is not None)
+        return self.collapsed or self.halved or self.regressed
+
+    @property
+    def regressed(self) -> bool:
+        """Whether the reward fell back, perhaps for a while; False, too, where that could not be judged."""
+        return self.stability is not None and self.stability.regression is not None
 
     @property
     def halved(self) -> bool:

@@ -82,15 +82,17 @@ class Regime:
         """Whether no arm has a run that stood."""
         return 0 < self.finished == self.collapsed
 
-    def told(self, level: float) -> str:
-        """The counts for people; of runs that all stood, how many may fall all the same."""
+    def told(self, level: float | None) -> str:
+        """The counts for people; with a `level`, of runs that all stood, how many may fall all the same."""
         if not self.judged:
             return "no finished run is long enough to be judged"
         if self.fell:
             for_good = f", {self.collapsed} of them for good" if self.collapsed else ""
             return f"{self.fell} of {self.judged} runs fell{for_good}"
-        high = clopper_pearson(0, self.judged, level).high
-        return f"none of {self.judged} runs fell (up to {100 * high:.0f} % still might)"
+        none = f"none of {self.judged} runs fell"
+        if level is None:
+            return none
+        return f"{none} (up to {100 * clopper_pearson(0, self.judged, level).high:.0f} % still might)"
 
 
 def regime(runs: Sequence[RunOutcome]) -> Regime:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.frames import mean
 from gspo_lab.report.interval import interval, reach
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
 from gspo_lab.report.palette import colour_name
 from gspo_lab.stats import PairedT
 
@@ -74,7 +75,7 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
         for row in rows
     ]
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
-    return h("div", h("p", caption, class_="caption"), shown, class_="variant table")
+    return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
 
 
 def _rows(found: Findings) -> list[Row]:
@@ -94,8 +95,6 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     drawn, word = judged
     primary = found.declaration.primary
     runs = [one for one in found.outcomes(primary) if one.arm == arm and one.seed in found.decision.seeds]
-    judged_runs = [one for one in runs if one.fall_judged]
-    fell = f"{sum(one.fell for one in judged_runs)} of {len(judged_runs)}" if judged_runs else NOT_MEASURED
     finals = [one.final for one in runs if one.final is not None]
     seconds, memory = found.spent.get(arm, (None, None))
     spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
@@ -106,11 +105,17 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
         h("th", name, beside, scope="row"),
         h("td", number(mean(finals)) if finals else NOT_MEASURED, class_="n", data_head="score"),
         h("td", drawn, class_="drawn-cell"),
-        h("td", fell, class_="n", data_head="fell"),
+        h("td", fell(runs), class_="n", data_head="fell"),
         h("td", percent(found.clipped.share(arm), 2), class_="n", data_head="clipped"),
         h("td", spent, class_="n", data_head="spent"),
         h("td", word),
     )
+
+
+def fell(runs: Sequence[RunOutcome]) -> str:
+    """How many runs fell, of those of which that can be told."""
+    judged = [one.fell for one in runs if one.fall_judged]
+    return f"{sum(judged)} of {len(judged)}" if judged else NOT_MEASURED
 
 
 def _judged(found: Findings, row: Row, answer: Answer, wide: float) -> list[Html | str]:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.figures import Figures, figure, legend
-from gspo_lab.report.markup import Html, h, join, slug, text
+from gspo_lab.report.markup import Html, h, join, slug, text, unbroken
 from gspo_lab.report.palette import variables
 from gspo_lab.report.section import Fold, Part, Section
 
@@ -130,8 +130,8 @@ def _article(article: Article, figures: Figures, prefix: str) -> Html:
     for folded, group in groupby(article.sections, key=lambda section: section.id in INSPECTED):
         inner = join((_section(section, figures, prefix) for section in group), "\n")
         parts.append(h("div", h("h2", DETAILS), inner, id=DETAILS.lower()) if folded else inner)
-    title = h("h1", article.title, id=slug(article.title) if prefix else None)
-    return h("article", title, h("p", article.question, class_="question"), _linked(join(parts), prefix))
+    title = h("h1", unbroken(article.title), id=slug(article.title) if prefix else None)
+    return h("article", title, h("p", unbroken(article.question), class_="question"), _linked(join(parts), prefix))
 
 
 def _linked(markup: Html, prefix: str) -> Html:

@@ -1,5 +1,6 @@
 """A chart as the page shows it: its heading, a place for the drawing, and the numbers as a table."""
 
+import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -96,6 +97,7 @@ def script_json(data: Any) -> Html:
     return Html(written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
+@functools.lru_cache(maxsize=2**16, typed=True)  # places on axes come again with every series
 def rounded(value: Any) -> Any:
     """`value` with six significant digits; whole numbers lose their `.0`; what is not finite is None."""
     if not isinstance(value, float):

@@ -43,6 +43,12 @@ def marked(value: str) -> Html:
     return join([*parts, text(value[end:])])
 
 
+def unbroken(value: str) -> Html:
+    """`value` as inert HTML text that no line breaks at a hyphen of a word, such as an arm's name."""
+    parts = re.split(r"(\S*\w-\w\S*)", value)
+    return join(h("span", part, class_="unbroken") if place % 2 else part for place, part in enumerate(parts))
+
+
 def slug(value: str) -> str:
     """`value` as part of an id or a file name."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", value).strip("-")

@@ -15,6 +15,8 @@ from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
 from gspo_lab.report.section import Section, Writer
+from gspo_lab.report.sections import SECTIONS
+from gspo_lab.report.together import together
 
 GIST = 8
 """Lines of a study's answer that stand above the fold of the .md."""
@@ -40,9 +42,6 @@ def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> 
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
-    from gspo_lab.report.sections import SECTIONS  # pandas, scipy: what takes long
-    from gspo_lab.report.together import together
-
     several = len(sources) > 1
     written = {one.label: _sections(SECTIONS, one) for one in sources}
     colours = _colours(sources)

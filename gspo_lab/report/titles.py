@@ -118,12 +118,27 @@ def _known(chart: Chart) -> dict[str, list[tuple[str, float]]]:
 def over_length(chart: Chart) -> str:
     """How many times the value at the longest responses is that at the shortest, beside what the mean of independent
     token errors would do."""
-    ends = [((float(one.x[0]), one.y[0]), (float(one.x[-1]), one.y[-1])) for one in chart.means if len(one.x) > 1]
+    ends = [((_length(one.x[0]), one.y[0]), (_length(one.x[-1]), one.y[-1])) for one in chart.means if len(one.x) > 1]
     known = [(b / a, math.sqrt(short / long)) for (short, a), (long, b) in ends if a and b is not None]
     if not known:
         return ""
     seen, independent = (_span(own) for own in zip(*known, strict=True))
     return f"{chart.title}: {seen} times from the shortest to the longest (1/√length: {independent})"
+
+
+def _length(place: float | str) -> float:
+    return float(str(place).replace(",", ""))
+
+
+def each_from_first_to_last(chart: Chart) -> str:
+    """Per series its values in the first and the last category, where all have the same ones."""
+    known = _known(chart)
+    ends = {(own[0][0], own[-1][0]) for own in known.values()}
+    if len(ends) != 1 or len(known) > NAMED:
+        return ""
+    (first, last) = ends.pop()
+    told = [f"{label} {chart.shown(own[0][1], 2)} to {chart.shown(own[-1][1], 2)}" for label, own in known.items()]
+    return "" if first == last else f"{chart.title}: {', '.join(told)} from {first} to {last} {chart.x_title}"
 
 
 def largest(chart: Chart) -> str:

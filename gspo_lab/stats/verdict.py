@@ -176,7 +176,10 @@ class Verdict:
         known = [(one, arm) for one, arm in zip((first, second), self.labels, strict=True) if one is not None and one.n]
         if len(known) < 2 and not any(one.k for one, _ in known):
             none = clopper_pearson(0, self.paired.n, 1 - self.alpha)
-            return f"What none of {none.n} runs shows may still befall up to {_percent(none.high)} of them."
+            most = _percent(none.high)
+            return (
+                f"What none of an arm's {none.n} runs shows, a collapse say, may still befall up to {most} of its runs."
+            )
         if first is not None and first == second:
             return f"{first.k} of {first.n} runs of each collapsed: up to {_percent(first.high)} may."
         told = " and ".join(f"{one.k} of {one.n} runs of {arm}" for one, arm in known)

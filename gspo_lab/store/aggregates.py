@@ -4,6 +4,7 @@ Each query keeps to one run and a range of its steps, which is the order that it
 but the few mini-batches of a step, and no row becomes a Python object.
 """
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 
 from gspo_lab.store.schema import RECORD_TABLES
@@ -29,16 +30,39 @@ def weight_of(metric: str, weight: str) -> str:
     return f'SUM(IFNULL("{weight}", 1)) FILTER (WHERE "{metric}" IS NOT NULL)'
 
 
-def of_a_span(
+def of_spans(
     table: str, metrics: Iterable[str], extremes: Collection[str], totals: Collection[str]
 ) -> tuple[str, list[str]]:
-    """One row (run id, first step, step after the last) and its columns: x, means or sums, lows and highs."""
+    """One text (width, spans), and the columns that it has of each span: x, the means or sums, lowest and highest
+    values. The spans are JSON, run id and first step of each. One text, for each row of a result waits for Python's
+    lock, which another thread may hold.
+
+    The text is JSON lists of texts: of each number SQLite's own, which has 15 digits, and of what that leaves out.
+    """
     columns = {"x": "(MIN(step) + MAX(step)) / 2.0"}
     columns |= {name: f'SUM("{name}")' if name in totals else mean_of(table, name) for name in metrics}
     for name in extremes:
         columns |= {f"{name}.low": f'MIN("{name}")', f"{name}.high": f'MAX("{name}")'}
-    query = f"SELECT {', '.join(columns.values())} FROM {table} WHERE run_id = ? AND step >= ? AND step < ?"
+    made = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+    told = ", ".join(
+        f'CAST("{name}" AS TEXT), CAST("{name}" - CAST(CAST("{name}" AS TEXT) AS REAL) AS TEXT)' for name in columns
+    )
+    low = "json_extract(span.value, '$[1]')"
+    query = f"""
+        SELECT GROUP_CONCAT((SELECT json_array({told}) FROM (SELECT {made} FROM {table}
+            WHERE run_id = json_extract(span.value, '$[0]') AND step >= {low} AND step < {low} + ?)))
+        FROM json_each(?) AS span"""
     return query, list(columns)
+
+
+def from_texts(found: str | None) -> list[tuple[float | None, ...]]:
+    """The numbers of `of_spans`, bit for bit."""
+
+    def number(text: str | None, rest: str | None) -> float | None:
+        return None if text is None else float(text) + float(rest or 0)
+
+    rows = json.loads(f"[{found or ''}]")
+    return [tuple(map(number, row[::2], row[1::2])) for row in rows]
 
 
 def of_minibatches(weights: Sequence[tuple[str, str]]) -> str:

@@ -102,7 +102,14 @@ def beyond_reading(path: Path) -> bool:
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     uri = path.resolve().as_uri()
-    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+
+    # Another thread may read ahead on it, while its owner waits for that or does something else.
+    def connected(how: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{uri}?{how}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+
+    connection = connected("mode=ro")
     try:
         connection.execute("PRAGMA application_id").fetchone()
     except sqlite3.DatabaseError as error:
@@ -112,7 +119,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         if not no_room or (log.exists() and log.stat().st_size > 0):
             raise
         # A folder we may not write to cannot hold the shared index of WAL; without a log the file is whole as it is.
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        return connected("mode=ro&immutable=1")
     return connection
 
 

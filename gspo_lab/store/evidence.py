@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.states import STARTED
-from gspo_lab.store.aggregates import PROMPT_STREAM, of_a_span, of_first_minibatches, of_minibatches
+from gspo_lab.store.aggregates import PROMPT_STREAM, from_texts, of_first_minibatches, of_minibatches, of_spans
 from gspo_lab.store.columns import Run, arrays, framed
 from gspo_lab.store.database import DAMAGED, explained, reading
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
@@ -103,7 +103,7 @@ class Evidence:
                 raise LabError(f"{self._path} {DAMAGED}") from error
             return content
 
-        return self._once(("study", name), read)
+        return self.once(("study", name), read)
 
     def runs(self, study: str) -> "DataFrame":
         """One row per run, in the order of the study's arms, then seeds. `settings` and `facts` are JSON text."""
@@ -164,7 +164,7 @@ class Evidence:
             f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
             f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
         )
-        whole = self._once((query, study), lambda: _with_numbers(self.select(study, query), names))
+        whole = self.once((query, study), lambda: _with_numbers(self.select(study, query), names))
         return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
     def subjects(self) -> "DataFrame":
@@ -212,21 +212,14 @@ class Evidence:
         width = self.width(study, buckets)
         if table not in ("steps", "updates"):
             raise LabError(f"spans: from steps or updates, got '{table}'")
-        query, names = of_a_span(table, self._numbers(table, metrics), self._numbers(table, extremes), totals)
+        query, names = of_spans(table, self._numbers(table, metrics), self._numbers(table, extremes), totals)
         end = self._last(study) + 1
         firsts = since if since is not None else {run.id: 0 for run in self.chosen(study)}
-        return {
-            run: arrays(
-                [
-                    row
-                    for low in range(firsts[run.id], end, width)
-                    for row in self.rows(query, (run.id, low, low + width))
-                ],
-                names,
-            )
-            for run in self.chosen(study)
-            if run.id in firsts
-        }
+        wanted = {run: range(firsts[run.id], end, width) for run in self.chosen(study) if run.id in firsts}
+        spans = json.dumps([(run.id, low) for run, lows in wanted.items() for low in lows])
+        ((found,),) = self.rows(query, (width, spans))
+        rows = iter(from_texts(found))
+        return {run: arrays([next(rows) for _ in lows], names) for run, lows in wanted.items()}
 
     def by_minibatch(
         self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None
@@ -239,7 +232,7 @@ class Evidence:
         """
         self._numbers("updates", [*weights, *weights.values()])
         query, firsts = of_minibatches(list(weights.items())), since or {}
-        rows = self._once(
+        rows = self.once(
             (query, *sorted(firsts.items()), study),
             lambda: {run: self.rows(query, (run.id, firsts.get(run.arm, 0))) for run in self.chosen(study)},
         )
@@ -269,7 +262,7 @@ class Evidence:
             found = {run.id: arrays(self.rows(query, (run.id,)), ("step", metric)) for run in self.chosen(study)}
             return {run: (columns["step"], columns[metric]) for run, columns in found.items()}
 
-        return self._once((query, study), read)
+        return self.once((query, study), read)
 
     def prompt_digests(self, run: str) -> dict[int, str]:
         """Per step of a run the rolling digest of its prompts, where it was recorded."""
@@ -315,6 +308,13 @@ class Evidence:
         with explained(self._path):
             yield from self._connection.execute(query, values)
 
+    def once(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        """What `read` returns, which is read at most once: the moment does not change. Nobody may change it."""
+        if key not in self._known:
+            self._known[key] = read()
+        found: Found = self._known[key]
+        return found
+
     def _records(
         self,
         study: str,
@@ -343,16 +343,16 @@ class Evidence:
         """The study's runs in order. LabError for a study that the database lacks."""
         self.study(study)
         query = f"{CHOSEN} SELECT run_id, arm, seed FROM chosen ORDER BY {IN_ORDER}"
-        return self._once((query, study), lambda: [Run(*row) for row in self.rows(query, (study,))])
+        return self.once((query, study), lambda: [Run(*row) for row in self.rows(query, (study,))])
 
     def _last(self, study: str) -> int:
         """The last step that any run of the study has in either table, -1 if none."""
-        ends = [
-            self.rows(f"SELECT MAX(step) FROM {table} WHERE run_id = ?", (run.id,))[0][0]
-            for run in self.chosen(study)
+        ends = ", ".join(
+            f"IFNULL((SELECT MAX(step) FROM {table} WHERE {table}.run_id = chosen.run_id), -1)"
             for table in ("steps", "updates")
-        ]
-        return max((end for end in ends if end is not None), default=-1)
+        )
+        query = f"{CHOSEN} SELECT IFNULL(MAX(MAX({ends})), -1) FROM chosen"
+        return self.once((query, study), lambda: int(self.rows(query, (study,))[0][0]))
 
     def _numbers(self, table: str, metrics: Iterable[str]) -> list[str]:
         """The metrics without repetition; LabError if one is no number of that table."""
@@ -374,13 +374,6 @@ class Evidence:
                 )
             if name not in present:
                 raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
-
-    def _once(self, key: Hashable, read: Callable[[], Found]) -> Found:
-        """What `read` returns, which is read at most once: the moment does not change. Nobody may change it."""
-        if key not in self._known:
-            self._known[key] = read()
-        found: Found = self._known[key]
-        return found
 
 
 def _with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":

@@ -46,8 +46,9 @@ def wanted(bench: Bench) -> dict[tuple[str, int], float]:
 
 
 def test_a_study_runs_to_its_end_and_is_not_run_twice(bench: Bench) -> None:
-    found, _ = bench.conduct()
+    found, told = bench.conduct()
     assert found.exit_code == 0
+    assert "count: training: 4 to do, " in told, "the phase"
     assert rewards(bench) == wanted(bench)
     assert [(arm.arm, arm.finished, arm.scores) for arm in found.arms] == [
         ("a", 2, {0: 0.5, 1: 0.5}),  # the end's 5 of 10; the start's score is never part of a final one

@@ -86,6 +86,19 @@ def test_equivalent(tmp_path: Path) -> None:
     assert (found.word, found.colour) == ("equivalent", "green")
 
 
+def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path) -> None:
+    toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
+    found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
+    assert found.word == "equivalent"
+    assert "may still befall up to 52 % of its runs" in found.said
+    assert found.rests_on.endswith(" 5 pairs of runs. None of 10 runs fell.")
+    asked = toml + 'question = "stability"\n'
+    found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
+    assert found.word == "regime not reached"
+    assert "fell (up to 31 % still might)" in found.rests_on
+    assert found.rests_on.count("%") == 1
+
+
 def test_one_seed_is_grey(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=1))
     assert (found.word, found.colour) == ("one seed", "grey")
@@ -104,7 +117,7 @@ def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
         found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
         assert (found.word, found.colour) == ("all collapsed", "red")
         assert found.said.startswith("All 6 runs collapsed")
-        assert found.rests_on == "Cause: non-finite, at step 6."
+        assert found.rests_on == "Cause: numbers that are not finite, at step 6."
         assert found.next == ("gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"), (
             "a quarter of the study's"
         )

@@ -10,6 +10,7 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
+from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
 from gspo_lab.records import AnswerRecord, Record
@@ -48,15 +49,24 @@ def relabel(home: Path, created: str, replicates: dict[str, str] | None = None) 
     (home / "study.json").write_text(json.dumps(content))
 
 
-def lab(folder: Path, name: str, seeds: str, by: int, created: str, of: str | None = None) -> Path:
-    """One more execution in the lab of `folder`; the database."""
+def lab(
+    folder: Path, name: str, seeds: str, by: int, created: str, of: str | None = None, *, ended: bool = True
+) -> Path:
+    """One more execution in the lab of `folder`, `ended` or with runs that stopped; the database."""
     toml = STUDY.replace("{seeds}", seeds)
-    database = make_lab(folder, toml, name=name, steps=4, every=4, change=ahead(by))
+    state = "finished" if ended else "stopped"
+    database = make_lab(folder, toml, name=name, steps=4, every=4, change=ahead(by), end=lambda run: state)
     home = database.parent / name
     link = {"name": of, "content": identity(declared(home))} if of else None
     relabel(home, created, link)
     ingest(database.parent)
     return database
+
+
+def following(database: Path, study: str) -> str:
+    """What the answer says to type next."""
+    with Evidence.open(database) as evidence:
+        return answer(Findings(evidence, study)).next
 
 
 def declared(home: Path) -> Declaration:
@@ -106,6 +116,23 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     assert "Carried out 3 times" in report.html
     assert any("Carried out 3 times" in line for line in report.lines)
     assert report == rendered(database, "toy")
+
+
+def test_what_to_type_next_goes_by_what_was_repeated(tmp_path: Path) -> None:
+    database = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
+    assert following(database, "toy") == "gspo-lab replicate toy"
+    lab(tmp_path, "toy-r1", "[5, 6, 7, 8, 9]", 9, "2026-02-01", of="toy")
+    assert following(database, "toy") == "gspo-lab replicate toy --another"
+    assert following(database, "toy-r1") == "gspo-lab replicate toy-r1 --another"
+    lab(tmp_path, "toy-r2", "[10, 11, 12, 13, 14]", 8, "2026-03-01", of="toy", ended=False)
+    assert following(database, "toy") == "gspo-lab replicate toy", "which goes on with toy-r2"
+
+
+def test_three_executions_are_enough(tmp_path: Path) -> None:
+    for place, name in enumerate(("toy", "toy-r1", "toy-r2")):
+        seeds = f"[{', '.join(str(5 * place + seed) for seed in range(5))}]"
+        database = lab(tmp_path, name, seeds, 8 + place, f"2026-0{place + 1}-01", of="toy" if place else None)
+    assert following(database, "toy") == "gspo-lab certify toy"
 
 
 def test_a_study_that_was_run_once_has_no_such_section(tmp_path: Path) -> None:

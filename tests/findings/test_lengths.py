@@ -1,5 +1,6 @@
 """The laws of length, from a real database whose log-ratios follow a law that is known."""
 
+import html
 import json
 import math
 from collections.abc import Callable
@@ -126,7 +127,10 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     told = json.loads(report.json)["studies"]["long"]["lengths"]
     assert told["exponents"]["gspo"]["spread"]["estimate"] == pytest.approx(-0.5)
     assert told["runs"]["grpo"]["16"]["2"]["spread"] == pytest.approx(0.01 * 16**-0.6, rel=1e-5)
-    assert "Spread of log s by length" in report.html
+    # Mean of 16^-.4, 16^-.5, 16^-.6 is .2565, of 256 to the same .0691.
+    assert "Spread of log s by length: 0.27 times from the shortest to the longest (1/√length: 0.25)" in report.html
+    clipped = "GRPO's range 0.075 % to 0.075 %, GSPO's range 30 % to 30 % from 16 to 256 tokens"
+    assert f"Clipped tokens by length: {clipped}" in html.unescape(report.html)
 
 
 def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:

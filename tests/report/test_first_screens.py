@@ -10,6 +10,11 @@ from browser import Browser
 from first_screens import CASES, page_of
 
 MARK = "document.querySelector('.said')"
+BROKEN = """[...document.querySelectorAll('.said .unbroken')].filter((one) => {
+  const words = document.createRange();
+  words.selectNodeContents(one);
+  return words.getClientRects().length > 1;
+}).map((one) => one.textContent)"""
 AXE = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations.map((one) => one.id + ': ' + one.nodes[0].html.slice(0, 200)))"  # fmt: skip # noqa: E501
 
 
@@ -51,6 +56,12 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
 
 
+def test_the_digest_of_twelve_arms_fits_a_pull_request_too(pages: dict[str, Path]) -> None:
+    shown, fold, _ = pages["twelve-arms"].with_suffix(".md").read_text(encoding="utf-8").partition("<details>")
+    assert fold
+    assert len(shown.splitlines()) <= 15
+
+
 @pytest.mark.slow
 def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser, pages: dict[str, Path]) -> None:
     for name, page in pages.items():
@@ -58,6 +69,7 @@ def test_it_fits_phone_and_desktop_and_any_arm_is_the_baseline(browser: Browser,
             browser.open(page, width=width, height=900)
             assert browser.evaluate("document.documentElement.scrollWidth") <= width, name
             assert browser.evaluate(f"{MARK}.getBoundingClientRect().bottom") < 900, name
+            assert browser.evaluate(BROKEN) == [], name
     browser.open(pages["not-resolved"])
     shown = "[...document.querySelectorAll('.variant')].filter((one) => one.checkVisibility()).length"
     assert browser.evaluate(shown) == 1

@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gspo_lab.report.figures import rounded, script_json
-from gspo_lab.report.markup import Html, fenced, h, markdown_table, number, plain, signed, text
+from gspo_lab.report.markup import Html, fenced, h, markdown_table, number, plain, signed, text, unbroken
 
 
 def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
@@ -12,6 +12,11 @@ def test_text_is_escaped_and_markup_is_not_escaped_twice() -> None:
     assert inner == "<b>&lt;i&gt;&amp;&quot;&#x27;</b>"
     assert h("p", inner, " x") == f"<p>{inner} x</p>"
     assert isinstance(inner, Html)
+
+
+def test_a_word_with_a_hyphen_is_broken_nowhere_and_inert() -> None:
+    held = '<span class="unbroken">gspo-5,</span> or <span class="unbroken">&lt;a-b&gt;.</span>'
+    assert unbroken("x - y --set gspo-5, or <a-b>.") == f"x - y --set {held}"
 
 
 def test_attributes_are_escaped_bare_or_left_out() -> None:

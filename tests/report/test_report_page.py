@@ -189,6 +189,9 @@ def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
     assert json.loads(found.json)["studies"]["toy"]["gradients"]["arms"]["grpo"]["largest"] is None
 
 
+FORGE = (
+    "tell @name of owner/repo#12, !7, https://x.example/a.png, www.x.example, ![a](https://x.example/a.png) <details>"
+)
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e'\"|`"
 
 
@@ -221,6 +224,15 @@ def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
     assert "\u202e" not in found.html
     assert "<script" not in found.markdown
     assert "<img" not in found.markdown
+
+
+def test_a_forge_finds_nothing_of_a_study_s_words_in_the_digest(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, TWO_ARMS.replace("Does the", FORGE + " does the"))
+    digest = rendered(database, "toy").markdown
+    assert "tell" in digest.partition("<details>")[0]
+    assert [one for one in ("repo#12", "@name", "!7", "://", "![", "www.x") if one in digest] == []
+    assert re.findall(r"(?<!\\)\]\(([^)]+)", digest) == ["toy.html", "toy.json"], "its own links alone"
+    assert digest.count("<details>") == 1
 
 
 def test_one_arm_has_nothing_to_compare(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.scores import scores
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
 
@@ -309,7 +310,7 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
         section = collapse(Findings(evidence, "toy"))
     assert section is not None
-    assert "1 of 4 runs collapsed, 0 more regressed." in section.markdown
+    assert section.markdown.startswith("1 of 4 runs fell: 1 collapsed. ")
     run = section.data["runs"]["grpo s0"]
     assert run["collapse"] == pytest.approx(106, abs=3)
     assert run["crossed_before"] == {"stale_k3": 80}
@@ -323,8 +324,19 @@ def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
         section = collapse(Findings(evidence, "toy"))
     assert section is not None
-    assert section.markdown == "0 of 6 runs collapsed, 0 more regressed."
+    assert section.markdown == "0 of 6 runs fell."
     assert not charts(section)
+
+
+def test_runs_too_short_to_be_judged_are_not_said_to_have_stood(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, steps=4)) as evidence:
+        found = Findings(evidence, "toy")
+        section, table = collapse(found), scores(found)
+    assert section is not None
+    assert section.markdown == "0 of 6 runs fell. 6 have too few steps for the reward to be judged."
+    assert table is not None
+    assert "| fell |" in table.markdown
+    assert table.markdown.count("| 0 of 3 |") == 2, "as the table of arms has it, by the final scores"
 
 
 def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Headings as findings, with numbers that a pencil can check."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.titles import (
     at_the_end,
     each_best,
+    each_from_first_to_last,
     first_above_zero,
     from_first_to_last,
     largest,
@@ -110,6 +112,21 @@ def test_the_title_of_the_spread_by_length_knows_what_independent_errors_would_d
     chart = Chart("m", "Spread", "tokens", "nats", (one, other))
     assert over_length(chart) == "Spread: 0.50 to 0.75 times from the shortest to the longest (1/√length: 0.50)"
     assert over_length(Chart("m", "Spread", "tokens", "nats", (Series("a", 0, (4.0,), (0.4,)),))) == ""
+    limits = Chart("m", "Spread", "tokens", "nats", (Series("a", 0, ("256", "1,024"), (0.4, 0.2)),), kind="bars")
+    assert over_length(limits) == "Spread: 0.50 times from the shortest to the longest (1/√length: 0.50)"
+
+
+def test_the_title_of_clips_by_length_has_each_rule_s_ends() -> None:
+    lengths = ("16", "64", "1,024")
+    one, other = (
+        Series("GRPO's range", 0, lengths, (0.001, 0.002, 0.004)),
+        Series("GSPO's range", 1, lengths, (0.2, None, 0.1)),
+    )
+    chart = Chart("m", "Clipped", "tokens", "share of tokens", (one, other), kind="bars")
+    told = "GRPO's range 0.10 % to 0.40 %, GSPO's range 20 % to 10 % from 16 to 1,024 tokens"
+    assert each_from_first_to_last(chart) == f"Clipped: {told}"
+    shorter = replace(other, y=(0.2, 0.1, None))
+    assert each_from_first_to_last(replace(chart, series=(one, shorter))) == "", "not over the same lengths"
 
 
 def test_the_title_of_the_noise_names_its_largest_part() -> None:

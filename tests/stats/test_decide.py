@@ -179,7 +179,7 @@ def test_what_was_not_seen_is_bounded_in_the_sentence() -> None:
     assert sentence(((0, 5), (0, 5))) == f"{same} 0 of 5 runs of each collapsed: up to 52 % may."
     uneven = "0 of 5 runs of grpo and 1 of 5 runs of gspo collapsed: up to 52 % and 72 % may."
     assert sentence(((0, 5), (1, 5))) == f"{same} {uneven}"
-    blind = f"{same} What none of 5 runs shows may still befall up to 52 % of them."
+    blind = f"{same} What none of an arm's 5 runs shows, a collapse say, may still befall up to 52 % of its runs."
     assert sentence(None) == sentence(((0, 0), (0, 5))) == blind
 
 

@@ -11,7 +11,7 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import grounds, numbers, summary
-from gspo_lab.report.markup import h, plain
+from gspo_lab.report.markup import Html, h, plain, unbroken
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.trust import badge_text, trust
@@ -27,7 +27,7 @@ def answer(found: Findings) -> Section | None:
     states = dict(Counter(run.state for run in found.runs))
     planned = len(declared.arms) * len(declared.seeds)
     progress = _progress(states, planned, stopped=decided.stopped) + _not_graded(found)
-    progress += _collapses(decided.ended)
+    progress += _falls(decided.ended)
     link, wider = linked(again), found.new_problems if verdicts else {}
     denied = " ".join(word.sentence for word in again.taken_back)
     data: dict[str, Any] = {
@@ -55,9 +55,9 @@ def answer(found: Findings) -> Section | None:
         h(
             "div",
             h("p", said.word, class_="chip"),
-            h("p", f"{said.said} {denied}".strip(), class_="headline"),
-            h("p", said.rests_on),
-            h("p", "Next: ", h("code", said.next), class_="next"),
+            _headline(said.said, denied),
+            h("p", unbroken(said.rests_on)),
+            h("p", "Next: ", h("code", unbroken(said.next)), class_="next"),
             class_=f"said {said.colour}",
         ),
         arms_table(found, said),
@@ -75,6 +75,13 @@ def answer(found: Findings) -> Section | None:
     markdown = [first, "\n".join(arms), matched.strip(), calibrated, plain(rule) if verdicts else ""]
     shown = tuple(part for part in body if part is not None)
     return Section("answer", "Answer", shown, data, "\n\n".join(filter(None, markdown)), lines)
+
+
+def _headline(said: str, denied: str) -> Html:
+    """The answer and what denies it; its further sentences, which bound it, in smaller type below."""
+    first, _, rest = said.partition(". ")
+    large = f"{first}{'.' * bool(rest)} {denied}".strip()
+    return h("p", unbroken(large), h("small", unbroken(rest)) if rest else None, class_="headline")
 
 
 def _of_arm(verdict: Verdict, answered: str, wider: Mapping[str, TwoWay]) -> tuple[str, str]:
@@ -97,11 +104,12 @@ def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:
     return said + (" The study is still running; what follows is as of now." if State.RUNNING in states else "")
 
 
-def _collapses(ended: Sequence[RunOutcome]) -> str:
-    """How many of the runs collapsed, of those that are long enough to be judged."""
-    judged = [one for one in ended if one.judged]
-    collapsed = sum(one.collapsed for one in judged)
-    return f" {collapsed or 'None'} of {len(judged)} collapsed." if judged else ""
+def _falls(ended: Sequence[RunOutcome]) -> str:
+    """How many of the runs fell, of those of which that can be told, and how many for good."""
+    judged = [one for one in ended if one.fall_judged]
+    fell, collapsed = sum(one.fell for one in judged), sum(one.collapsed for one in judged)
+    for_good = f", {'all' if collapsed == fell else collapsed or 'none'} for good" if fell else ""
+    return f" {fell or 'None'} of {len(judged)} fell{for_good}." if judged else ""
 
 
 def _not_graded(found: Findings) -> str:

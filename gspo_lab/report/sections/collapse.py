@@ -9,16 +9,17 @@ import numpy as np
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
 from gspo_lab.findings.findings import SIGNALS
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
 
 RULES = (
-    "Regression: the reward's moving average stays below its peak by half of what it had gained (and three times its "
-    "noise) for the required number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, "
-    "weight or log-prob that is not finite. Both are dated by their first step. A signal crosses when it leaves the "
-    f"median ± 5 MAD of the {FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed "
-    "before the run."
+    "A run fell if it collapsed, regressed, or ended below half of its best score. Regression: the reward's moving "
+    "average stays below its peak by half of what it had gained (and three times its noise) for the required number of "
+    "steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is not "
+    f"finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the {FROZEN} "
+    "steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
 )
 HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
 TOLD = {
@@ -36,7 +37,7 @@ def collapse(found: Findings) -> Section | None:
         return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
     tracks = [track for track in found.course.tracks if track.run in judged]
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
-    said = _summary(tracks, judged)
+    said = _summary([one for one in found.outcomes(found.declaration.primary) if one.stability is not None])
     if not fallen:
         return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
                        {"runs": {}}, said)  # fmt: skip
@@ -68,13 +69,17 @@ def _name(track: Track) -> str:
     return f"{track.arm} s{track.seed}"
 
 
-def _summary(tracks: list[Track], judged: dict[str, Stability]) -> str:
-    every = [judged[track.run] for track in tracks]
-    collapsed = sum(one.collapse is not None for one in every)
-    regressed = sum(one.collapse is None and one.regression is not None for one in every)
-    short = sum(not one.judged for one in every)
-    said = f"{collapsed} of {len(every)} runs collapsed, {regressed} more regressed."
-    return said + (f" {short} have too few steps for their reward to be judged." if short else "")
+def _summary(runs: list[RunOutcome]) -> str:
+    known = [one for one in runs if one.fall_judged]
+    collapsed = sum(one.collapsed for one in known)
+    halved = sum(one.halved and not (one.collapsed or one.regressed) for one in known)
+    regressed = sum(one.fell for one in known) - collapsed - halved
+    counts = {"collapsed": collapsed, "regressed": regressed, "ended below half of their best score alone": halved}
+    how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    told = [f"{collapsed + regressed + halved} of {len(known)} runs fell{': ' * bool(how)}{how}."] if known else []
+    if short := sum(not one.judged for one in runs):
+        told.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
+    return " ".join(told)
 
 
 def _before(stable: Stability, onsets: dict[str, Onset]) -> dict[str, int]:

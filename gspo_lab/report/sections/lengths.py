@@ -1,6 +1,7 @@
 """Response length: the laws of a study whose arms differ in the length of their answers, and what they predict."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from gspo_lab.findings import Findings
@@ -11,6 +12,7 @@ from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Section
+from gspo_lab.report.titles import each_from_first_to_last, over_length
 
 HEAD = ("arm", "limit", "length", *QUANTITIES.values(), "reward at the start", "gain")
 LAWS_HEAD = ("y ~ L^exponent", "exponent", "95 % interval over seeds", "per seed")
@@ -82,13 +84,16 @@ def _charts(laws: Lengths) -> tuple[Chart, ...]:
         for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False))
         for series in _of_family(laws, family, f"{rule.upper()}'s range", colour, attrgetter(f"clipped_{rule}"))
     )
+    spreads = Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", spread, kind="bars", log=True,
+                    note="Bars: mean over seeds; dots: seeds.")  # fmt: skip
+    clips = Chart("m-clip-by-length", "Clipped tokens by length", "tokens", "share of tokens", clipped, kind="bars",
+                  log=True, references=CLIPPED,
+                  note=f"Each rule on its own arm's batches, all mini-batches. {CLIPPED_ABOUT}")  # fmt: skip
+    whole = (*clipped, *_extrapolated(laws.predicted, 2))
     return (
-        Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", spread, kind="bars", log=True,
-              note="Bars: mean over seeds; dots: seeds."),
-        Chart("m-clip-by-length", "Clipped tokens by length", "tokens", "share of tokens",
-              (*clipped, *_extrapolated(laws.predicted, 2)), kind="bars", log=True, references=CLIPPED,
-              note=f"Each rule on its own arm's batches, all mini-batches. {CLIPPED_ABOUT}"),
-    )  # fmt: skip
+        replace(spreads, finding=over_length(spreads)),
+        replace(clips, series=whole, finding=each_from_first_to_last(clips)),
+    )
 
 
 def _of_family(laws: Lengths, family: str, label: str, colour: int, value: Callable[[Measured], float]) -> list[Series]:

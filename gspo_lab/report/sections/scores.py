@@ -9,6 +9,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.asked import Asked
 from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.report.arms import fell
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
@@ -20,7 +21,7 @@ from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
-HEAD = ["arm", "final score", "each seed", "start", "gain", "collapsed", "runs finished", "answers not graded"]
+HEAD = ["arm", "final score", "each seed", "start", "gain", "fell", "runs finished", "answers not graded"]
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
 
 
@@ -210,14 +211,13 @@ def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
 
 
 def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
-    judged = [one for one in runs if one.judged]
     return [
         arm,
         number(mean([one.final for one in runs])),
         ", ".join(_seed(one) for one in runs) or "not begun",
         number(mean([one.start for one in runs])),
         signed(mean([one.gain for one in runs])),
-        f"{sum(one.collapsed for one in judged)} of {len(judged)}" if judged else NOT_MEASURED,
+        fell(runs),
         f"{sum(one.state == State.FINISHED for one in runs)} of {planned}",
         str(sum(one.errors for one in runs)),
     ]

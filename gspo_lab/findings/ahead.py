@@ -1,0 +1,34 @@
+"""What a report reads first, added up in SQLite while Python imports what the report is made with: neither needs the
+other, and SQLite works without Python's lock."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from gspo_lab.findings.course import course
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+
+@contextmanager
+def reading_ahead(wanted: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
+    """Reads the longest sums of these studies, which their evidence then knows. Nobody else may read meanwhile: each
+    has one connection, and shows one moment."""
+    reader = Thread(target=_read, args=(wanted,))
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join()
+
+
+def _read(wanted: "Sequence[tuple[Evidence, str]]") -> None:
+    with suppress(Exception):  # whoever needs what cannot be read is told
+        for evidence, study in wanted:
+            course(evidence, study)
+        from gspo_lab.findings.findings import Findings
+
+        for evidence, study in wanted:
+            _ = Findings(evidence, study).clipped.frame

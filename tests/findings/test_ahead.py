@@ -1,0 +1,58 @@
+"""What a report reads in another thread is what it would read itself, once."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_lab import make_lab
+
+from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
+from gspo_lab.findings.ahead import reading_ahead
+from gspo_lab.store import Evidence
+
+
+def test_what_was_read_ahead_is_known_and_read_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = make_lab(tmp_path)
+    with Evidence.open(database) as evidence:
+        alone = Findings(evidence, "toy")
+        course, clipped = alone.course, alone.clipped.frame
+    with Evidence.open(database) as evidence:
+        with reading_ahead([(evidence, "toy")]):
+            pass
+        asked: list[str] = []
+        read = evidence.rows
+
+        def noted(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+            asked.append(query)
+            return read(query, values)
+
+        monkeypatch.setattr(evidence, "rows", noted)
+        found = Findings(evidence, "toy")
+        assert [track.run for track in found.course.tracks] == [track.run for track in course.tracks]
+        for one, other in zip(found.course.tracks, course.tracks, strict=True):
+            np.testing.assert_equal(one.columns, other.columns)
+        assert found.clipped.frame.equals(clipped)
+        assert [query for query in asked if "PRAGMA table_info" not in query] == []
+
+
+def test_what_cannot_be_read_ahead_is_told_to_who_needs_it(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        with reading_ahead([(evidence, "nothing")]):
+            pass
+        with pytest.raises(LabError, match="no study 'nothing'"):
+            _ = Findings(evidence, "nothing").course
+
+
+def test_a_value_beyond_all_numbers_stays_what_it_is(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, seeds=1)
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE updates SET grad_norm = CASE step WHEN 2 THEN 9e999 ELSE -9e999 END WHERE step > 1")
+    with Evidence.open(database) as evidence:
+        [first, _] = evidence.spans("toy", "updates", ["grad_norm"], buckets=12).values()
+    assert np.isfinite(first["grad_norm"][:2]).all()
+    assert list(first["grad_norm"][2:4]) == [np.inf, -np.inf]
