@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -25,6 +26,20 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'"),
 ]
+
+
+FOLLOW = """
+import sys, time
+from pathlib import Path
+from gspo_lab.launch.make import make_launcher
+
+process = make_launcher(sys.argv[1]).find(Path(sys.argv[2]))
+while process.poll() is None:
+    if process.state == "running":
+        print("followed", flush=True)
+    time.sleep(0.1)
+"""
+"""What a conductor does that takes up a run: it follows the actor, until it is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -126,18 +141,20 @@ def test_two_studies_share_a_cluster_that_goes_away_and_comes_back(
     names = [path.name for one in both for path in one.home.glob("b/s0/launches/*.json")]
     assert len(set(names)) == len(names) == 4, "of each what was asked for, and what is there"
     workers = [one.worker_of("b/s0") for one in both]
-    with monkeypatch.context() as patient:
-        patient.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
-        waiting = Bench(bench.folder / "waiting").start(on=nodes.on)
-    until_said(waiting, f"queued on the Ray cluster at {nodes.address}")
-    driver = driver_of(waiting)
+    with monkeypatch.context() as patience:
+        patience.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3600")
+        words = [sys.executable, "-c", FOLLOW, nodes.on, str(bench.home / "b/s0")]
+        third = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    bench.conductors.append(third)
+    until_said(third, "followed")
+    driver = driver_of(third)
     nodes.lose_all()
     away = f"b/s0: lost at step 3 on the Ray cluster at {nodes.address}, which does not answer"
     until_said(first, away)
     until_said(second, away)
-    waiting.kill()
-    waiting.communicate()
-    until(lambda: not alive(driver))  # by itself, for Ray would wait an hour for its head
+    third.kill()
+    third.communicate()
+    until(lambda: not alive(driver))  # by itself: Ray would wait an hour for its head
     second.send_signal(signal.SIGINT)
     until_said(second, "stopping: ")
     second.send_signal(signal.SIGINT)
