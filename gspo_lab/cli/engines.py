@@ -1,11 +1,14 @@
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gspo_lab.cli.options import Json
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
+
+if TYPE_CHECKING:
+    from gspo_lab.study import Study
 
 EXAMPLES = "Examples:  gspo-lab engines   |   gspo-lab engines install verl --check   |   gspo-lab engines --json"
 
@@ -102,19 +105,25 @@ def _launchers() -> list[dict[str, Any]]:
     return [{"launcher": name, **_told(told.get(name, {}))} for name in LAUNCHERS]
 
 
+def proof(engine: str, device: str) -> "Study":
+    """The study that shows whether an engine's environment works, as far as that engine can run it."""
+    import gspo_lab.engines
+    from gspo_lab.engines.environments import known
+    from gspo_lab.study import load_study
+
+    changes = [f"engine={engine}", f"device={device}", *known()["engine"][engine].get("proof", ())]
+    return load_study(Path(gspo_lab.engines.__file__).with_name("proof.toml"), overrides=changes)
+
+
 def _proof(engine: str, device: str) -> str:
     """Run the proof's study by the engine; what it left, in one line. LabError where it does not finish."""
     from tempfile import TemporaryDirectory
 
-    import gspo_lab.engines
     from gspo_lab.cli.output import console
     from gspo_lab.conduct import conduct, outcome
-    from gspo_lab.engines.environments import known
     from gspo_lab.runfolder import RunFolder
-    from gspo_lab.study import load_study
 
-    changes = [f"engine={engine}", f"device={device}", *known()["engine"][engine].get("proof", ())]
-    study = load_study(Path(gspo_lab.engines.__file__).with_name("proof.toml"), overrides=changes)
+    study = proof(engine, device)
     with TemporaryDirectory(prefix="gspo-lab-proof-") as folder:
         runs = Path(folder)
         done = conduct(study, runs, on="local", jobs=1, console=console(stderr=True), fresh=False, yes=True)

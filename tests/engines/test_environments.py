@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gspo_lab.cli.engines import proof
 from gspo_lab.engines import ENGINES
 from gspo_lab.engines.environments import (
     _stub,
@@ -20,6 +21,7 @@ from gspo_lab.engines.environments import (
 )
 from gspo_lab.errors import LabError
 from gspo_lab.launch import LAUNCHERS
+from gspo_lab.plan.check import preflight
 
 TRIED = ("summary", "ran", "loaded", "never")
 
@@ -35,6 +37,13 @@ def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
         for name in table:
             assert known()[kind][name].keys() >= set(TRIED), name
             assert known()[kind][name]["ran"], f"{name} never ran: it is no engine yet"
+
+
+@pytest.mark.parametrize("engine", [name for name, told in known()["engine"].items() if "environment" in told])
+def test_the_proof_of_an_environment_is_a_study_that_its_engine_takes(engine: str) -> None:
+    study = proof(engine, "cpu")
+    preflight(study, here=False)
+    assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [(engine, 2)]
 
 
 def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
