@@ -6,7 +6,7 @@ column of its table under the same name, and its unit and meaning (below, once) 
 
 Symbols (arXiv 2507.18071): l_t = log pi_theta(y_t) - log pi_old(y_t), w_t = exp(l_t), s = exp(mean_t l_t) of a
 response, r = the ratio an arm really uses (w_t, or s spread over its tokens), A = advantage, m = response mask,
-binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low); A = 0 never binds.
+binds = (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low), as `policy_loss` has it; A = 0 never binds.
 """
 
 import math
@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, get_args
 
 R = TypeVar("R")
-
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """The nine quantiles of every recorded distribution."""
 
@@ -71,7 +70,7 @@ class StepRecord:
     responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
     reward_mean: float | None = metric("reward", "mean reward over the step's responses")
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
-    zero_variance_groups: float | None = metric("share of groups", "groups whose rewards are all equal, so A = 0")
+    zero_variance_groups: float | None = metric("share of groups", "those whose rewards are all equal, so A = 0")
     response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
     response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
@@ -173,7 +172,7 @@ class UpdateRecord:
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
     clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
-    clip_fraction_tokens: float | None = metric("share of response tokens", "the headline: sum m * binds / sum m")
+    clip_fraction_tokens: float | None = metric("share of response tokens", "headline: sum m binds / sum m, or NULL")
     clip_fraction_tokens_high: float | None = metric("share of response tokens", "the part of the headline with A > 0")
     clip_fraction_tokens_low: float | None = metric("share of response tokens", "the part of the headline with A < 0")
     clip_fraction_active_tokens: float | None = metric("share of active tokens", "sum m * binds / sum m * (A != 0)")
@@ -196,6 +195,7 @@ class UpdateRecord:
         "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
         "where the trainer evaluated the old policy",
     )
+    gate_mean: float | None = metric("-", "of a loss without a clip: mean weight of A grad log pi / r at active tokens")
     correction_weight_mean: float | None = metric("-", "mean factor of active tokens' terms; with mismatch_correction")
     correction_masked_tokens: float | None = metric(
         "share of active tokens", "tokens whose factor is 0; only with objective.mismatch_correction"

@@ -57,8 +57,10 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
 
 
 def _plain(one: Settings) -> bool:
-    """No replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
+    """The clip, no replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
     objective = one.objective
+    if objective.policy_loss != "clip":
+        return False
     return one.routing_replay == "none" and objective.aggregation != LUSPO and objective.mismatch_correction == "none"
 
 

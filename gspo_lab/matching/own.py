@@ -183,7 +183,8 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         "warmup": max(update.warmup_updates, 1),
         "kept": settings.record.rollouts,
     }
-    same = trace.bands.get(rule) == [objective.clip_low, objective.clip_high]
+    band = [objective.clip_low, objective.clip_high]
+    same = objective.policy_loss == "clip" and trace.bands.get(rule) == band
     for column, where in at_odds(evidence, trace.id, values, rule if same else None):
         yield column, f"{column} contradicts the settings or other columns from {where} on"
 

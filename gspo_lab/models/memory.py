@@ -10,7 +10,7 @@ from gspo_lab.models.shapes import ModelShape
 from gspo_lab.study.schema import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-HEAD_KEPT, HEAD_BLOCK = 2**29, 2e8
+HEAD_KEPT, HEAD_BLOCK = 2**27, 2e8
 """Float32 logits that wait for the backward pass (engines/native/head.py), and what one block of them takes."""
 DRAW_BYTES = 12
 """Per sampled row and vocabulary entry: logits, log-probs and their noise."""

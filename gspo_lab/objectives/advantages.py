@@ -10,13 +10,17 @@ EPSILON = 1e-6
 
 
 def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
-    """[P, G] advantages from [P, G] rewards; a group whose rewards are all equal has exactly 0.
+    """[P, G] advantages from [P, G] rewards. A group whose rewards are all equal has 0, but for `batch-mean-std`.
 
     `group-mean-std`: (r - mean) / (std + 1e-6), arXiv 2402.03300; `group-mean`: r - mean, 2503.20783;
     `leave-one-out`: r - mean of the others = G/(G-1) (r - mean), 2402.14740; `batch-std`: r - group mean, divided by
     the standard deviation of that over the batch's responses, after 2501.03262's "-baseline" variant (verl takes the
-    standard deviation, and the mean once more, over tokens instead).
+    standard deviation, and the mean once more, over tokens instead); `batch-mean-std`: (r - mean) / std over all
+    responses of the batch, 2501.03262 without its KL in the reward: an equal group keeps its distance to the mean.
     """
+    if how == "batch-mean-std":
+        equal = bool(reward_PG.amax() == reward_PG.amin())
+        return reward_PG * 0 if equal else (reward_PG - reward_PG.mean()) / (reward_PG.std() + EPSILON)
     group_size = reward_PG.shape[1]
     equal_P1 = reward_PG.amax(dim=1, keepdim=True) == reward_PG.amin(dim=1, keepdim=True)
     centred_PG = (reward_PG - reward_PG.mean(dim=1, keepdim=True)).masked_fill(equal_P1, 0.0)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
+WITHOUT_CLIP = ("cispo", "reinforce", "vespo", "sapo", "pspo")
+"""The policy losses that take no token's gradient: what is clipped is then no number, not 0."""
+
 Bands = dict[str, tuple[float, float]]
 
 
@@ -32,13 +35,16 @@ def ratio_measures(
     settings: ObjectiveSettings,
     bands: Bands,
     *,
+    clipped_BT: "Tensor",
+    gate_BT: "Tensor | None" = None,
     other_log_ratio_BT: "Tensor | None" = None,
     weight_BT: "Tensor | None" = None,
 ) -> dict[str, Any]:
     """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
 
     `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
-    `bands` are the rules' reference ranges. `other_log_ratio_BT` is l_t with the other program's log-probs as
+    `bands` are the rules' reference ranges. `clipped_BT` and
+    `gate_BT` are what `surrogate` returned. `other_log_ratio_BT` is l_t with the other program's log-probs as
     the old ones, the sampler's for the trainer's or the reverse, where both are known; `weight_BT` the factors of a
     mismatch correction, where there is one. What nothing was evaluated for is None.
     """
@@ -56,12 +62,13 @@ def ratio_measures(
     active_BT = positive | negative
     tokens, active = int(length_B.sum()), int(active_BT.sum())
 
-    clipped_low, clipped_high = binds(own, adv, mask, settings.clip_low, settings.clip_high)
-    high, low = int(clipped_high.sum()), int(clipped_low.sum())
-    clipped_B = (clipped_high | clipped_low).sum(axis=1)
+    clips = settings.policy_loss not in WITHOUT_CLIP
+    clipped = clipped_BT.cpu().numpy()
+    high, low = int((clipped & positive).sum()), int((clipped & negative).sum())
+    clipped_B = clipped.sum(axis=1)
     dual_BT = dual_binds(own, adv, mask, settings.dual_clip)
     dual = int(dual_BT.sum())
-    lost_BT = clipped_high | clipped_low | dual_BT
+    lost_BT = clipped | dual_BT
 
     l_N = np.sort(l_BT[mask & evaluated[:, None]].astype(np.float64))
     mean_B = sequence_mean(l_BT, mask)[:, 0]
@@ -77,15 +84,8 @@ def ratio_measures(
         "evaluated_responses": int(evaluated.sum()),
         "response_tokens": tokens,
         "active_tokens": active,
-        "clipped_tokens": high + low,
-        "clip_fraction_tokens": (high + low) / tokens,
-        "clip_fraction_tokens_high": high / tokens,
-        "clip_fraction_tokens_low": low / tokens,
-        "clip_fraction_active_tokens": (high + low) / active if active else None,
-        "clip_fraction_positive_tokens": high / int(positive.sum()) if positive.any() else None,
-        "clip_fraction_negative_tokens": low / int(negative.sum()) if negative.any() else None,
-        "clip_fraction_responses": float((clipped_B / np.maximum(length_B, 1)).mean()),
-        "clip_any_responses": float((clipped_B > 0).mean()),
+        **(_clipped(high, low, clipped_B, length_B, positive, negative) if clips else {}),
+        "gate_mean": None if gate_BT is None else _mean_at(gate_BT.cpu().numpy(), active_BT),
         **would,
         "dual_clip_fraction_tokens": dual / tokens if settings.dual_clip is not None else None,
         "effective_fraction_tokens": int((active_BT & ~lost_BT).sum()) / tokens,
@@ -107,11 +107,35 @@ def _ratios(l_BT: "Floats", mask_BT: "Flags") -> "dict[str, Floats]":
         }
 
 
+def _clipped(
+    high: int, low: int, clipped_B: "Flags", length_B: "Flags", positive: "Flags", negative: "Flags"
+) -> dict[str, Any]:
+    """What a loss that clips took: `high` tokens with A > 0 and `low` with A < 0."""
+    import numpy as np
+
+    tokens, rising, falling = int(length_B.sum()), int(positive.sum()), int(negative.sum())
+    return {
+        "clipped_tokens": high + low,
+        "clip_fraction_tokens": (high + low) / tokens,
+        "clip_fraction_tokens_high": high / tokens,
+        "clip_fraction_tokens_low": low / tokens,
+        "clip_fraction_active_tokens": (high + low) / (rising + falling) if rising + falling else None,
+        "clip_fraction_positive_tokens": high / rising if rising else None,
+        "clip_fraction_negative_tokens": low / falling if falling else None,
+        "clip_fraction_responses": float((clipped_B / np.maximum(length_B, 1)).mean()),
+        "clip_any_responses": float((clipped_B > 0).mean()),
+    }
+
+
+def _mean_at(x_BT: "Floats", at_BT: "Flags") -> float | None:
+    return float(x_BT[at_BT].mean()) if at_BT.any() else None
+
+
 def _corrected(weight_BT: "Floats", active_BT: "Flags", lost_BT: "Flags", tokens: int) -> dict[str, Any]:
     """What a mismatch correction made of the active tokens."""
     masked_BT = active_BT & (weight_BT == 0)
     return {
-        "correction_weight_mean": float(weight_BT[active_BT].mean()) if active_BT.any() else None,
+        "correction_weight_mean": _mean_at(weight_BT, active_BT),
         "correction_masked_tokens": int(masked_BT.sum()) / int(active_BT.sum()) if active_BT.any() else None,
         "effective_fraction_tokens": int((active_BT & ~lost_BT & ~masked_BT).sum()) / tokens,
     }

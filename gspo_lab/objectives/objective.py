@@ -1,4 +1,4 @@
-"""The clipped surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
+"""The surrogate objectives. GRPO, GSPO and GSPO-token differ in one line of `ratios.py`.
 
 Shapes: B responses, T response tokens (padded). Everything is [B, T] whatever the settings say: a sequence's ratio is
 spread over its tokens. Only tensor methods are used, so this room imports without torch.
@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gspo_lab.objectives.batch import Batch
-from gspo_lab.objectives.clipping import binds, dual_binds
 from gspo_lab.objectives.mismatch import mismatch_weight
+from gspo_lab.objectives.policy_losses import LARGEST_LOG_RATIO, POLICY_LOSSES, Moved
 from gspo_lab.objectives.presets import ObjectiveSettings
 from gspo_lab.objectives.ratios import RATIOS, sequence_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-LARGEST_LOG_RATIO = 80.0
-"""e^80 is still finite in float32. A larger ratio must not become infinite, or a bound clip's zero gradient NaN."""
 
 
 LARGEST_KL_LOG_RATIO = 40.0
@@ -30,9 +26,10 @@ LARGEST_KL_LOG_RATIO = 40.0
 class Surrogate:
     """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
 
-    `log_ratio_BT` is l_t, `ratio_BT` the ratio used (1 where A = 0), `clipped_BT` where the clip binds,
-    `dual_clipped_BT` where the dual clip does, `weight_BT` the mismatch correction's factor (1 without one), `kl_sum`
-    the sum of the k3 estimates of this part's tokens (None without a KL term).
+    `log_ratio_BT` is l_t, `ratio_BT` the ratio of the level (1 where A = 0), `clipped_BT` where the policy loss takes
+    the gradient (nowhere for one without a clip), `dual_clipped_BT` where the dual clip does, `weight_BT` the mismatch
+    correction's factor (1 without one), `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL
+    term), `gate_BT` what a loss without a clip leaves of the ratio's gradient (None for one that clips).
     """
 
     loss: "Tensor"
@@ -42,13 +39,14 @@ class Surrogate:
     dual_clipped_BT: "Tensor"
     weight_BT: "Tensor"
     kl_sum: "Tensor | None" = None
+    gate_BT: "Tensor | None" = None
 
 
 def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> Surrogate:
     """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`.
 
-    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default
-    aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token).
+    -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default policy
+    loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token).
     """
     mask_BT, adv_BT = batch.mask_BT, batch.adv_BT
     log_ratio_BT = (logp_BT - batch.old_logp_BT).masked_fill(~mask_BT, 0.0)
@@ -57,16 +55,12 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     active_BT = mask_BT & (adv_BT != 0)
     ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
 
-    clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-    term_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
-    low_BT, high_BT = binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high)
-    dual_BT = dual_binds(ratio_BT.detach(), adv_BT, mask_BT, settings.dual_clip)
-    if settings.dual_clip is not None:
-        term_BT = term_BT.where(~dual_BT, settings.dual_clip * adv_BT)
-
+    moved = Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
+    term = POLICY_LOSSES[settings.policy_loss](moved, settings)
     weight_BT = mismatch_weight(batch, settings)
-    term_BT = term_BT * weight_BT
+    term_BT = term.value_BT * weight_BT
 
+    nowhere_BT = mask_BT & False
     kl_sum = None
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
         d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
@@ -78,9 +72,10 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
         loss=-aggregate(term_BT, batch, settings),
         log_ratio_BT=log_ratio_BT.detach(),
         ratio_BT=ratio_BT.detach(),
-        clipped_BT=low_BT | high_BT,
-        dual_clipped_BT=dual_BT,
+        clipped_BT=nowhere_BT if term.clipped_BT is None else term.clipped_BT,
+        dual_clipped_BT=nowhere_BT if term.dual_BT is None else term.dual_BT,
         weight_BT=weight_BT,
+        gate_BT=term.gate_BT,
         kl_sum=kl_sum,
     )
 

@@ -6,7 +6,10 @@ from typing import Any, Literal
 from gspo_lab.objectives.ratios import RATIOS, Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
-Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std"]
+Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std"]
+PolicyLoss = Literal[
+    "clip", "dcpo", "gmpo", "fspo", "dppo-tv", "dppo-kl", "cispo", "reinforce", "vespo", "sapo", "pspo"
+]
 Clip = Literal["fixed", "calibrated"]
 Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
 
@@ -17,9 +20,10 @@ def _key(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveSettings:
-    """The orthogonal settings of a clipped policy-gradient objective (see docs/objectives.md for the formulas)."""
+    """The orthogonal settings of a policy-gradient objective (see docs/objectives.md for the formulas)."""
 
     importance_sampling_level: Level = _key("token", "one importance ratio per token, per response, or GSPO-token's")
+    policy_loss: PolicyLoss = _key("clip", "what keeps the policy near the old one: the clip, or another paper's rule")
     clip: Clip = _key(
         "fixed", "'calibrated': clip_low and clip_high are found by a pilot and frozen before the first step"
     )
@@ -38,6 +42,13 @@ class ObjectiveSettings:
     )
     advantage: Advantage = _key("group-mean-std", "how rewards become advantages")
     kl_coef: float = _key(0.0, "weight of the k3 estimate of KL(policy, starting model)")
+    sapo_tau_positive: float = _key(1.0, "with policy_loss = 'sapo': the temperature where A > 0")
+    sapo_tau_negative: float = _key(1.05, "with policy_loss = 'sapo': the temperature where A <= 0")
+    pspo_smoothing: float = _key(0.1, "with policy_loss = 'pspo': the share of the old probability in the smoothed one")
+    vespo_k_positive: float = _key(2.0, "with policy_loss = 'vespo': the exponent k where A >= 0")
+    vespo_lambda_positive: float = _key(3.0, "with policy_loss = 'vespo': the decay lambda where A >= 0")
+    vespo_k_negative: float = _key(3.0, "with policy_loss = 'vespo': the exponent k where A < 0")
+    vespo_lambda_negative: float = _key(2.0, "with policy_loss = 'vespo': the decay lambda where A < 0")
     mismatch_correction: Correction = _key(
         "none", "weight or mask for the difference between the sampler that drew the tokens and the old policy"
     )
@@ -51,8 +62,11 @@ class ObjectiveSettings:
 
 def _of(level: Level) -> ObjectiveSettings:
     """A ratio with the range that was published with it."""
-    low, high = RATIOS[level].band
-    return ObjectiveSettings(importance_sampling_level=level, clip_low=low, clip_high=high)
+    return _range(*RATIOS[level].band, importance_sampling_level=level)
+
+
+def _range(low: float, high: float, **others: Any) -> ObjectiveSettings:
+    return ObjectiveSettings(clip_low=low, clip_high=high, **others)
 
 
 PRESETS: dict[str, ObjectiveSettings] = {
@@ -62,7 +76,48 @@ PRESETS: dict[str, ObjectiveSettings] = {
     "gspo": _of("sequence"),
     # arXiv 2507.18071 eq. 13-14
     "gspo-token": _of("sequence-token"),
+    # arXiv 2503.14476 eq. 8 in verl's and TRL's reading: one token mean over the mini-batch; its dynamic sampling and
+    # its penalty for overlong answers are no part of a loss
+    "dapo": _range(0.2, 0.28, aggregation="token-mean"),
+    # arXiv 2503.20783; aggregation_constant is to be the token limit of an answer
+    "dr-grpo": _range(0.2, 0.2, aggregation="constant", advantage="group-mean"),
+    # arXiv 2402.14740: REINFORCE on whole answers
+    "rloo": ObjectiveSettings(policy_loss="reinforce", aggregation="seq-mean-token-sum", advantage="leave-one-out"),
+    # arXiv 2501.03262: PPO's clip, advantages normalised over the batch
+    "reinforce++": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-mean-std"),
+    "reinforce++-baseline": _range(0.2, 0.2, aggregation="token-mean", advantage="batch-std"),
+    # arXiv 2506.13585; the cap of 5 is ScaleRL's (2510.13786), no lower bound as in both: TRL's epsilon_high = 5,
+    # verl's clip_ratio_high = 4
+    "cispo": _range(1.0, 4.0, policy_loss="cispo", aggregation="token-mean"),
+    # arXiv 2507.20673: between e^-0.4 and e^0.4
+    "gmpo": _range(0.3297, 0.4918, policy_loss="gmpo", importance_sampling_level="sequence"),
+    # arXiv 2511.20347
+    "sapo": ObjectiveSettings(policy_loss="sapo"),
+    # arXiv 2602.05261: GSPO's term times the answer's length
+    "luspo": _range(2e-3, 2.5e-3, importance_sampling_level="sequence", aggregation="seq-mean-token-sum"),
+    # arXiv 2509.09177; its constant could not be read: this one is as wide as GSPO's range at 5,000 tokens
+    "fspo": _range(0.0212, 0.0283, policy_loss="fspo", importance_sampling_level="sequence"),
+    # arXiv 2602.10693, with TRL's aggregation
+    "vespo": ObjectiveSettings(policy_loss="vespo", aggregation="token-mean"),
+    # arXiv 2602.04879; verl's aggregation
+    "dppo-tv": _range(0.2, 0.2, policy_loss="dppo-tv", aggregation="token-mean"),
+    "dppo-kl": _range(1e-3, 1e-3, policy_loss="dppo-kl", aggregation="token-mean"),
+    # arXiv 2509.02333, its clip alone
+    "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
+    # arXiv 2509.21282
+    "pspo": ObjectiveSettings(policy_loss="pspo"),
+    # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta / pi_old)
+    "minirl": _range(
+        *(0.2, 0.27),
+        aggregation="seq-mean-token-sum",
+        advantage="group-mean",
+        mismatch_correction="tis",
+        mismatch_low=0.0,
+        mismatch_high=5.0,
+    ),
 }
+"""The papers' named combinations. BAPO (2510.18927) is not among them: it moves its bounds by a share of the whole
+mini-batch's loss, which is not known while the first of its parts is trained on."""
 
 CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
     # Yao et al. 2025 (fengyao.notion.site/off-policy-rl); C as in verl's and slime's examples

@@ -303,9 +303,9 @@ def rule_of(settings: Settings) -> str:
 
 
 def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
-    """Per rule the range of the first that follows it, else the paper's: one yardstick for all arms."""
+    """Per rule the range of the first that clips by it, else the paper's: one yardstick for all arms."""
     bands = {rule: ratio.band for rule, ratio in RULES.items()}
-    for one in reversed(list(settings)):
+    for one in reversed([one for one in settings if one.objective.policy_loss == "clip"]):
         bands[rule_of(one)] = (one.objective.clip_low, one.objective.clip_high)
     return bands
 

@@ -11,6 +11,9 @@ from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
 RATIO_KEYS = (
     *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
     *("objective.clip", "objective.clip_low", "objective.clip_high", "objective.clip_target"),
+    *("objective.sapo_tau_positive", "objective.sapo_tau_negative"),
+    *("objective.vespo_k_positive", "objective.vespo_lambda_positive"),
+    *("objective.vespo_k_negative", "objective.vespo_lambda_negative"),
 )
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
@@ -127,6 +130,15 @@ def _within(settings: Settings) -> list[str]:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
         out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
+    if objective.policy_loss != "clip":
+        clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
+        out += [
+            f"objective.{key} with policy_loss = '{objective.policy_loss}': it belongs to policy_loss = 'clip'"
+            for key, given in clips.items()
+            if given
+        ]
+    if objective.clip_low == 1 and objective.policy_loss != "cispo":
+        out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
     if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
         out.append(
             "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
@@ -172,6 +184,9 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         return "clip_target does nothing with clip = 'fixed'"
     if key == "objective.aggregation_constant" and all(one.aggregation != "constant" for one in both):
         return "aggregation_constant does nothing without aggregation = 'constant'"
+    for loss in ("sapo", "pspo", "vespo"):
+        if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
+            return f"{key.removeprefix('objective.')} does nothing without policy_loss = '{loss}'"
     if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
         return "lora_alpha does nothing with lora_rank = 0"
     if key in ("objective.mismatch_low", "objective.mismatch_high") and all(

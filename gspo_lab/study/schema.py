@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction
+from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, PolicyLoss
 from gspo_lab.objectives.ratios import Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -193,8 +193,9 @@ class ObjectiveTable(Table):
 
     preset: str = Field("grpo", description="the preset it started from")
     importance_sampling_level: Level
+    policy_loss: PolicyLoss = "clip"
     clip: Clip
-    clip_low: float = Field(gt=0, lt=1)
+    clip_low: float = Field(gt=0, le=1)
     clip_high: float = Field(gt=0, le=HUGE)
     clip_target: float = Field(gt=0, lt=1)
     dual_clip: float | None = Field(None, gt=1, le=HUGE)
@@ -202,6 +203,13 @@ class ObjectiveTable(Table):
     aggregation_constant: float = Field(gt=0, le=HUGE)
     advantage: Advantage
     kl_coef: float = Field(ge=0, le=HUGE)
+    sapo_tau_positive: float = Field(1.0, gt=0, le=HUGE)
+    sapo_tau_negative: float = Field(1.05, gt=0, le=HUGE)
+    pspo_smoothing: float = Field(0.1, ge=0, lt=1)
+    vespo_k_positive: float = Field(2.0, ge=0, le=HUGE)
+    vespo_lambda_positive: float = Field(3.0, gt=0, le=HUGE)
+    vespo_k_negative: float = Field(3.0, ge=0, le=HUGE)
+    vespo_lambda_negative: float = Field(2.0, gt=0, le=HUGE)
     mismatch_correction: Correction = "none"
     mismatch_low: float | None = Field(None, ge=0, le=HUGE)
     mismatch_high: float | None = Field(None, gt=0, le=HUGE)

@@ -54,7 +54,8 @@ def train(arm: str, folder: Path) -> Trained:
             batch = Batch(mask_BT, adv_BT, old_BT, len(mask_BT), int(mask_BT.sum()))
             out = surrogate(logp_BT.masked_fill(~mask_BT, 0.0), batch, settings)
             everyone = mask_BT.any(dim=1)
-            trained.ours.append(ratio_measures(out.log_ratio_BT, mask_BT, adv_BT, everyone, settings, {}))
+            read = (out.log_ratio_BT, mask_BT, adv_BT, everyone)
+            trained.ours.append(ratio_measures(*read, settings, {}, clipped_BT=out.clipped_BT))
             return loss
 
     set_seed(0)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from measuring import ratio_measures
 
-from gspo_lab.objectives import PRESETS, ratio_measures, response_detail
+from gspo_lab.objectives import PRESETS, response_detail
 from gspo_lab.objectives.ratios import Level
 
 LN = math.log

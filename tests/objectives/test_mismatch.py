@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from measuring import ratio_measures
 
-from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, ratio_measures, surrogate
+from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, surrogate
 from gspo_lab.objectives.presets import Correction
 from gspo_lab.objectives.ratios import Level
 

@@ -7,9 +7,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
+from measuring import ratio_measures
 
 from gspo_lab import records
-from gspo_lab.objectives import PRESETS, RATIOS, RULES, Batch, binds, ratio_measures, response_detail, surrogate
+from gspo_lab.objectives import PRESETS, RATIOS, RULES, Batch, binds, response_detail, surrogate
 from gspo_lab.objectives.ratios import Level, Ratio
 from gspo_lab.records import UpdateRecord
 from gspo_lab.study.declaration import reference_bands

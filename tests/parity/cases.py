@@ -118,7 +118,13 @@ def ours(case: Case, settings: ObjectiveSettings, *, part: slice | None = None) 
     out = surrogate(leaf, rows.batch(case), settings)
     out.loss.backward()
     assert leaf.grad is not None
-    measured = ratio_measures(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1), settings, BANDS)
+    measured = ratio_measures(
+        *(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1)),
+        settings,
+        BANDS,
+        clipped_BT=out.clipped_BT,
+        gate_BT=out.gate_BT,
+    )
     return Result(float(out.loss.detach()), leaf.grad, measured)
 
 

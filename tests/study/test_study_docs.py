@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import get_args
 
-from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction
+from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction, PolicyLoss
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.study import load_study
 from gspo_lab.study.schema import ARM_KEYS, Replay
@@ -37,13 +37,13 @@ def test_the_guide_names_what_arms_may_hold() -> None:
 
 def test_the_formulas_have_every_choice_and_every_preset() -> None:
     text = (DOCS / "objectives.md").read_text(encoding="utf-8")
-    choices = [get_args(one) for one in (Level, Aggregation, Advantage, Replay, Correction)]
+    choices = [get_args(one) for one in (Level, PolicyLoss, Aggregation, Advantage, Replay, Correction)]
     for choice in (value for values in choices for value in values):
         assert f"| `{choice}` |" in text
     for correction, (low, high) in CORRECTION_RANGES.items():
         assert re.search(rf"^\| `{correction}` \| .* \| {low:g}, {high:g} \|", text, re.M)
     for name, preset in PRESETS.items():
-        rows = re.findall(rf"^\| `{name}` \| `(.+?)` \| (\S+) \| (\S+) \|", text, re.M)
+        rows = re.findall(rf"^\| `{re.escape(name)}` \| `(.+?)` \| (\S+) \| (\S+) \|", text, re.M)
         assert rows, f"docs/objectives.md needs a row for the preset {name}, under clip, clip_low, clip_high"
         level, low, high = rows[0]
         assert (level, float(low), float(high)) == (

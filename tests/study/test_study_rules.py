@@ -145,6 +145,26 @@ def test_a_calibrated_range_needs_a_second_update(tmp_path: Path) -> None:
     assert load(tmp_path, text, overrides=["update.epochs=2"]).arms
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('objective = "cispo"\ndual_clip = 3.0', "objective.dual_clip with policy_loss = 'cispo'"),
+        ('objective = "sapo"\nclip = "calibrated"', "objective.clip = 'calibrated' with policy_loss = 'sapo'"),
+        ('objective = "grpo"\nclip_low = 1.0', "objective.clip_low: give a number below 1"),
+    ],
+)
+def test_what_belongs_to_the_clip_is_refused_elsewhere(tmp_path: Path, table: str, said: str) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "gspo"', table))
+    assert only.startswith(f"arm.b: {said}")
+    assert load(tmp_path, SHARED + arms('objective = "gspo"', 'objective = "cispo"')).arms
+
+
+@pytest.mark.parametrize("loss", ["sapo_tau_positive", "pspo_smoothing", "vespo_k_negative"])
+def test_another_loss_s_key_makes_no_other_arm(tmp_path: Path, loss: str) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "gspo"', f'objective = "gspo"\n{loss} = 0.5'))
+    assert only.endswith(f"{loss} does nothing without policy_loss = '{loss.split('_')[0]}'")
+
+
 def test_a_constant_to_divide_by_is_a_length(tmp_path: Path) -> None:
     overrides = ["objective.aggregation=constant", "objective.aggregation_constant=1"]
     (only,) = mistakes(tmp_path, overrides=overrides)

@@ -15,7 +15,7 @@ from torch import Tensor
 AT_ONCE = 2**24
 """Bytes of float32 logits that are computed in one piece, by plain autograd."""
 
-KEPT = 2**29
+KEPT = 2**27
 """Bytes of float32 logits that wait for the backward pass; what is more is computed again there."""
 
 BLOCK = {"cpu": 2**20, "cuda": 2**24}

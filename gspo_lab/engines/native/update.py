@@ -28,12 +28,13 @@ class Minibatch:
 
 @dataclass(slots=True)
 class Updated:
-    """What an update did, kept until it is measured: l_t, clips and correction of the M rows, and the routes."""
+    """What an update did, kept until it is measured: l_t, clips, correction and gate of the M rows, and the routes."""
 
     minibatch: Minibatch
     log_ratio_MT: Tensor
     clipped_MT: Tensor
     weight_MT: Tensor
+    gate_MT: Tensor | None = None
     forwards: list[tuple[Microbatch, Forward]] = field(default_factory=list)
     loss: float = 0.0
     kl_sum: float = 0.0
@@ -48,6 +49,9 @@ class Updated:
         self.log_ratio_MT[places, : part.length] = out.log_ratio_BT
         self.clipped_MT[places, : part.length] = out.clipped_BT
         self.weight_MT[places, : part.length] = out.weight_BT
+        if out.gate_BT is not None:
+            self.gate_MT = torch.ones_like(self.weight_MT) if self.gate_MT is None else self.gate_MT
+            self.gate_MT[places, : part.length] = out.gate_BT
         self.loss += float(out.loss.detach())
         self.kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
         self.forwards.append((part, forward.without_graph()))

@@ -29,6 +29,8 @@ def update_record(
         evaluated_M,
         objective,
         updater.bands,
+        clipped_BT=done.clipped_MT,
+        gate_BT=done.gate_MT,
         other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
         weight_BT=done.weight_MT if objective.mismatch_correction != "none" else None,
     )

@@ -1,0 +1,296 @@
+"""The family's losses against a table for a pencil, their limiting cases, and what is measured of them."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, Surrogate, ratio_measures, surrogate
+from gspo_lab.objectives.policy_losses import POLICY_LOSSES
+from gspo_lab.objectives.presets import PolicyLoss
+
+LN, EXP = math.log, math.exp
+
+
+def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
+    mask_BT = torch.tensor(mask, dtype=torch.bool)
+    adv_BT = torch.tensor(adv, dtype=torch.float64)[:, None] * mask_BT
+    old_BT = torch.zeros(mask_BT.shape, dtype=torch.float64) if old_BT is None else old_BT
+    return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
+
+
+# Two responses, A = +1 and A = -1. The old log-probs are 0, so log pi is l_t itself.
+#   response 0, 3 tokens: w = 1.5, 1.0, 0.5     W = 0.75     s = 0.75^(1/3)
+#   response 1, 1 token:  w = 0.5               W = s = 0.5
+MASK = [[1, 1, 1], [1, 0, 0]]
+LOGP = torch.tensor([[LN(1.5), 0.0, LN(0.5)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + EXP(-x))
+
+
+PENCIL: list[tuple[PolicyLoss, dict[str, Any], float]] = [
+    # The mean of response 0's terms, less response 1's, over 2 responses; ranges are 0.2 unless said.
+    # DCPO at old probability 1: r between (1 + sqrt(1 - 0.8)) / 2 = 0.7236 and (1 + sqrt(1 + 0.8)) / 2 = 1.1708.
+    ("dcpo", {}, ((1 + math.sqrt(1.8)) / 2 + 1.0 + 0.5) / 3 - (1 + math.sqrt(0.2)) / 2),
+    # GMPO: 1.5 becomes 1.2 and 0.5 of A < 0 becomes 0.8, then the geometric mean.
+    ("gmpo", {"importance_sampling_level": "sequence"}, (1.2 * 1.0 * 0.5) ** (1 / 3) - 0.8),
+    # FSPO: 0.75 lies within exp(-0.2 sqrt 3) = 0.707; 0.5 does not within exp(-0.2) = 0.819.
+    ("fspo", {}, 0.75 - EXP(-0.2)),
+    # CISPO: weights 1.2, 1.0, 0.8 and 0.8 of log pi.
+    ("cispo", {}, (1.2 * LN(1.5) + 0.8 * LN(0.5)) / 3 - 0.8 * LN(0.5)),
+    # without a lower bound: 0.5 stays
+    ("cispo", {"clip_low": 1.0}, (1.2 * LN(1.5) + 0.5 * LN(0.5)) / 3 - 0.5 * LN(0.5)),
+    ("reinforce", {}, (LN(1.5) + LN(0.5)) / 3 - LN(0.5)),
+    # VESPO: W^2 exp(3 (1 - W)) at 0.75, W^3 exp(2 (1 - W)) at 0.5.
+    ("vespo", {}, 0.75**2 * EXP(0.75) * LN(0.75) / 3 - 0.5**3 * EXP(1.0) * LN(0.5)),
+    # SAPO: 4 sigmoid(r - 1) and (4 / 2) sigmoid(2 (r - 1)).
+    ("sapo", {"sapo_tau_negative": 2.0}, 4 * (sigmoid(0.5) + 0.5 + sigmoid(-0.5)) / 3 - 2 * sigmoid(-1.0)),
+    # PSPO: 0.9 r + 0.1.
+    ("pspo", {}, (1.45 + 1.0 + 0.55) / 3 - 0.55),
+]
+
+
+@pytest.mark.parametrize(("loss", "given", "objective"), PENCIL)
+def test_pencil(loss: PolicyLoss, given: dict[str, Any], objective: float) -> None:
+    settings = replace(ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2), **given)
+    out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
+    assert float(out.loss) == pytest.approx(-objective / 2, abs=1e-12)
+
+
+# DPPO looks at probabilities: from 1/2 to 3/4 (w = 1.5), from 1/4 to 1/4, from 1/10 to 1/5 (w = 2), all with A = 1;
+# response 1 from 1/2 to 1/4 (w = 0.5) with A = -1. The first rose by 1/4 and the last fell by 1/4.
+OLD = torch.tensor([[LN(0.5), LN(0.25), LN(0.1)], [LN(0.5), 0.0, 0.0]], dtype=torch.float64)
+NEW = torch.tensor([[LN(0.75), LN(0.25), LN(0.2)], [LN(0.25), 0.0, 0.0]], dtype=torch.float64)
+KL_FIRST = 0.5 * LN(0.5 / 0.75) + 0.5 * LN(0.5 / 0.25)  # 0.1438
+KL_THIRD = 0.1 * LN(0.1 / 0.2) + 0.9 * LN(0.9 / 0.8)  # 0.0367
+KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
+
+
+@pytest.mark.parametrize(
+    ("loss", "bound", "kept"),
+    [
+        ("dppo-tv", 0.2, [0, 1, 1, 0]),
+        ("dppo-tv", 0.05, [0, 1, 0, 0]),
+        ("dppo-tv", 0.3, [1, 1, 1, 1]),
+        ("dppo-kl", 0.1, [0, 1, 1, 0]),
+        ("dppo-kl", 0.03, [0, 1, 0, 0]),
+        ("dppo-kl", 0.15, [1, 1, 1, 1]),
+    ],
+)
+def test_dppo_drops_what_moved_too_far_along_its_advantage(loss: PolicyLoss, bound: float, kept: list[int]) -> None:
+    assert pytest.approx(0.1438, abs=1e-4) == KL_FIRST == pytest.approx(KL_LAST)
+    assert pytest.approx(0.0367, abs=1e-4) == KL_THIRD
+    settings = ObjectiveSettings(policy_loss=loss, clip_low=bound, clip_high=bound)
+    out = surrogate(NEW, batch_of(MASK, [1.0, -1.0], OLD), settings)
+    terms = [
+        keep * term for keep, term in zip(kept, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True)
+    ]
+    assert float(out.loss) == pytest.approx(-(sum(terms[:3]) / 3 - terms[3]) / 2, abs=1e-6)
+    assert out.clipped_BT[torch.tensor(MASK, dtype=torch.bool)].tolist() == [not keep for keep in kept]
+    # The other way round nothing is dropped: what moved against its advantage may come back.
+    assert not surrogate(NEW, batch_of(MASK, [-1.0, 1.0], OLD), settings).clipped_BT.any()
+
+
+def test_which_tokens_a_clip_takes() -> None:
+    batch = batch_of(MASK, [1.0, -1.0])
+    for loss, first, second in (("gmpo", [1, 0, 0], 1), ("dcpo", [1, 0, 0], 1), ("fspo", [0, 0, 0], 1)):
+        settings = ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2)  # type: ignore[arg-type]
+        leaf = LOGP.clone().requires_grad_()
+        out = surrogate(leaf, batch, settings)
+        out.loss.backward()
+        assert out.clipped_BT.int().tolist() == [first, [second, 0, 0]], loss
+        assert ((leaf.grad == 0) == (out.clipped_BT | ~batch.mask_BT)).all(), loss
+
+
+def random_batch(seed: int, spread: float = 0.3) -> tuple[Batch, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([1, 2, 3, 5, 5, 4])
+    mask_BT = torch.arange(5)[None] < lengths[:, None]
+    adv_BT = torch.tensor([1.2, -0.7, 0.5, -1.0, 0.8, 0.0], dtype=torch.float64)[:, None] * mask_BT
+    old_BT = -torch.rand(6, 5, generator=generator, dtype=torch.float64) * mask_BT
+    logp_BT = old_BT + spread * torch.randn(6, 5, generator=generator, dtype=torch.float64) * mask_BT
+    return Batch(mask_BT, adv_BT, old_BT, 6, int(mask_BT.sum())), logp_BT
+
+
+def gradient(settings: ObjectiveSettings, batch: Batch, logp_BT: Tensor) -> tuple[Surrogate, Tensor]:
+    leaf = logp_BT.clone().requires_grad_()
+    out = surrogate(leaf, batch, settings)
+    out.loss.backward()
+    assert leaf.grad is not None
+    return out, leaf.grad
+
+
+FREE = ObjectiveSettings(clip_low=0.999, clip_high=1e6)
+"""The ratio alone: nothing binds."""
+REINFORCE = ObjectiveSettings(policy_loss="reinforce")
+SUMMED = replace(FREE, aggregation="seq-mean-token-sum")
+
+LIMITS = [
+    # the setting that makes it another objective, and that objective; gradients are compared
+    ("cispo between 1 and 1 is REINFORCE", ObjectiveSettings(policy_loss="cispo", clip_low=0, clip_high=0), REINFORCE),
+    (
+        "cispo without bounds is the ratio alone",
+        ObjectiveSettings(policy_loss="cispo", clip_low=1, clip_high=1e6),
+        FREE,
+    ),
+    ("dppo without bounds is the ratio alone", ObjectiveSettings(policy_loss="dppo-tv", clip_low=1, clip_high=1), FREE),
+    (
+        "dcpo without bounds is the ratio alone",
+        ObjectiveSettings(policy_loss="dcpo", clip_low=0.99, clip_high=1e6),
+        FREE,
+    ),
+    (
+        "sapo's gate opens as tau goes to 0",
+        ObjectiveSettings(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),
+        FREE,
+    ),
+    ("pspo without smoothing is the ratio alone", ObjectiveSettings(policy_loss="pspo", pspo_smoothing=0.0), FREE),
+    (
+        "gmpo without a clip is GSPO without one",
+        ObjectiveSettings(policy_loss="gmpo", importance_sampling_level="sequence", clip_low=0.999, clip_high=1e6),
+        replace(FREE, importance_sampling_level="sequence"),
+    ),
+    (
+        "minirl with equal samplers is GRPO, summed",
+        PRESETS["minirl"],
+        replace(PRESETS["grpo"], aggregation="seq-mean-token-sum"),
+    ),
+    (
+        "dapo is GRPO with another mean",
+        PRESETS["dapo"],
+        replace(PRESETS["grpo"], clip_high=0.28, aggregation="token-mean"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "other"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS])
+def test_limiting_cases(settings: ObjectiveSettings, other: ObjectiveSettings) -> None:
+    batch, logp_BT = random_batch(3)
+    batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
+    ours, theirs = gradient(settings, batch, logp_BT)[1], gradient(other, batch, logp_BT)[1]
+    assert torch.linalg.norm(theirs) > 0.1
+    assert torch.linalg.norm(ours - theirs) <= 2e-5 * torch.linalg.norm(theirs)
+
+
+def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
+    batch, logp_BT = random_batch(4)
+    length_B1 = batch.mask_BT.sum(dim=1, keepdim=True)
+    luspo = PRESETS["luspo"]
+    plain = gradient(replace(luspo, aggregation="seq-mean-token-mean"), batch, logp_BT)[1]
+    assert torch.allclose(gradient(luspo, batch, logp_BT)[1], length_B1 * plain)
+    assert torch.linalg.norm(plain) > 0
+
+    mask_BT = torch.ones(6, 1, dtype=torch.bool)
+    one = Batch(mask_BT, batch.adv_BT[:, :1], batch.old_logp_BT[:, :1], 6, 6)
+    logp_B1 = one.old_logp_BT + torch.tensor([0.5, -0.5, 0.1, 0.1, -0.3, 0.2], dtype=torch.float64)[:, None]
+    fspo = ObjectiveSettings(policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2)
+    grpo = ObjectiveSettings(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
+    a, b = surrogate(logp_B1, one, fspo), surrogate(logp_B1, one, grpo)
+    assert float(a.loss) == pytest.approx(float(b.loss), abs=1e-12)
+    assert torch.equal(a.clipped_BT, b.clipped_BT)
+    assert a.clipped_BT.int()[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def test_vespo_at_k_1_and_lambda_0_weighs_by_the_whole_ratio() -> None:
+    batch, logp_BT = random_batch(5)
+    settings = ObjectiveSettings(
+        policy_loss="vespo",
+        vespo_k_positive=1.0,
+        vespo_lambda_positive=0.0,
+        vespo_k_negative=1.0,
+        vespo_lambda_negative=0.0,
+    )
+    grad_BT = gradient(settings, batch, logp_BT)[1]
+    whole_B1 = ((logp_BT - batch.old_logp_BT) * batch.mask_BT).sum(dim=1, keepdim=True).exp()
+    length_B1 = batch.mask_BT.sum(dim=1, keepdim=True)
+    assert torch.allclose(grad_BT, -whole_B1 * batch.adv_BT / length_B1 / 6)
+
+
+@pytest.mark.parametrize("loss", POLICY_LOSSES)
+def test_before_the_policy_moves_every_loss_is_reinforce(loss: PolicyLoss) -> None:
+    """All ratios are 1: the gradient is A / L, but for PSPO's factor and FSPO's sum."""
+    batch, _ = random_batch(6)
+    settings = ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2)
+    out, grad_BT = gradient(settings, batch, batch.old_logp_BT)
+    expected_BT = gradient(REINFORCE, batch, batch.old_logp_BT)[1]
+    factor: Any = {"pspo": 0.9, "fspo": batch.mask_BT.sum(dim=1, keepdim=True)}.get(loss, 1.0)
+    assert torch.allclose(grad_BT, factor * expected_BT)
+    assert torch.linalg.norm(grad_BT) > 0
+    assert not out.clipped_BT.any()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_padding_extremes_and_parts(preset: str) -> None:
+    """What lies off the mask, ratios beyond any float and a cut into parts change nothing and break nothing."""
+    settings = PRESETS[preset]
+    batch, logp_BT = random_batch(7)
+    batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
+    out, grad_BT = gradient(settings, batch, logp_BT)
+
+    def cut(x_BT: Tensor, fill: float) -> Tensor:
+        return torch.nn.functional.pad(x_BT, (0, 2), value=fill)
+
+    old_BT = cut(batch.old_logp_BT, 0.0)
+    padded = Batch(
+        *(cut(batch.mask_BT, False), cut(batch.adv_BT, 0.0), old_BT),
+        batch.responses,
+        batch.tokens,
+        sampler_logp_BT=old_BT,
+    )
+    again, wide_BT = gradient(settings, padded, cut(logp_BT, math.nan))
+    assert float(again.loss.detach()) == pytest.approx(float(out.loss.detach()), rel=1e-12)
+    assert torch.allclose(wide_BT[:, :-2], grad_BT)
+    assert not wide_BT[:, -2:].any()
+
+    halves = []
+    for rows in (slice(0, 3), slice(3, 6)):
+        names = ("mask_BT", "adv_BT", "old_logp_BT", "sampler_logp_BT")
+        part = replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+        halves.append(gradient(settings, part, logp_BT[rows]))
+    assert sum(float(half.loss.detach()) for half, _ in halves) == pytest.approx(float(out.loss.detach()), rel=1e-9)
+    assert torch.allclose(torch.cat([part_BT for _, part_BT in halves]), grad_BT)
+
+    for shift in (200.0, -200.0):
+        far_out, far_BT = gradient(settings, batch, (logp_BT.float() + shift) * batch.mask_BT)
+        assert far_BT.isfinite().all()
+        assert far_out.loss.isfinite()
+
+
+def measured(settings: ObjectiveSettings) -> dict[str, Any]:
+    batch = batch_of(MASK, [1.0, -1.0])
+    out = surrogate(LOGP, batch, settings)
+    everyone = torch.ones(2, dtype=torch.bool)
+    return ratio_measures(
+        *(out.log_ratio_BT, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)}),
+        clipped_BT=out.clipped_BT,
+        gate_BT=out.gate_BT,
+    )
+
+
+def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
+    """SAPO's gate at tau 1 is sech^2((w - 1) / 2): .9406 at 1.5 and at 0.5, 1 at 1."""
+    found = measured(ObjectiveSettings(policy_loss="sapo", sapo_tau_negative=1.0))
+    gate = 1 / math.cosh(0.25) ** 2
+    assert found["gate_mean"] == pytest.approx((gate + 1 + gate + gate) / 4)
+    assert not [name for name in found if name.startswith("clip") and found[name] is not None]
+    assert found["would_clip_fraction_tokens_grpo"] == 0.5
+    assert found["effective_fraction_tokens"] == 1.0
+    # CISPO's: 1.2 / 1.5, 1, 0.8 / 0.5, 0.8 / 0.5.
+    found = measured(ObjectiveSettings(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
+    assert found["gate_mean"] == pytest.approx((0.8 + 1 + 1.6 + 1.6) / 4)
+
+
+def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
+    found = measured(ObjectiveSettings(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
+    assert found["gate_mean"] is None
+    assert (found["clipped_tokens"], found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (
+        2,
+        0.25,
+        0.25,
+    )
+    assert found["effective_fraction_tokens"] == 0.5
