@@ -172,7 +172,7 @@ class UpdateRecord:
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
     clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
-    clip_fraction_tokens: float | None = metric("share of response tokens", "headline: sum m binds / sum m, or NULL")
+    clip_fraction_tokens: float | None = metric("share of response tokens", "the headline: sum m * binds / sum m")
     clip_fraction_tokens_high: float | None = metric("share of response tokens", "the part of the headline with A > 0")
     clip_fraction_tokens_low: float | None = metric("share of response tokens", "the part of the headline with A < 0")
     clip_fraction_active_tokens: float | None = metric("share of active tokens", "sum m * binds / sum m * (A != 0)")

@@ -13,7 +13,7 @@ from gspo_lab.conduct.declaration import declare
 from gspo_lab.evaluation.bench import Wish, bench_of
 from gspo_lab.evaluation.session import evaluate_subject
 from gspo_lab.evaluation.subjects import model_subject
-from gspo_lab.files import write_json
+from gspo_lab.files import SEAL, SEALED, write_json
 from gspo_lab.layout import RUN
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
@@ -130,7 +130,8 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
     said = gspo_lab(*asking("tiny-qwen3"))
     (path,) = (here / "runs").rglob("evaluation.json")
     declared = json.loads(path.read_text())
-    path.write_text(json.dumps({**declared, "lab_version": "0.0.9"}))
+    unsealed = {key: value for key, value in declared.items() if key not in (SEALED, SEAL)}  # as it was written then
+    path.write_text(json.dumps({**unsealed, "lab_version": "0.0.9"}))
     refused = gspo_lab(*asking("tiny-qwen3"))
     assert refused.code == 2
     assert "lab_version (0.0.9, now " in refused.err.splitlines()[-1]

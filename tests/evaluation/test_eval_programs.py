@@ -125,7 +125,10 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], "other settings"
 
     right = {"text": "```python\nprint(2 * int(input()))\n```", "truncated": False}
-    lines = [json.dumps({**json.loads(line), **right}) + "\n" for line in journal.read_text().splitlines()]
+    answers = [json.loads(line) for line in journal.read_text().splitlines()]
+    for answer in answers:
+        del answer["chain"]  # as in journals of before there were digests
+    lines = [json.dumps({**answer, **right}) + "\n" for answer in answers]
     for path in runs.rglob("evaluations/*/journal.jsonl"):
         path.write_text("".join(lines))
     gspo_lab("rebuild")
