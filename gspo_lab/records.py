@@ -70,7 +70,7 @@ class StepRecord:
     responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
     reward_mean: float | None = metric("reward", "mean reward over the step's responses")
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
-    zero_variance_groups: float | None = metric("share of groups", "those whose rewards are all equal, so A = 0")
+    zero_variance_groups: float | None = metric("share of groups", "groups whose rewards are all equal")
     response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
     response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")

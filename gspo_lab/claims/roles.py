@@ -30,7 +30,9 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
             original = recorded.found.declaration.arms[out[of]].resolved
             play(role, lambda one: fits(one) and alike_but(one.model_dump(mode="json"), original, keys))
 
-    play("grpo", lambda one: one.objective.importance_sampling_level == "token" and _plain(one))
+    play("grpo", lambda one: one.objective.preset == "grpo" and _plain(one) and _token(one))
+    if "grpo" not in out:
+        play("grpo", lambda one: _token(one) and _plain(one))
     model = settings[out["grpo"]].model if "grpo" in out else None
     alike = [arm for arm in pool if model in (None, settings[arm].model)]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
@@ -54,6 +56,10 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
         dense = [arm for arm in settings if recorded.mixtures[arm] is False]
         play("dense", lambda one: one.objective == objective and _plain(one), dense)
     return out
+
+
+def _token(one: Settings) -> bool:
+    return one.objective.importance_sampling_level == "token"
 
 
 def _plain(one: Settings) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.claims.needs import length_bins
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.recorded import Details, Recorded
+from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.records import UpdateRecord
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import held, last_fifth, normalised_auc
@@ -34,13 +35,21 @@ def _variance_within(recorded: Recorded, arm: str, seed: int) -> Floats:
     return variance
 
 
+def _clipped(recorded: Recorded, arm: str, seed: int) -> Details:
+    """The responses' own numbers, of an arm whose loss clips."""
+    loss = recorded.settings[arm].objective.policy_loss
+    if loss in WITHOUT_CLIP:
+        raise Untestable(f"{arm} clips nothing: policy_loss = '{loss}'")
+    return recorded.details(arm, seed)
+
+
 def _clipped_in_part(recorded: Recorded, arm: str, seed: int) -> float:
-    one = recorded.details(arm, seed)
+    one = _clipped(recorded, arm, seed)
     return float(((one.clipped > 0) & (one.clipped < one.length)).sum())
 
 
 def _clipped_shortest_minus_longest(recorded: Recorded, arm: str, seed: int) -> float:
-    one = recorded.details(arm, seed)
+    one = _clipped(recorded, arm, seed)
     low, high = np.quantile(one.length, [1 / 3, 2 / 3])
     short, long = one.length <= low, one.length >= high
     shares = [one.clipped[third].sum() / one.length[third].sum() for third in (short, long)]

@@ -127,14 +127,16 @@ def advise(
 
 
 def arm_of(study: Study, rule: str, share: float | None) -> Arm:
-    """The study's first arm that follows the rule, or else its first arm with the rule's preset."""
+    """The study's first arm that clips by the rule, or else its first arm with the rule's preset."""
     every = list(study.arms.values())
-    follow = [one for one in every if RATIOS[one.settings.objective.importance_sampling_level].rule == rule]
+    clipping = [one for one in every if one.settings.objective.policy_loss == "clip"]
+    follow = [one for one in clipping if RATIOS[one.settings.objective.importance_sampling_level].rule == rule]
     arm = (follow or every)[0]
     data = arm.settings.model_dump(mode="json")
     objective: dict[str, Any] = data["objective"]
     if not follow:
-        objective |= {"preset": rule, "importance_sampling_level": PRESETS[rule].importance_sampling_level}
+        level = PRESETS[rule].importance_sampling_level
+        objective |= {"preset": rule, "policy_loss": "clip", "importance_sampling_level": level}
     if share is not None:
         objective["clip_target"] = share
     return Arm(name=rule, declared=arm.declared, settings=Settings.model_validate(data))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.engines.orphan import WORKER
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.load import load_model, load_tokenizer, quiet
 from gspo_lab.samplers.stopping import eos_ids
@@ -40,4 +41,4 @@ def inherited(on_gpu: bool, python: Path) -> dict[str, str]:
     """This process's environment with the engine's programs first; on a CPU without the launcher's word that there is
     no GPU, by which Ray would refuse to count the training processes."""
     out = {name: value for name, value in os.environ.items() if on_gpu or name != "CUDA_VISIBLE_DEVICES"}
-    return out | {"PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")])}
+    return out | {WORKER: str(os.getpid()), "PATH": os.pathsep.join([str(python.parent), out.get("PATH", "")])}

@@ -303,7 +303,8 @@ class Findings:
     @cached_property
     def rules(self) -> tuple[str, str] | None:
         """GRPO's arm and GSPO's, those without routing replay first; None where one is lacking."""
-        plain = sorted(self.declaration.arms.values(), key=lambda one: one.settings.routing_replay != "none")
+        clipping = [one for one in self.declaration.arms.values() if one.settings.objective.policy_loss == "clip"]
+        plain = sorted(clipping, key=lambda one: one.settings.routing_replay != "none")
         levels = {one.settings.objective.importance_sampling_level: one.name for one in reversed(plain)}
         return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None
 

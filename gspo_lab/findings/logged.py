@@ -142,7 +142,7 @@ def _of_settings(declared: Declaration) -> Iterator[str]:
         counted = all(declared.told(arm.name, f"update.{key}") for key in ("minibatches", "epochs"))
         if counted and update.per_rollout_batch == 1:
             yield f"{arm.name} makes one update per rollout batch: every ratio is 1 and nothing can clip."
-        if not declared.told(arm.name, "objective.importance_sampling_level"):
+        if objective.policy_loss != "clip" or not declared.told(arm.name, "objective.importance_sampling_level"):
             continue
         ranges = [
             getattr(objective, key) for key in ("clip_low", "clip_high") if declared.told(arm.name, f"objective.{key}")

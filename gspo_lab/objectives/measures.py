@@ -128,7 +128,7 @@ def _clipped(
 
 
 def _mean_at(x_BT: "Floats", at_BT: "Flags") -> float | None:
-    return float(x_BT[at_BT].mean()) if at_BT.any() else None
+    return float(x_BT[at_BT].mean(dtype="float64")) if at_BT.any() else None
 
 
 def _corrected(weight_BT: "Floats", active_BT: "Flags", lost_BT: "Flags", tokens: int) -> dict[str, Any]:

@@ -18,11 +18,18 @@ from gspo_lab.objectives.ratios import sequence_mean
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGEST_LOG_RATIO = 80.0
-"""e^80 is still finite in float32. A larger ratio must not become infinite, or a bound clip's zero gradient NaN."""
+LARGEST_LOG_RATIO = 38.0
+"""A ratio's gradient has its size, and its norm sums squares: e^76 is finite in float32. What is larger is cut off
+here and has no gradient: no infinity, no NaN, no update that is lost to one token."""
 
 DPPO_LARGEST_RATIO = 20.0
 """Where DPPO truncates its weight, as verl does (`clip_ratio_c`)."""
+
+DCPO_LARGEST_RATIO = 10.0
+"""DCPO's highest upper bound, as in its authors' code (lime-RL/DCPO, `get_clip_low_high`)."""
+
+SMALLEST_LOG_RATIO = -20.0
+"""What a gate is divided by has this logarithm at least."""
 
 VESPO_LARGEST, VESPO_SMALLEST = 20.0, math.log(1e-8)
 """VESPO's own limits of l_t, on both sides, and of log W, as in TRL's reading of its code."""
@@ -73,13 +80,13 @@ def clip(moved: Moved, settings: ObjectiveSettings) -> Term:
 def dcpo(moved: Moved, settings: ObjectiveSettings) -> Term:
     """The same with bounds that widen where the old policy gave a token a small probability q: arXiv 2509.02333.
 
-    .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q); without its smoothed advantages.
+    .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q), at most 10; without its smoothed
+    advantages and its dual clip.
     """
     ratio_BT, adv_BT = moved.ratio_BT, moved.batch.adv_BT
-    # Beyond e^80 a bound binds nothing.
     rarity_BT = (-moved.batch.old_logp_BT.detach()).clamp(max=LARGEST_LOG_RATIO).exp()
     low_BT = 0.5 + 0.5 * (1 - 4 * settings.clip_low * rarity_BT).clamp(min=0).sqrt()
-    high_BT = 0.5 + 0.5 * (1 + 4 * settings.clip_high * rarity_BT).sqrt()
+    high_BT = (0.5 + 0.5 * (1 + 4 * settings.clip_high * rarity_BT).sqrt()).clamp(max=DCPO_LARGEST_RATIO)
     value_BT = (ratio_BT * adv_BT).minimum(ratio_BT.maximum(low_BT).minimum(high_BT) * adv_BT)
     under_BT, over_BT = binds(ratio_BT.detach(), adv_BT, moved.batch.mask_BT, 1 - low_BT, high_BT - 1)
     return Term(value_BT, under_BT | over_BT)
@@ -146,7 +153,7 @@ def vespo(moved: Moved, settings: ObjectiveSettings) -> Term:
     log_whole_BT = _spread_sum(l_BT).clamp(VESPO_SMALLEST, VESPO_LARGEST)
     gain_BT = settings.vespo_lambda_positive * (1 - log_whole_BT.exp()) + settings.vespo_k_positive * log_whole_BT
     loss_BT = settings.vespo_lambda_negative * (1 - log_whole_BT.exp()) + settings.vespo_k_negative * log_whole_BT
-    return _weighted(moved, gain_BT.where(up_BT, loss_BT).exp())
+    return _weighted(moved, gain_BT.where(up_BT, loss_BT).clamp(max=LARGEST_LOG_RATIO).exp())
 
 
 def sapo(moved: Moved, settings: ObjectiveSettings) -> Term:
@@ -193,8 +200,7 @@ def _spread_sum(x_BT: "Tensor") -> "Tensor":
 def _weighted(moved: Moved, weight_BT: "Tensor") -> Term:
     """weight A log pi, the weight without gradient."""
     logp_BT = moved.logp_BT.masked_fill(~moved.active_BT, 0.0)
-    # A ratio that underflowed leaves nothing to divide by: the smallest normal number of float32 stands for it.
-    gate_BT = weight_BT / moved.ratio_BT.detach().clamp(min=2.0**-126)
+    gate_BT = weight_BT / moved.ratio_BT.detach().clamp(min=math.exp(SMALLEST_LOG_RATIO))
     return Term(weight_BT * moved.batch.adv_BT * logp_BT, gate_BT=gate_BT)
 
 

@@ -99,9 +99,9 @@ PRESETS: dict[str, ObjectiveSettings] = {
     "fspo": _range(0.0212, 0.0283, policy_loss="fspo", importance_sampling_level="sequence"),
     # arXiv 2602.10693, with TRL's aggregation
     "vespo": ObjectiveSettings(policy_loss="vespo", aggregation="token-mean"),
-    # arXiv 2602.04879; verl's aggregation
-    "dppo-tv": _range(0.2, 0.2, policy_loss="dppo-tv", aggregation="token-mean"),
-    "dppo-kl": _range(1e-3, 1e-3, policy_loss="dppo-kl", aggregation="token-mean"),
+    # arXiv 2602.04879; the thresholds of verl's example (run_qwen30b_dppo.sh), the aggregation of its loss
+    "dppo-tv": _range(0.15, 0.15, policy_loss="dppo-tv", aggregation="token-mean"),
+    "dppo-kl": _range(0.05, 0.05, policy_loss="dppo-kl", aggregation="token-mean"),
     # arXiv 2509.02333, its clip alone
     "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
     # arXiv 2509.21282

@@ -216,10 +216,11 @@ class Evidence:
         end = self._last(study) + 1
         firsts = since if since is not None else {run.id: 0 for run in self.chosen(study)}
         wanted = {run: range(firsts[run.id], end, width) for run in self.chosen(study) if run.id in firsts}
-        spans = json.dumps([(run.id, low) for run, lows in wanted.items() for low in lows])
-        ((found,),) = self.rows(query, (width, spans))
-        rows = iter(from_texts(found))
-        return {run: arrays([next(rows) for _ in lows], names) for run, lows in wanted.items()}
+        out = {}
+        for run, lows in wanted.items():
+            ((found,),) = self.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
+            out[run] = arrays(from_texts(found), names)
+        return out
 
     def by_minibatch(
         self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None

@@ -122,6 +122,8 @@ def _aggregation_label(study: Study, known: Known) -> Iterator[Finding]:
             continue
         words = re.split(r"[-_.]", arm.name.lower())
         source = "2402.03300 as restated in 2507.18071, eq. 2 and 5: mean over responses of token means"
+        if not _clips(arm):
+            continue
         if objective.importance_sampling_level != "token":
             message = f"arm.{arm.name}: a sequence ratio with aggregation = '{objective.aggregation}' is not GSPO"
             yield Finding("error", "aggregation-label", message, source)
@@ -173,7 +175,7 @@ def _replay(study: Study, known: Known) -> Iterator[Finding]:
 def _rollout_logprobs(study: Study, known: Known) -> Iterator[Finding]:
     for arm in study.arms.values():
         mismatch = known.mismatch_k1.get(arm.name)
-        if arm.settings.update.old_logprobs == "trainer" or mismatch is None:
+        if arm.settings.update.old_logprobs == "trainer" or mismatch is None or not _clips(arm):
             continue
         band = min(arm.settings.objective.clip_low, arm.settings.objective.clip_high)
         if band < 3 * abs(mismatch):
@@ -213,8 +215,8 @@ def _mismatch_range(study: Study, known: Known) -> Iterator[Finding]:
 
 def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
     """A setting that parts the two rules everywhere is confounded with the rule."""
-    token = [arm for arm in study.arms.values() if _token(arm)]
-    sequence = [arm for arm in study.arms.values() if not _token(arm)]
+    token = [arm for arm in study.arms.values() if _token(arm) and _rule_alone(arm)]
+    sequence = [arm for arm in study.arms.values() if not _token(arm) and _rule_alone(arm)]
     pairs = list(product(token, sequence))
     compared: dict[str, tuple[str, Callable[[Arm], Any]]] = {
         "dual-clip-one-arm": ("dual_clip", lambda arm: arm.settings.objective.dual_clip),
@@ -318,12 +320,22 @@ def _token(arm: Arm) -> bool:
     return arm.settings.objective.importance_sampling_level == "token"
 
 
+def _clips(arm: Arm) -> bool:
+    """Whether its range is one of ratios."""
+    return arm.settings.objective.policy_loss == "clip"
+
+
+def _rule_alone(arm: Arm) -> bool:
+    """Whether the arm is one of GRPO's or GSPO's; another paper's preset is compared as what it is."""
+    return arm.settings.objective.preset in PAPER_PRESETS and _clips(arm)
+
+
 def _fixed(study: Study, *, sequence: bool) -> list[tuple[Arm, dict[str, Any]]]:
     """The arms of one kind of ratio whose range is written down, with their objective."""
     return [
         (arm, arm.settings.objective.model_dump())
         for arm in study.arms.values()
-        if _token(arm) != sequence and arm.settings.objective.clip == "fixed"
+        if _token(arm) != sequence and arm.settings.objective.clip == "fixed" and _clips(arm)
     ]
 
 

@@ -18,6 +18,10 @@ RATIO_KEYS = (
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
 
+WITHOUT_RANGE = {"reinforce", "vespo", "sapo", "pspo"}
+WITHOUT_LEVEL = {"reinforce", "vespo", "gmpo", "fspo"}
+"""The policy losses that read no range, and those that have a ratio of their own or none."""
+
 LEAST_SEEDS, MOST_LOOKS = 3, 8
 """As `stats` has them, which is not read here."""
 ROLLOUT = "rollout"
@@ -130,6 +134,11 @@ def _within(settings: Settings) -> list[str]:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
         out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
+    if objective.policy_loss == "vespo" and objective.mismatch_correction != "none":
+        out.append(
+            f"objective.mismatch_correction = '{objective.mismatch_correction}' with policy_loss = 'vespo': its paper "
+            "puts the mismatch into W, which is not done here; use mismatch_correction = 'none'"
+        )
     if objective.policy_loss != "clip":
         clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
         out += [
@@ -184,6 +193,11 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         return "clip_target does nothing with clip = 'fixed'"
     if key == "objective.aggregation_constant" and all(one.aggregation != "constant" for one in both):
         return "aggregation_constant does nothing without aggregation = 'constant'"
+    losses = {one.policy_loss for one in both}
+    if key in ("objective.clip_low", "objective.clip_high") and losses <= WITHOUT_RANGE:
+        return f"{key.removeprefix('objective.')} does nothing with policy_loss = {_either(losses)}"
+    if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL:
+        return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
     for loss in ("sapo", "pspo", "vespo"):
         if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
             return f"{key.removeprefix('objective.')} does nothing without policy_loss = '{loss}'"
@@ -196,6 +210,11 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
     replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
-    if once and (key in RATIO_KEYS or replays_itself):
+    alike = key == "objective.policy_loss" and not losses & {"pspo", "fspo"}  # at ratio 1 these two pull otherwise
+    if once and (key in RATIO_KEYS or replays_itself or alike):
         return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
     return None
+
+
+def _either(losses: Collection[str]) -> str:
+    return " or ".join(f"'{loss}'" for loss in sorted(losses))

@@ -14,9 +14,10 @@ import pytest
 from counting import Bench
 from rich.console import Console
 
-from gspo_lab.conduct.advise import advise, near
+from gspo_lab.conduct.advise import advise, arm_of, near
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.study import load_study
 
 BOUND = 0.043
 """Of the counting engine's moves .001 x 1..50, and a target of .15: see test_pilots."""
@@ -35,6 +36,15 @@ def test_a_share_counts_what_lies_beyond_its_side_s_bound() -> None:
     assert clipped_share([detail], "sequence", band) == 1 / 2  # means .15 < .16 and .32 > .3
     with pytest.raises(LabError, match="no response with an advantage"):
         clipped_share([detail | {"advantage": [0.0] * 3}], "token", band)
+
+
+def test_a_rule_is_advised_on_an_arm_that_clips_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "family.toml"
+    arms = "".join(f'[arm.{name}]\nobjective = "{name}"\n' for name in ("sapo", "grpo", "rloo"))
+    path.write_text(f'question = "Which?"\nmodel = "tiny-qwen3"\ntask = "addition"\nsteps = 2\n{arms}')
+    study = load_study(path)
+    told = [arm_of(study, rule, None).settings.objective for rule in ("grpo", "gspo")]
+    assert [(one.preset, one.policy_loss) for one in told] == [("grpo", "clip"), ("gspo", "clip")]
 
 
 @pytest.mark.parametrize("target", [0.02, 0.15, 0.4])

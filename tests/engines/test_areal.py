@@ -88,6 +88,7 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
     assert not checkpoints(tmp_path, run).exists()
     save(1)
     (tmp_path / "files" / SAVING).touch()
+    (checkpoints(tmp_path, run) / "recover_info" / "step_info.json").write_text("")
     assert saved_steps(tmp_path, run, 2) == 0, "it was being written over"
     assert not checkpoints(tmp_path, run).exists()
 
@@ -154,7 +155,7 @@ def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, 
         "record.detail_every=1",
     )
     folder = tmp_path / "areal"
-    prepare(make_run("gspo", *OURS, *TOKEN_MEAN, *shape, "device=cpu"), HERE, folder)
+    prepare(make_run("gspo", *OURS, *TOKEN_MEAN, *shape, "device=cpu"), HERE, folder, on_gpu=False)
     read = in_its_environment(folder, "-c", READ, "--config", str(folder / "config.yaml"))
     for scheduler in ("local", "ray", "slurm"):
         assert f"READ {scheduler} sequence 0.0004" in read.stdout, read.stderr[-2000:]

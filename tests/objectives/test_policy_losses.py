@@ -255,9 +255,9 @@ def test_padding_extremes_and_parts(preset: str) -> None:
     assert sum(float(half.loss.detach()) for half, _ in halves) == pytest.approx(float(out.loss.detach()), rel=1e-9)
     assert torch.allclose(torch.cat([part_BT for _, part_BT in halves]), grad_BT)
 
-    for shift in (200.0, -200.0):
+    for shift in (30.0, 45.0, 60.0, 200.0, -200.0):
         far_out, far_BT = gradient(settings, batch, (logp_BT.float() + shift) * batch.mask_BT)
-        assert far_BT.isfinite().all()
+        assert far_BT.norm().isfinite(), "the update would be skipped"
         assert far_out.loss.isfinite()
 
 
@@ -294,3 +294,18 @@ def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
         0.25,
     )
     assert found["effective_fraction_tokens"] == 0.5
+
+
+def test_a_long_answer_s_whole_ratio_breaks_no_update() -> None:
+    """5,000 tokens that each rose by 0.01 make W = e^50, whose gradient's square is beyond float32."""
+    mask_BT = torch.ones(1, 5000, dtype=torch.bool)
+    batch = Batch(mask_BT, -mask_BT.float(), torch.full((1, 5000), -1.0), 1, 5000)
+    for preset in ("fspo", "gspo", "vespo"):
+        assert gradient(PRESETS[preset], batch, torch.full((1, 5000), -0.99))[1].norm().isfinite()
+
+
+def test_dcpo_s_upper_bound_ends_at_ten() -> None:
+    """At an old probability of e^-12 the formula alone would give .5 + .5 sqrt(1 + .8 e^12) = 181."""
+    batch = batch_of([[1]], [1.0], torch.tensor([[-12.0]], dtype=torch.float64))
+    out = surrogate(torch.tensor([[-12.0 + LN(50)]], dtype=torch.float64), batch, PRESETS["dcpo"])
+    assert float(out.loss) == pytest.approx(-10.0)

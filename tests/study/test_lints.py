@@ -245,6 +245,9 @@ def test_a_lint_fires(
             ],
             LONG,
         ),
+        # another paper's presets are what they are, and their ranges are not GRPO's or GSPO's
+        ([arm("gspo", '[arm.rloo]\nobjective = "rloo"\n[arm.minirl]\nobjective = "minirl"')], LONG),
+        ([arm("gspo", '[arm.dppo]\nobjective = "dppo-kl"\n[arm.gmpo]\nobjective = "gmpo"')], LONG),
         # 99 x 10 x 5 = 4,950 answers: ±.0197
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 10")], LONG),
         ([("warmup_updates = 8", "warmup_updates = 0")], LONG),

@@ -165,6 +165,38 @@ def test_another_loss_s_key_makes_no_other_arm(tmp_path: Path, loss: str) -> Non
     assert only.endswith(f"{loss} does nothing without policy_loss = '{loss.split('_')[0]}'")
 
 
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (
+            ('objective = "sapo"', 'objective = "sapo"\nclip_low = 0.1'),
+            "clip_low does nothing with policy_loss = 'sapo'",
+        ),
+        (
+            ('objective = "rloo"', 'objective = "rloo"\nimportance_sampling_level = "sequence"'),
+            "importance_sampling_level does nothing with policy_loss = 'reinforce'",
+        ),
+    ],
+)
+def test_a_loss_without_range_or_level_makes_no_arm_of_them(tmp_path: Path, tables: tuple[str, str], said: str) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms(*tables))
+    assert only.endswith(said)
+
+
+def test_on_policy_most_losses_are_the_same(tmp_path: Path) -> None:
+    once = SHARED.replace("minibatches = 2", "minibatches = 1")
+    (only,) = mistakes(tmp_path, once + arms('objective = "grpo"', 'objective = "sapo"'))
+    assert only.endswith("every ratio is 1; use minibatches >= 2")
+    assert load(tmp_path, once + arms('objective = "grpo"', 'policy_loss = "pspo"')).arms
+
+
+def test_vespo_takes_no_other_paper_s_correction(tmp_path: Path) -> None:
+    (only,) = mistakes(
+        tmp_path, SHARED + arms('objective = "grpo"', 'objective = "vespo"\nmismatch_correction = "tis"')
+    )
+    assert only.startswith("arm.b: objective.mismatch_correction = 'tis' with policy_loss = 'vespo'")
+
+
 def test_a_constant_to_divide_by_is_a_length(tmp_path: Path) -> None:
     overrides = ["objective.aggregation=constant", "objective.aggregation_constant=1"]
     (only,) = mistakes(tmp_path, overrides=overrides)

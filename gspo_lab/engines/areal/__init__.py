@@ -37,7 +37,8 @@ class ArealEngine:
         """Write what AReaL would be given; its command. Nothing is run."""
         from gspo_lab.engines.areal.prepare import prepare
 
-        return prepare(run, self.options, folder.resolve()).command
+        on_gpu = run.settings.device == "cuda"
+        return prepare(run, self.options, folder.resolve(), on_gpu=on_gpu).command
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """Train the run from where its folder stands."""

@@ -5,6 +5,7 @@ areal/
   files/                    AReaL's own: checkpoints, logs
   attempt-1/                one start of it
     run.json, train.json    the run; the prompts in the lab's order
+    asked.json              how answers end, and the step to begin with
     config.yaml             AReaL's configuration
     lib/gspo_lab            this package, for AReaL's processes
     stats.jsonl             what AReaL counts of a rollout batch, by its main process
@@ -50,9 +51,11 @@ class Prepared:
     task: Task
 
 
-def prepare(run: Run, options: Options, folder: Path, *, root: Path | None = None, first: int = 0) -> Prepared:
-    """Write all that AReaL needs to train `run` from its step `first` on. `root` is where the model and AReaL's own
-    files lie, those of earlier starts too."""
+def prepare(
+    run: Run, options: Options, folder: Path, *, on_gpu: bool, root: Path | None = None, first: int = 0
+) -> Prepared:
+    """Write all that AReaL needs to train `run` from its step `first` on, on a GPU or not. `root` is where the model
+    and AReaL's own files lie, those of earlier starts too."""
     settings, root = run.settings, root or folder
     table = settings.task
     task = build_task(table.name, table.options, Path(run.base))
@@ -81,7 +84,7 @@ def prepare(run: Run, options: Options, folder: Path, *, root: Path | None = Non
         model=start.where,
         prompt_tokens=max(len(encode_prompt(start.tokenizer, one.prompt)) for _, _, one in asked),
         max_tokens=settings.rollout.max_tokens or task.max_tokens,
-        on_gpu=settings.device == "cuda",
+        on_gpu=on_gpu,
     )
     # JSON is YAML, and needs no package to be written.
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")

@@ -16,9 +16,10 @@ def saved_steps(root: Path, run: Run, recorded: int) -> int:
     """The steps of the checkpoint below `root`; 0 where there is none that is whole and goes no further than the
     records: it is deleted then."""
     files = root / FILES
-    said = read_json(checkpoints(root, run) / "recover_info" / "step_info.json")
+    torn = (files / SAVING).exists()
+    said = None if torn else read_json(checkpoints(root, run) / "recover_info" / "step_info.json")
     steps = 0 if said is None else int(said["global_step"]) + 1
-    if steps and steps <= recorded and not (files / SAVING).exists():
+    if 0 < steps <= recorded:
         return steps
     shutil.rmtree(files, ignore_errors=True)
     return 0

@@ -39,8 +39,10 @@ def train(run: Run, options: Options, sink: Sink, path: Path, stop: Stop) -> boo
     recorded = {one["step"]: one for one in folder.records(StepRecord.kind)}
     first = saved_steps(root, run, len(recorded))
     if first < steps:
-        attempt = root / f"attempt-{1 + len(list(root.glob('attempt-*')))}"
-        prepared = prepare(run, options, attempt, root=root, first=first)
+        earlier = [int(one.name.removeprefix("attempt-")) for one in root.glob("attempt-*")]
+        attempt = root / f"attempt-{1 + max(earlier, default=0)}"
+        on_gpu = run.settings.device != "cpu" and torch.cuda.is_available()
+        prepared = prepare(run, options, attempt, on_gpu=on_gpu, root=root, first=first)
         table = run.settings.task
         known = facts(
             model=prepared.start.model,
@@ -54,7 +56,6 @@ def train(run: Run, options: Options, sink: Sink, path: Path, stop: Stop) -> boo
         stream = PromptStream(prepared.task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
         totals, done = Totals.of(recorded.get(first - 1)), first
         answers, updates = Leavings(attempt / ANSWERS), Leavings(attempt / UPDATES)
-        on_gpu = run.settings.device != "cpu" and torch.cuda.is_available()
         env = inherited(on_gpu, python) | {"PYTHONPATH": str(attempt / LIB)}
         with Child([str(python), *prepared.command[1:]], cwd=attempt, env=env) as child:
             for line in child.follow(attempt / STATS, stop):

@@ -103,7 +103,9 @@ def clipping(found: Findings) -> Section | None:
 def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
     """The first arm of either rule, without replay."""
     plain = {
-        name: arm.settings for name, arm in found.declaration.arms.items() if arm.settings.routing_replay == "none"
+        name: arm.settings
+        for name, arm in found.declaration.arms.items()
+        if arm.settings.routing_replay == "none" and arm.settings.objective.policy_loss == "clip"
     }
     first = {one.objective.importance_sampling_level: name for name, one in reversed(plain.items())}
     return (first["token"], first["sequence"]) if {"token", "sequence"} <= first.keys() else None
