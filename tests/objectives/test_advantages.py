@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -24,3 +26,11 @@ def test_equal_rewards_give_exactly_zero_and_groups_sum_to_zero(how: str) -> Non
     assert out[2].tolist() == [0.0, 0.0, 0.0, 0.0]
     assert out.sum(dim=1).abs().max() < 1e-12
     assert advantages(torch.full((2, 3), 0.1), how).tolist() == [[0.0] * 3] * 2
+
+
+def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
+    """Rewards 1, 1 and 0, 0: mean 1/2, deviation sqrt(4 x 1/4 / 3) = 0.577; all equal, nothing is told apart."""
+    reward_PG = torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    found = advantages(reward_PG, "batch-mean-std").flatten().tolist()
+    assert found == pytest.approx([math.sqrt(3) / 2] * 2 + [-math.sqrt(3) / 2] * 2, abs=1e-5)
+    assert not advantages(torch.full((3, 4), 0.1), "batch-mean-std").any()
