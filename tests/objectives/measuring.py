@@ -1,10 +1,18 @@
-"""`ratio_measures` of a mini-batch given by l_t: with what its objective clipped, as an engine calls it."""
+"""Mini-batches written by hand, and `ratio_measures` of them with what their objective clipped, as engines call it."""
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gspo_lab.objectives import Batch, ObjectiveSettings, measures, surrogate
+
+
+def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
+    mask_BT = torch.tensor(mask, dtype=torch.bool)
+    adv_BT = torch.tensor(adv, dtype=torch.float64)[:, None] * mask_BT
+    old_BT = torch.zeros(mask_BT.shape, dtype=torch.float64) if old_BT is None else old_BT
+    return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
 
 
 def ratio_measures(

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from measuring import batch_of
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, surrogate
@@ -13,13 +14,6 @@ from gspo_lab.objectives.ratios import Level
 
 GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
 LN = math.log
-
-
-def batch_of(mask: list[list[int]], adv: list[float], old: Tensor | None = None) -> Batch:
-    mask_BT = torch.tensor(mask, dtype=torch.bool)
-    adv_BT = torch.tensor(adv, dtype=torch.float64)[:, None] * mask_BT
-    old_BT = torch.zeros(mask_BT.shape, dtype=torch.float64) if old is None else old
-    return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
 
 
 # Two responses of unequal length, A = +1 and A = -1. The old log-probs are 0, so logp is l_t itself.

@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from measuring import batch_of
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, Surrogate, ratio_measures, surrogate
+from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.objectives.policy_losses import POLICY_LOSSES
 from gspo_lab.objectives.presets import PolicyLoss
 
 LN, EXP = math.log, math.exp
-
-
-def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
-    mask_BT = torch.tensor(mask, dtype=torch.bool)
-    adv_BT = torch.tensor(adv, dtype=torch.float64)[:, None] * mask_BT
-    old_BT = torch.zeros(mask_BT.shape, dtype=torch.float64) if old_BT is None else old_BT
-    return Batch(mask_BT, adv_BT, old_BT, responses=len(mask), tokens=int(mask_BT.sum()))
 
 
 # Two responses, A = +1 and A = -1. The old log-probs are 0, so log pi is l_t itself.
@@ -222,6 +217,7 @@ def test_before_the_policy_moves_every_loss_is_reinforce(loss: PolicyLoss) -> No
     assert torch.allclose(grad_BT, factor * expected_BT)
     assert torch.linalg.norm(grad_BT) > 0
     assert not out.clipped_BT.any()
+    assert (out.gate_BT is None) is (loss not in WITHOUT_CLIP), "who clips has no gate"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
