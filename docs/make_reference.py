@@ -35,7 +35,7 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/records.py` by `python docs/make_reference.py`; do not edit. Six records cross the wall between a
+Made from `gspo_lab/records/` by `python docs/make_reference.py`; do not edit. Six records cross the wall between a
 worker and everything else. Each is a table of `runs/lab.db`, and each field a column under the same name; the same
 meanings stand in the database's table `metrics`. What is NULL was *not measured*; it is never 0.
 

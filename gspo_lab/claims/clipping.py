@@ -1,4 +1,4 @@
-"""C04 to C06: how much the two rules clip. Symbols as in records.py; cf = clip_fraction_tokens."""
+"""C04 to C06: how much the two rules clip. Symbols as in records/update.py; cf = clip_fraction_tokens."""
 
 import math
 

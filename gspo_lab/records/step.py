@@ -1,0 +1,89 @@
+"""What is recorded of a rollout batch."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gspo_lab.records.field import key, metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One rollout batch, sampled, graded and trained on. Made by an engine after the step's last update.
+
+    `StepRecord(step=3, reward_mean=0.41, prompts=32, responses=256, ...)`
+    """
+
+    kind: ClassVar[str] = "step"
+    table: ClassVar[str] = "steps"
+
+    step: int = key("index of the rollout batch, from 0")
+    prompts: int = metric("prompts", "prompts sampled for in this step")
+    responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
+    reward_mean: float | None = metric("reward", "mean reward over the step's responses")
+    reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
+    zero_variance_groups: float | None = metric("share of groups", "groups whose rewards are all equal")
+    response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
+    response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
+    response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
+    grader_errors: int | None = metric("responses", "responses that the grader failed on; they train with reward 0")
+    truncated_responses: float | None = metric("share of responses", "responses cut at the token limit")
+    evaluated_responses: int | None = metric(
+        "responses",
+        "responses that the trainer's old policy was evaluated on, which entropy, mismatch_* and route_gap cover: "
+        "those with A != 0, or all with update.skip_zero_advantage = false or a KL term; with old_logprobs = 'sampler' "
+        "and no replay of the old policy's routes only those of mini-batch 0, whose own forward pass it is",
+    )
+    entropy: float | None = metric(
+        "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"
+    )
+    mismatch_k1: float | None = metric(
+        "nats/token",
+        "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 "
+        "mu is renormalised over the nucleus, which d then contains",
+    )
+    mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
+    mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
+    mismatch_abs_max: float | None = metric("nats", "largest |d|")
+    mismatch_outside_2: float | None = metric("share of tokens", "tokens with exp(d) outside [1/2, 2]")
+    mismatch_std_tokens: float | None = metric("nats", "standard deviation (divisor n) of d over response tokens")
+    mismatch_std_responses: float | None = metric(
+        "nats", "standard deviation (divisor n) over responses of the response's mean of d: what a sequence ratio sees"
+    )
+    mismatch_std_independent: float | None = metric(
+        "nats",
+        "mismatch_std_tokens x sqrt(mean of 1 / length): what mismatch_std_responses is where tokens err independently",
+    )
+    mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
+    mismatch_outside_2_responses: float | None = metric("share of responses", "those with prod exp(d) outside [1/2, 2]")
+    route_gap: float | None = metric(
+        "share of experts",
+        "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
+        "positions, prompts included; MoE only",
+    )
+    prompts_total: int | None = metric("prompts", "prompts sampled for so far")
+    tokens_sampled_total: int | None = metric("tokens", "response tokens sampled so far")
+    tokens_trained_total: int | None = metric("tokens", "response tokens trained on so far, counted once an epoch")
+    updates_total: int | None = metric("updates", "optimizer updates so far")
+    flops_total: float | None = metric(
+        "FLOP",
+        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass",
+    )
+    replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")
+    prompt_digest: str | None = metric("-", "rolling sha256 of the ordered prompt ids up to and with this step")
+    rollout_digest: str | None = metric(
+        "-", "sha256 of this step's sampled token ids; equal in two runs that sampled the same text"
+    )
+    logprob_digest: str | None = metric("-", "sha256 of this step's sampler log-probs, bit for bit")
+    seconds_rollout: float | None = metric("s", "sampling")
+    seconds_grade: float | None = metric("s", "grading")
+    seconds_old_logprobs: float | None = metric("s", "the old policy's forward passes")
+    seconds_update: float | None = metric("s", "all optimizer updates of the step")
+    seconds_replay: float | None = metric(
+        "s", "inside the routers' replay: swapping the experts and computing their weights again; MoE only"
+    )
+    seconds_record: float | None = metric("s", "measuring, making and writing the records of the step before this one")
+    seconds_step: float | None = metric("s", "the whole step, evaluation and checkpoint left out")
+    device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
+    peak_memory_bytes: int | None = metric(
+        "bytes", "peak memory in this step: of the GPU, or of the worker's process on a CPU under Linux"
+    )
