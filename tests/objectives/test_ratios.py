@@ -9,10 +9,10 @@ import pytest
 import torch
 from measuring import ratio_measures
 
-from gspo_lab import records
 from gspo_lab.objectives import PRESETS, RATIOS, RULES, Batch, binds, response_detail, surrogate
 from gspo_lab.objectives.ratios import Level, Ratio
-from gspo_lab.records import UpdateRecord
+from gspo_lab.records import UpdateRecord, update
+from gspo_lab.records.field import metric
 from gspo_lab.study.declaration import reference_bands
 
 LN = math.log
@@ -20,7 +20,7 @@ LN = math.log
 
 def test_levels_rules_and_columns_agree() -> None:
     assert tuple(RATIOS) == get_args(Level)
-    assert tuple(RULES) == tuple(records.RULES) == tuple(reference_bands([]))
+    assert tuple(RULES) == tuple(update.RULES) == tuple(reference_bands([]))
     columns = {field.name for field in fields(UpdateRecord)}
     assert {
         f"{name}_{rule}" for name in ("would_clip_fraction_tokens", "flip_fraction_tokens") for rule in RULES
@@ -56,14 +56,14 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = Ratio("toy", second_half, lambda detail, index: detail["log_ratios"][index][1:], band=(0.1, 0.1))
     monkeypatch.setitem(RULES, "toy", toy)
     monkeypatch.setitem(RATIOS, "second", toy)  # type: ignore[misc]
-    monkeypatch.setitem(records.RULES, "toy", "r = w_2 and a toy's range")
+    monkeypatch.setitem(update.RULES, "toy", "r = w_2 and a toy's range")
 
     @dataclass
-    @records._for_each_rule
+    @update._for_each_rule
     class Columns:
-        first: int = records.metric("-", "before")
-        would_RULE: float = records.metric("-", "with RULE")
-        last: int = records.metric("-", "after")
+        first: int = metric("-", "before")
+        would_RULE: float = metric("-", "with RULE")
+        last: int = metric("-", "after")
 
     assert [field.name for field in fields(Columns)] == ["first", "would_grpo", "would_gspo", "would_toy", "last"]
     assert {field.name: field.metadata["meaning"] for field in fields(Columns)}["would_toy"] == (
