@@ -1,6 +1,6 @@
 """Who asks a model: one table of samplers."""
 
-from gspo_lab.samplers.base import Request, Rollout, Sampler, Sampling, noise_key
+from gspo_lab.samplers.base import Request, Rollout, Sampler, Sampling, joined, noise_key
 
 SAMPLERS = {
     "transformers": "gspo_lab.samplers.transformers_sampler:TransformersSampler",
@@ -9,4 +9,4 @@ SAMPLERS = {
 """Name -> a class called as `(model, tokenizer, dtype, rows)`: the trainer's own model, the precision to sample in, and
 how many responses to draw at a time."""
 
-__all__ = ["SAMPLERS", "Request", "Rollout", "Sampler", "Sampling", "noise_key"]
+__all__ = ["SAMPLERS", "Request", "Rollout", "Sampler", "Sampling", "joined", "noise_key"]

@@ -47,13 +47,13 @@ def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Ten
     return bits_BV.double().add_(0.5).mul_(2.0**-53).log_().neg_()
 
 
-def winners(p_BV: Tensor, key_B: Tensor, position: int) -> Tensor:
+def winners(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece; 0 if p is NaN."""
     B, V = p_BV.shape
     at_once = AT_ONCE[p_BV.device.type]
     width = min(V, at_once)
     rows = max(1, at_once // width)
-    vocabulary_V, position_B = torch.arange(V, device=p_BV.device), torch.full_like(key_B, position)
+    vocabulary_V = torch.arange(V, device=p_BV.device)
     best_B, winner_B = torch.full_like(key_B, -torch.inf, dtype=torch.float64), torch.zeros_like(key_B)
     for top in range(0, B, rows):
         some = slice(top, top + rows)

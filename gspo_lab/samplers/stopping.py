@@ -20,24 +20,40 @@ class Stopping:
         self.spanning = tuple(text for text in stop if len(text) > 1)
         """Stop texts that may take several tokens."""
 
-    def over(self, ids: list[int]) -> bool:
-        """Whether the response `ids`, which was not over one token ago, is over now."""
+    def over(self, ids: list[int], given: int = 0) -> bool:
+        """Whether the response `ids`, which was not over one token ago, is over now.
+
+        A stop text that lies among the first `given` tokens ends nothing; one that reaches beyond them does.
+        """
         if ids[-1] in self.ids:
             return True
         if not self.spanning:
             return False
-        tail = self._tokenizer.decode(ids[-TAIL:])
-        return any(text in tail for text in self.spanning)
+        tail = ids[-TAIL:]
+        before = self._before(tail, given - (len(ids) - len(tail)))
+        text = self._tokenizer.decode(tail)
+        return any(_beyond(text, stop, before) >= 0 for stop in self.spanning)
 
-    def end(self, ids: list[int]) -> int | None:
-        """After how many of its tokens a response was over; None where it is not."""
-        return next((n for n in range(1, len(ids) + 1) if self.over(ids[max(0, n - TAIL) : n])), None)
+    def end(self, ids: list[int], given: int = 0) -> int | None:
+        """After how many of its tokens a response was over, `given` as of `over`; None where it is not."""
+        firsts = ((n, max(0, n - TAIL)) for n in range(given + 1, len(ids) + 1))
+        return next((n for n, first in firsts if self.over(ids[first:n], given - first)), None)
 
-    def text(self, ids: list[int]) -> str:
-        """The response's text: without special tokens, cut before the first stop text."""
+    def text(self, ids: list[int], given: int = 0) -> str:
+        """The response's text: without special tokens, cut before the first stop text, `given` as of `over`."""
         text = str(self._tokenizer.decode(ids, skip_special_tokens=True))
-        cuts = [cut for cut in (text.find(stop) for stop in self._stop) if cut >= 0]
+        before = self._before(ids, given, skip_special_tokens=True)
+        cuts = [cut for cut in (_beyond(text, stop, before) for stop in self._stop) if cut >= 0]
         return text[: min(cuts)] if cuts else text
+
+    def _before(self, ids: list[int], given: int, **how: bool) -> int:
+        """The characters that the first `given` of `ids` make by themselves, one that they only begin left out."""
+        return len(self._tokenizer.decode(ids[:given], **how).rstrip("\ufffd")) if given > 0 else 0
+
+
+def _beyond(text: str, stop: str, before: int) -> int:
+    """Where in `text` the first `stop` begins that ends after its first `before` characters; -1 where none does."""
+    return text.find(stop, max(0, before - len(stop) + 1))
 
 
 def eos_ids(model: Any) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Sampling with a transformers model in this process: one prefill, then one forward pass per position.
 
-A prompt that several responses share is fed once, and its part of the cache copied to each of them. Finished responses
-leave the batch, so that they stop costing decode steps. Shapes: B rows in the batch, S positions fed, V vocabulary,
-L MoE layers, K experts per token.
+A prompt that several responses share is fed once, and its part of the cache copied to each of them; what was given of
+a response to be continued is fed as if it were the prompt's. Finished responses leave the batch, so that they stop
+costing decode steps. Shapes: B rows in the batch, S positions fed, V vocabulary, L MoE layers, K experts per token.
 """
 
 import copy
@@ -31,6 +31,7 @@ class TransformersSampler:
     """Draws responses from `model`, at most `rows` at a time; in another `dtype` than the model's from a copy of it."""
 
     tells_routes = True
+    continues = True
 
     def __init__(self, model: Any, tokenizer: Any, dtype: str | None = None, rows: int = 512) -> None:
         self._source = model
@@ -51,7 +52,7 @@ class TransformersSampler:
         self._model.eval()
         out: list[Rollout | None] = [None] * len(requests)
         # Prompts of like length share a batch, for less padding; what is drawn does not depend on who shares it.
-        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids))
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].fed_ids))
         for start in range(0, len(order), self._rows):
             part = order[start : start + self._rows]
             drawn = self._sample([requests[index] for index in part], sampling, routes)
@@ -78,18 +79,20 @@ class TransformersSampler:
     def _sample(self, requests: list[Request], sampling: Sampling, routes: bool) -> list[Rollout]:
         device = self._model.device
         stopping = self._stopping(sampling.stop)
-        ids: list[list[int]] = [[] for _ in requests]
+        given = [len(request.given_ids) for request in requests]
+        ids: list[list[int]] = [list(request.given_ids) for request in requests]
         logprobs: list[list[float]] = [[] for _ in requests]
         truncated = [False] * len(requests)
         limits = [min(sampling.max_tokens, request.max_tokens or sampling.max_tokens) for request in requests]
         taken: list[list[npt.NDArray[np.int16]]] = [[] for _ in requests]
 
-        prompts = list(dict.fromkeys(request.prompt_ids for request in requests))
+        prompts = list(dict.fromkeys(request.fed_ids for request in requests))
         place_of = {prompt: place for place, prompt in enumerate(prompts)}
-        shared_by_B = torch.tensor([place_of[request.prompt_ids] for request in requests], device=device)
+        shared_by_B = torch.tensor([place_of[request.fed_ids] for request in requests], device=device)
         input_BS, attention_BS = self._left_padded(prompts, device)
         position_BS = (attention_BS.cumsum(dim=1) - 1).clamp(min=0)
         key_B = torch.tensor([request.noise_key for request in requests], device=device)
+        place_B = torch.tensor(given, device=device)  # of the next token in its response
         rows = list(range(len(requests)))  # which request each row of the batch belongs to
         alive = set(rows)
         cache = None
@@ -116,13 +119,13 @@ class TransformersSampler:
                 for place, row in enumerate(rows):
                     if row in alive:
                         taken[row].append(natural[place][real[place]])
-            chosen_B, logp_B = draw(logits_BV, sampling, key_B, step)
+            chosen_B, logp_B = draw(logits_BV, sampling, key_B, place_B)
             for row, token, logp in zip(rows, chosen_B.tolist(), logp_B.tolist(), strict=True):
                 if row not in alive:
                     continue
                 ids[row].append(token)
                 logprobs[row].append(logp)
-                if stopping.over(ids[row]):
+                if stopping.over(ids[row], given[row]):
                     alive.discard(row)
                 elif step + 1 == limits[row]:
                     alive.discard(row)
@@ -133,17 +136,18 @@ class TransformersSampler:
                 places = [place for place, row in enumerate(rows) if row in alive]
                 keep = torch.tensor(places, device=device)
                 cache.batch_select_indices(keep)
-                attention_BS, chosen_B, key_B = attention_BS[keep], chosen_B[keep], key_B[keep]
+                attention_BS, chosen_B = attention_BS[keep], chosen_B[keep]
+                key_B, place_B = key_B[keep], place_B[keep]
                 rows = [rows[place] for place in places]
-            input_BS = chosen_B[:, None]
+            input_BS, place_B = chosen_B[:, None], place_B + 1
             attention_BS = torch.cat([attention_BS, attention_BS.new_ones(len(rows), 1)], dim=1)
             position_BS = attention_BS.sum(dim=1, keepdim=True) - 1
         return [
             Rollout(
                 request=request,
-                response_ids=ids[row],
+                response_ids=ids[row][given[row] :],
                 logprobs=logprobs[row],
-                text=stopping.text(ids[row]),
+                text=stopping.text(ids[row], given[row]),
                 truncated=truncated[row],
                 routes=np.concatenate(taken[row]) if taken[row] else None,
             )
@@ -163,26 +167,27 @@ class TransformersSampler:
         return self._stoppings[stop]
 
 
-def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int) -> tuple[Tensor, Tensor]:
-    """The drawn tokens [B] and their log-probs [B] under the distribution drawn from (greedy: that of temperature 1).
+def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
+    from (greedy: that of temperature 1).
 
     Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`.
     """
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
-    parts = zip(torch.split(logits_BV, at_once), torch.split(key_B, at_once), strict=True)
-    drawn = [_draw(logits, sampling, key, position) for logits, key in parts]
+    parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)
+    drawn = [_draw(logits, sampling, key, position) for logits, key, position in parts]
     chosen, logp = zip(*drawn, strict=True)
     return torch.cat(chosen), torch.cat(logp)
 
 
-def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position: int) -> tuple[Tensor, Tensor]:
+def _draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:
     logp_BV = (logits_BV / (sampling.temperature or 1.0)).log_softmax(dim=-1)
     if sampling.temperature == 0:
         chosen_B = logp_BV.argmax(dim=-1)
     else:
         if sampling.top_p < 1:
             logp_BV = _nucleus(logp_BV, sampling.top_p)
-        chosen_B = winners(logp_BV.exp(), key_B, position)
+        chosen_B = winners(logp_BV.exp(), key_B, position_B)
     return chosen_B, logp_BV.gather(1, chosen_B[:, None])[:, 0]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.routing import Routers
-from gspo_lab.samplers.base import Request, Rollout, Sampling
+from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.check import NO_VLLM
 from gspo_lab.samplers.stopping import Stopping, eos_ids
 from gspo_lab.samplers.vllm_push import Proof, empty_prefix_cache, first_line, first_push, push, token_logprobs
@@ -45,6 +45,7 @@ class VllmSampler:
     """Draws responses, at most `rows` at a time, with an engine in `dtype` that follows `model`; made at first use."""
 
     separate = True
+    continues = True
 
     def __init__(self, model: Any, tokenizer: Any, dtype: str = "float32", rows: int = 512) -> None:
         self._model = model
@@ -82,9 +83,9 @@ class VllmSampler:
         # What an earlier call left in the cache would change the shapes of the products, and so the last bits.
         empty_prefix_cache(engine)
         answers = engine.generate(
-            [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
+            [{"prompt_token_ids": list(request.fed_ids)} for request in requests],
             [
-                SamplingParams(seed=request.noise_key, max_tokens=limit, **common)
+                SamplingParams(seed=_seed(request), max_tokens=limit, **common)
                 for request, limit in zip(requests, limits, strict=True)
             ],
             use_tqdm=False,
@@ -116,16 +117,17 @@ class VllmSampler:
         return {"vllm": __version__, "push": self._way}
 
     def _rollout(self, request: Request, output: Any, stopping: Stopping, routes: bool) -> Rollout:
-        ids, logprobs = list(output.token_ids), token_logprobs(output)
-        if stopping.spanning and (end := stopping.end(ids)) is not None:
-            ids, logprobs = ids[:end], logprobs[:end]
+        ids, logprobs, given = list(output.token_ids), token_logprobs(output), len(request.given_ids)
+        whole = [*request.given_ids, *ids]
+        if stopping.spanning and (end := stopping.end(whole, given)) is not None:
+            whole, ids, logprobs = whole[:end], ids[: end - given], logprobs[: end - given]
         return Rollout(
             request=request,
             response_ids=ids,
             logprobs=logprobs,
-            text=stopping.text(ids),
-            truncated=output.finish_reason == "length" and not stopping.over(ids),
-            routes=self._routes(output, len(request.prompt_ids) + len(ids) - 1) if routes else None,
+            text=stopping.text(whole, given),
+            truncated=output.finish_reason == "length" and not stopping.over(whole, given),
+            routes=self._routes(output, len(request.fed_ids) + len(ids) - 1) if routes else None,
         )
 
     def _routes(self, output: Any, positions: int) -> Any:
@@ -196,9 +198,9 @@ class VllmSampler:
     def _check_length(self, requests: Sequence[Request], limits: Sequence[int]) -> None:
         room = self._engine.llm_engine.model_config.max_model_len
         for request, limit in zip(requests, limits, strict=True):
-            if len(request.prompt_ids) + limit > room:
+            if len(request.fed_ids) + limit > room:
                 raise LabError(
-                    f"a prompt of {len(request.prompt_ids)} tokens and max_tokens = {limit} are more than the {room} "
+                    f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {room} "
                     "that vLLM has room for; lower max_tokens or give it more memory (docs/samplers.md)"
                 )
 
@@ -206,6 +208,11 @@ class VllmSampler:
         if stop not in self._stoppings:
             self._stoppings[stop] = Stopping(self._tokenizer, stop, eos_ids(self._model))
         return self._stoppings[stop]
+
+
+def _seed(request: Request) -> int:
+    """vLLM begins a request's random numbers anew: a continuation needs others than those of the first tokens."""
+    return noise_key(request.noise_key, len(request.given_ids)) if request.given_ids else request.noise_key
 
 
 @contextmanager

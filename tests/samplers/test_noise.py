@@ -50,14 +50,14 @@ def test_pieces_of_the_race_find_the_winners_of_the_whole(at_once: int, monkeypa
     p[5, 3] = 1.0
     monkeypatch.setitem(noise.AT_ONCE, "cpu", at_once)
     whole = (p / exponentials(KEYS, torch.full_like(KEYS, 4), V)).argmax(dim=-1)
-    found = noise.winners(p, KEYS, 4)
+    found = noise.winners(p, KEYS, torch.full_like(KEYS, 4))
     assert torch.equal(found, whole)
     assert found[5] == 3
     assert len(set(found.tolist())) > 50
 
 
 def test_of_probabilities_that_are_no_numbers_the_first_wins() -> None:
-    assert noise.winners(torch.full((2, 9), torch.nan), KEYS[:2], 0).tolist() == [0, 0]
+    assert noise.winners(torch.full((2, 9), torch.nan), KEYS[:2], torch.zeros_like(KEYS[:2])).tolist() == [0, 0]
 
 
 def test_the_numbers_are_those_of_splitmix64() -> None:

@@ -1,13 +1,15 @@
 """The sampler against the model it samples from."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 
 from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
-from gspo_lab.samplers import Request, Rollout, Sampling, noise_key, transformers_sampler
+from gspo_lab.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
+from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw
 
 TOKENIZER = byte_tokenizer()
@@ -62,8 +64,6 @@ def test_stop_text_token_limit_and_end_of_sequence(model: torch.nn.Module) -> No
 
 
 def test_a_stop_text_of_several_tokens_ends_a_response() -> None:
-    from gspo_lab.samplers.stopping import Stopping
-
     stopping = Stopping(TOKENIZER, ("end",))
     ids = TOKENIZER.encode("the end")
     assert [stopping.over(ids[: n + 1]) for n in range(len(ids))] == [False] * 6 + [True]
@@ -85,18 +85,18 @@ def test_draw_frequencies_are_the_probabilities() -> None:
     keys = torch.tensor([noise_key("f", i) for i in range(20_000)])
     logits = p.log().expand(len(keys), 4)
     for top_p, expected in ((1.0, p), (0.7, torch.tensor([0.625, 0.375, 0.0, 0.0]))):
-        chosen, logp = draw(logits, Sampling(top_p=top_p), keys, 0)
+        chosen, logp = draw(logits, Sampling(top_p=top_p), keys, torch.zeros_like(keys))
         share = torch.bincount(chosen, minlength=4) / len(keys)
         assert (share - expected).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
         assert torch.allclose(logp.exp(), expected[chosen], atol=1e-6)
-    warm, _ = draw(logits, Sampling(temperature=2.0), keys, 0)
+    warm, _ = draw(logits, Sampling(temperature=2.0), keys, torch.zeros_like(keys))
     flatter = p.sqrt() / p.sqrt().sum()
     assert (torch.bincount(warm, minlength=4) / len(keys) - flatter).abs().max() < 5 * (0.25 / len(keys)) ** 0.5
 
 
 def test_a_large_batch_is_drawn_in_parts_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
-    arguments = (logits, SAMPLING, torch.arange(7) * 977, 3)
+    arguments = (logits, SAMPLING, torch.arange(7) * 977, torch.arange(7) + 3)
     whole = draw(*arguments)
     monkeypatch.setattr(transformers_sampler, "LOGITS_AT_ONCE", 120)  # two rows at once
     assert all(torch.equal(a, b) for a, b in zip(draw(*arguments), whole, strict=True))
@@ -138,8 +138,75 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
 
 
 def test_a_response_ends_where_its_stop_text_does() -> None:
-    from gspo_lab.samplers.stopping import Stopping
-
     stopping = Stopping(TOKENIZER, ("end",))
     assert stopping.end(TOKENIZER.encode("x" * 40 + "end of it, the end")) == 43
     assert stopping.end(TOKENIZER.encode("en d")) is None
+
+
+def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None:
+    """Of unchanged weights: the tokens bit for bit; log-probs up to rounding, for what was given is fed in one pass."""
+    sampler = TransformersSampler(model, TOKENIZER)
+    routed = model.config.model_type != "qwen3"
+    whole = sampler.sample(requests(), SAMPLING, routes=routed)
+    assert {len(r.response_ids) for r in whole} > {12}
+    for cut in (1, 5):
+        pieces = sampler.sample(
+            [dataclasses.replace(one, max_tokens=cut) for one in requests()], SAMPLING, routes=routed
+        )
+        found = [dataclasses.replace(piece, request=request) for piece, request in zip(pieces, requests(), strict=True)]
+        going = [row for row, piece in enumerate(pieces) if piece.truncated]
+        # A response with its prompt again beside those that go on: what is drawn does not depend on who shares a batch.
+        asked = [
+            dataclasses.replace(requests()[row], given_ids=tuple(pieces[row].response_ids), max_tokens=12 - cut)
+            for row in going
+        ]
+        for row, later in zip(going, sampler.sample([*asked, *requests()], SAMPLING, routes=routed), strict=False):
+            assert len(later.response_ids) == len(later.logprobs) <= 12 - cut
+            if later.routes is not None:
+                assert len(later.routes) == len(later.request.fed_ids) + len(later.response_ids) - 1
+            found[row] = joined(found[row], later)
+        assert len(going) > 5
+        for one, other in zip(found, whole, strict=True):
+            assert (one.response_ids, one.text, one.truncated) == (other.response_ids, other.text, other.truncated)
+            assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+            assert one.loss_mask is None
+            if other.routes is not None:
+                assert one.routes is not None
+                assert one.routes.shape == other.routes.shape
+
+
+def test_a_stop_text_is_looked_for_in_what_is_new_and_across_the_seam() -> None:
+    stopping = Stopping(TOKENIZER, ("end",))
+    ids = TOKENIZER.encode("the end of the end")
+    # Given "the end of": its own stop text ends nothing, the second one does, and is cut.
+    assert [stopping.over(ids[:n], given=10) for n in range(11, 19)] == [False] * 7 + [True]
+    assert stopping.end(ids, given=10) == 18
+    assert stopping.text(ids, given=10) == "the end of the "
+    assert (stopping.end(ids, given=7), stopping.end(ids, given=6), stopping.end(ids)) == (18, 7, 7)
+    # Given "the e", "the en": it lies across the seam.
+    assert [stopping.text(ids, given=n) for n in (5, 6)] == ["the ", "the "]
+    # The seam lies far behind what is looked at.
+    late = TOKENIZER.encode("end" + "x" * 40 + "end")
+    assert (stopping.end(late, given=3), stopping.text(late, given=3)) == (46, "end" + "x" * 40)
+    # The seam lies inside a letter of two bytes, which the stop text ends with.
+    letter = TOKENIZER.encode("né, né")
+    assert len(letter) == 8
+    assert (Stopping(TOKENIZER, ("né",)).end(letter, given=2), Stopping(TOKENIZER, ("né",)).end(letter, given=3)) == (
+        3,
+        8,
+    )
+
+
+def test_joining_keeps_versions_masks_and_others_tokens() -> None:
+    asked = Request("p", (1, 2), 0, 7)
+    first = Rollout(asked, [10, 11], [-1.0, -2.0], "ab", True, versions=[3, 3])
+    second = Rollout(dataclasses.replace(asked, given_ids=(10, 11, 99)), [12], [-3.0], "ab!c", False, versions=[4])
+    both = joined(first, second)
+    assert (both.request, both.response_ids, both.logprobs) == (asked, [10, 11, 99, 12], [-1.0, -2.0, 0.0, -3.0])
+    assert (both.loss_mask, both.versions) == ([True, True, False, True], [3, 3, 4, 4])
+    assert (both.text, both.truncated) == ("ab!c", False)
+    third = Rollout(dataclasses.replace(asked, given_ids=(10, 11, 99, 12)), [13], [-4.0], "ab!cd", False)
+    assert joined(both, third).loss_mask == [True, True, False, True, True]
+    assert joined(both, third).versions is None
+    with pytest.raises(ValueError, match="p: what was given is not what was answered before"):
+        joined(first, dataclasses.replace(second, request=dataclasses.replace(asked, given_ids=(10, 12))))

@@ -133,6 +133,26 @@ def test_a_stop_text_of_several_tokens_is_part_of_the_tokens(pair: tuple[Any, Vl
     assert Stopping(TOKENIZER, (stop,)).end(whole.response_ids) == 6
 
 
+def test_a_response_is_continued(pair: tuple[Any, VllmSampler]) -> None:
+    """Greedily the pieces are the response asked for at once; drawn, a continuation has a seed of its own."""
+    model, sampler = pair
+    sampled = Sampling(max_tokens=12)
+    for how in (Sampling(temperature=0.0, max_tokens=12), sampled):
+        whole = sampler.sample(requests(samples=1), how)
+        going = [one for one in whole if one.truncated]
+        asked = [dataclasses.replace(one.request, given_ids=tuple(one.response_ids[:5]), max_tokens=7) for one in going]
+        rest = sampler.sample(asked, how)
+        assert len(going) > 2
+        same = [one.response_ids[5:] == later.response_ids for one, later in zip(going, rest, strict=True)]
+        assert not any(same) if how is sampled else all(same)
+        for one, later in zip(going, rest, strict=True):
+            assert later.text == TOKENIZER.decode(
+                [*one.response_ids[:5], *later.response_ids], skip_special_tokens=True
+            )
+            fed = dataclasses.replace(later.request, prompt_ids=later.request.fed_ids, given_ids=())
+            assert gaps(model, [dataclasses.replace(later, request=fed)], 1.0).max() <= 1e-5
+
+
 def test_top_p_logprobs_are_renormalised_over_the_nucleus(pair: tuple[Any, VllmSampler]) -> None:
     model, sampler = pair
     nucleus = Sampling(temperature=1.0, top_p=0.6, max_tokens=1)
