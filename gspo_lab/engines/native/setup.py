@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit
-from gspo_lab.engines.native.trained import Trained
+from gspo_lab.engines.native.trained import Trained, large
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
@@ -73,6 +74,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     without_dropout(model)
+    if large(model):
+        give_back_what_is_freed()
 
     def policy_of(model: Any) -> Policy:
         return Policy(

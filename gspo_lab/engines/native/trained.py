@@ -26,6 +26,11 @@ class Moved:
     finite: bool
 
 
+def large(model: Any) -> bool:
+    """Whether so much of a model is trained that memory decides."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) >= LARGE
+
+
 class Trained:
     """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
 
@@ -49,7 +54,7 @@ class Trained:
             from bitsandbytes.optim import AdamW8bit
 
             self.optimizer = AdamW8bit(self._parameters, **adam)
-        elif sum(parameter.numel() for parameter in self._parameters) < LARGE:
+        elif not large(model):
             self.optimizer = torch.optim.AdamW(self._parameters, foreach=True, **adam)
         else:  # `foreach` makes copies as large as the model
             self.optimizer = torch.optim.AdamW(self._parameters, fused=True, **adam)
