@@ -28,7 +28,8 @@ class Moved:
 
 def large(model: Any) -> bool:
     """Whether so much of a model is trained that memory decides."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) >= LARGE
+    trained: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return trained >= LARGE
 
 
 class Trained:
