@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gspo_lab.conduct.live import duration
-
 LINE_SECONDS = 5.0
 """At least so long lies between two lines; the first and the last are always told."""
 PACE_SECONDS = 60.0
@@ -66,4 +64,6 @@ class Lines:
         (began, had), (now, _) = self._seen[0], self._seen[-1]
         if done in (had, self._all) or now == began:
             return ""
+        from gspo_lab.conduct.live import duration  # with all that conducts a study: not where nothing is told
+
         return f", {duration((self._all - done) * (now - began) / (done - had))} left"

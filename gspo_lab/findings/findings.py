@@ -20,6 +20,7 @@ from gspo_lab.findings.clipped import Clipped
 from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
 from gspo_lab.findings.course import Course, course
 from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.findings.declared import declaration
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.elsewhere import archived, executions_at
 from gspo_lab.findings.executions import Executions, executions
@@ -28,7 +29,6 @@ from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
-from gspo_lab.layout import STUDY
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.states import State
 from gspo_lab.stats import TwoWay
@@ -82,8 +82,7 @@ class Findings:
     @cached_property
     def declaration(self) -> Declaration:
         """What the study declares. LabError for a study that the database lacks."""
-        declared = Declaration.parse(self.evidence.study(self.study), f"{self.study}/{STUDY}")
-        return replace(declared, name=self.study)  # a study that was copied is its own
+        return declaration(self.evidence, self.study)
 
     @property
     def arms(self) -> list[str]:
