@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from gspo_lab.conduct.work import ErrandEnd
+from gspo_lab.findings.clipped import NO_CLIP
 from gspo_lab.layout import database_of
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
@@ -41,6 +42,8 @@ class ArmResult:
     clipped: float | None
     """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1) after the learning
     rate's warm-up, mean of the seeds: the report's number."""
+    clips: bool
+    """Whether its loss has a clip."""
     collapsed: int | None
     """Runs that collapsed, by the rule of `stats.collapse`; None where no run is long enough to be judged."""
     grader_errors: float | None
@@ -77,7 +80,7 @@ class StudyOutcome:
         for arm in self.arms:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
             done = f"{arm.finished}/{arm.runs}"
-            reward, clipped = _shown(arm.reward, ".3f"), _shown(arm.clipped, ".2%")
+            reward, clipped = _shown(arm.reward, ".3f"), _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP
             collapsed = _shown(arm.collapsed, "d")
             failed = [_shown(arm.grader_errors, ".1%")] if failing else []
             table.add_row(arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed)
@@ -134,6 +137,7 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
                 clipped=found.clipped.share(name, seeds=study.seeds),
+                clips=found.clipped.clips(name),
                 collapsed=sum(judged) if judged else None,
                 grader_errors=_mean(found.grader_errors.get(run_id) for run_id in mine["run_id"]),
             )

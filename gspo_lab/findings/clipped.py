@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.study import Declaration
 
@@ -25,6 +26,9 @@ WEIGHTS = {
     ACTIVE: "active_tokens",
 }
 """What is told by mini-batch index, and the tokens that weigh it."""
+
+NO_CLIP = "no clip"
+"""What stands for the clip fraction of an arm whose loss has no clip: nothing was left unmeasured."""
 
 SATURATED = 0.45
 """Above this clipped share of the active tokens on mini-batches >= 1 a narrower range could hardly clip more: the mean
@@ -70,6 +74,10 @@ class Clipped:
                 found.setdefault(arm, {})[seed] = share
             self._known[key] = found
         return self._known[key]
+
+    def clips(self, arm: str) -> bool:
+        """Whether the arm's loss takes any token's gradient."""
+        return self._declaration.arms[arm].settings.objective.policy_loss not in WITHOUT_CLIP
 
     def saturated(self, arm: str) -> bool:
         """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""

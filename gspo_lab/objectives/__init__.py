@@ -1,6 +1,7 @@
 """The mathematics: ratios, clipping, aggregation, advantages, and what is measured of them. Imports without torch."""
 
 from gspo_lab.objectives.advantages import advantages
+from gspo_lab.objectives.balance import balanced
 from gspo_lab.objectives.batch import Batch
 from gspo_lab.objectives.clipping import binds
 from gspo_lab.objectives.measures import ratio_measures, response_detail
@@ -17,6 +18,7 @@ __all__ = [
     "ObjectiveSettings",
     "Surrogate",
     "advantages",
+    "balanced",
     "binds",
     "mismatch_measures",
     "mismatch_weight",

@@ -175,6 +175,7 @@ def pspo(moved: Moved, settings: ObjectiveSettings) -> Term:
 POLICY_LOSSES: dict[PolicyLoss, Callable[[Moved, ObjectiveSettings], Term]] = {
     "clip": clip,
     "dcpo": dcpo,
+    "bapo": clip,  # in the range that `balance` finds for each mini-batch
     "gmpo": gmpo,
     "fspo": fspo,
     "dppo-tv": dppo_tv,

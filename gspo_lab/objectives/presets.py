@@ -8,7 +8,7 @@ from gspo_lab.objectives.ratios import RATIOS, Level
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
 Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std"]
 PolicyLoss = Literal[
-    "clip", "dcpo", "gmpo", "fspo", "dppo-tv", "dppo-kl", "cispo", "reinforce", "vespo", "sapo", "pspo"
+    "clip", "dcpo", "bapo", "gmpo", "fspo", "dppo-tv", "dppo-kl", "cispo", "reinforce", "vespo", "sapo", "pspo"
 ]
 Clip = Literal["fixed", "calibrated"]
 Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
@@ -42,6 +42,13 @@ class ObjectiveSettings:
     )
     advantage: Advantage = _key("group-mean-std", "how rewards become advantages")
     kl_coef: float = _key(0.0, "weight of the k3 estimate of KL(policy, starting model)")
+    bapo_clip_low: float = _key(
+        0.1, "with policy_loss = 'bapo': where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low"
+    )
+    bapo_clip_high: float = _key(
+        2.0, "with policy_loss = 'bapo': where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + clip_high"
+    )
+    bapo_share: float = _key(0.5, "with policy_loss = 'bapo': the share of the loss that tokens with A > 0 should have")
     sapo_tau_positive: float = _key(1.0, "with policy_loss = 'sapo': the temperature where A > 0")
     sapo_tau_negative: float = _key(1.05, "with policy_loss = 'sapo': the temperature where A <= 0")
     pspo_smoothing: float = _key(0.1, "with policy_loss = 'pspo': the share of the old probability in the smoothed one")
@@ -104,6 +111,8 @@ PRESETS: dict[str, ObjectiveSettings] = {
     "dppo-kl": _range(0.05, 0.05, policy_loss="dppo-kl", aggregation="token-mean"),
     # arXiv 2509.02333, its clip alone
     "dcpo": _range(0.16, 0.2, policy_loss="dcpo"),
+    # arXiv 2510.18927: from .6 and 1.2 to .9 and 3, as its repository's README gives the paper's range
+    "bapo": _range(0.4, 0.2, policy_loss="bapo", aggregation="token-mean"),
     # arXiv 2509.21282
     "pspo": ObjectiveSettings(policy_loss="pspo"),
     # arXiv 2512.01374: no 1/L, no std; pi_theta / mu as (pi_old / mu, at most 5) x (pi_theta / pi_old)
@@ -116,8 +125,7 @@ PRESETS: dict[str, ObjectiveSettings] = {
         mismatch_high=5.0,
     ),
 }
-"""The papers' named combinations. BAPO (2510.18927) is not among them: it moves its bounds by a share of the whole
-mini-batch's loss, which is not known while the first of its parts is trained on."""
+"""The papers' named combinations."""
 
 CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
     # Yao et al. 2025 (fengyao.notion.site/off-policy-rl); C as in verl's and slime's examples

@@ -76,17 +76,18 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
 
 
 def guessed_pace(settings: Settings, *, on_gpu: bool) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3 passes."""
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3, one more for BAPO."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     tokens = PROMPT_TOKENS + (settings.rollout.max_tokens or TOKENS)
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
+    update = 3 + (settings.objective.policy_loss == "bapo")
     basis = (
-        "guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update 3) "
+        f"guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update {update}) "
         f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
-        responses * forward * (2 + 3 * settings.update.epochs),
+        responses * forward * (2 + update * settings.update.epochs),
         forward,
         _warm_start_seconds(settings, on_gpu=on_gpu),
         basis,

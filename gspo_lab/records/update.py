@@ -96,6 +96,8 @@ class UpdateRecord:
         "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
         "where the trainer evaluated the old policy",
     )
+    bapo_clip_low: float | None = metric("-", "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'")
+    bapo_clip_high: float | None = metric("-", "and ended at 1 + this")
     gate_mean: float | None = metric("-", "of a loss without a clip: mean weight of A grad log pi / r at active tokens")
     correction_weight_mean: float | None = metric("-", "mean factor of active tokens' terms; with mismatch_correction")
     correction_masked_tokens: float | None = metric(

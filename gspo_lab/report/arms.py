@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.clipped import NO_CLIP
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.frames import mean
 from gspo_lab.report.interval import interval, reach
@@ -98,6 +99,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     finals = [one.final for one in runs if one.final is not None]
     seconds, memory = found.spent.get(arm, (None, None))
     spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
+    clipped = percent(found.clipped.share(arm), 2) if found.clipped.clips(arm) else NO_CLIP
     name = join([h("i", class_=f"swatch {colour_name(found.arms.index(arm))}"), arm])
     beside = h("span", f" against {against}", class_="soft") if against else ""
     return h(
@@ -106,7 +108,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
         h("td", number(mean(finals)) if finals else NOT_MEASURED, class_="n", data_head="score"),
         h("td", drawn, class_="drawn-cell"),
         h("td", fell(runs), class_="n", data_head="fell"),
-        h("td", percent(found.clipped.share(arm), 2), class_="n", data_head="clipped"),
+        h("td", clipped, class_="n", data_head="clipped"),
         h("td", spent, class_="n", data_head="spent"),
         h("td", word),
     )

@@ -135,6 +135,19 @@ def _aggregation_label(study: Study, known: Known) -> Iterator[Finding]:
             yield Finding("error", "aggregation-label", message, source)
 
 
+def _aggregation_constant(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        objective = arm.settings.objective
+        limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
+        if objective.aggregation == "constant" and limit is not None and objective.aggregation_constant != limit:
+            message = (
+                f"arm.{arm.name}: aggregation_constant = {objective.aggregation_constant:g}, and an answer has at most "
+                f"{limit} tokens: its gradient has {limit / objective.aggregation_constant:.3g} of the published size, "
+                f"which max_grad_norm and kl_coef meet; give aggregation_constant = {limit}"
+            )
+            yield Finding("warn", "aggregation-constant", message, "2503.20783: divided by the longest length allowed")
+
+
 def _kl(study: Study, known: Known) -> Iterator[Finding]:
     for arm in study.arms.values():
         objective = arm.settings.objective
@@ -304,7 +317,17 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
 
 
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
-    *(_too_wide, _too_narrow, _aggregation_label, _kl, _undeclared, _replay, _rollout_logprobs, _mismatch),
+    *(
+        _too_wide,
+        _too_narrow,
+        _aggregation_label,
+        _aggregation_constant,
+        _kl,
+        _undeclared,
+        _replay,
+        _rollout_logprobs,
+        _mismatch,
+    ),
     *(_mismatch_range, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
 )
 

@@ -11,6 +11,7 @@ from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
 RATIO_KEYS = (
     *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
     *("objective.clip", "objective.clip_low", "objective.clip_high", "objective.clip_target"),
+    *("objective.bapo_clip_low", "objective.bapo_clip_high", "objective.bapo_share"),
     *("objective.sapo_tau_positive", "objective.sapo_tau_negative"),
     *("objective.vespo_k_positive", "objective.vespo_lambda_positive"),
     *("objective.vespo_k_negative", "objective.vespo_lambda_negative"),
@@ -146,6 +147,13 @@ def _within(settings: Settings) -> list[str]:
             for key, given in clips.items()
             if given
         ]
+    ends = objective.bapo_clip_low, objective.bapo_clip_high
+    if objective.policy_loss == "bapo" and not (ends[0] <= objective.clip_low and objective.clip_high <= ends[1]):
+        out.append(
+            f"objective.bapo_clip_low = {ends[0]:g}, bapo_clip_high = {ends[1]:g}: bounds move up, from 1 - clip_low = "
+            f"{1 - objective.clip_low:g} and 1 + clip_high = {1 + objective.clip_high:g}; give bapo_clip_low <= "
+            "clip_low and bapo_clip_high >= clip_high"
+        )
     if objective.clip_low == 1 and objective.policy_loss != "cispo":
         out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
     if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
@@ -198,7 +206,7 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         return f"{key.removeprefix('objective.')} does nothing with policy_loss = {_either(losses)}"
     if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL:
         return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
-    for loss in ("sapo", "pspo", "vespo"):
+    for loss in ("bapo", "sapo", "pspo", "vespo"):
         if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
             return f"{key.removeprefix('objective.')} does nothing without policy_loss = '{loss}'"
     if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:

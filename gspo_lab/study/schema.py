@@ -203,6 +203,9 @@ class ObjectiveTable(Table):
     aggregation_constant: float = Field(gt=0, le=HUGE)
     advantage: Advantage
     kl_coef: float = Field(ge=0, le=HUGE)
+    bapo_clip_low: float = Field(0.1, gt=0, lt=1)
+    bapo_clip_high: float = Field(2.0, gt=0, le=HUGE)
+    bapo_share: float = Field(0.5, gt=0, lt=1)
     sapo_tau_positive: float = Field(1.0, gt=0, le=HUGE)
     sapo_tau_negative: float = Field(1.05, gt=0, le=HUGE)
     pspo_smoothing: float = Field(0.1, ge=0, lt=1)

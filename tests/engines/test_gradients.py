@@ -62,7 +62,12 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
-    for overrides in ((), ("model=tiny-qwen3-moe", "routing_replay=rollout"), ("objective.aggregation=token-mean",)):
+    for overrides in (
+        (),
+        ("model=tiny-qwen3-moe", "routing_replay=rollout"),
+        ("objective.aggregation=token-mean",),
+        ("arm.gspo.policy_loss=bapo", "arm.gspo.bapo_share=0.7"),
+    ):
         run = make_run("gspo", "arm.gspo.clip_low=0.5", "arm.gspo.clip_high=0.5", *overrides)
         setting = set_up(run, None)
         experience = experience_of(setting, routes="rollout" in str(overrides))
@@ -73,6 +78,27 @@ def test_the_gradient_does_not_depend_on_the_split(make_run: MakeRun) -> None:
         for tokens in (1, 60, 120):
             assert len(list(microbatches(experience, rows, tokens))) > 1
             assert relative(gradient(setting, experience, fresh=False, tokens=tokens), whole) < 1e-6
+
+
+def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
+    """However many passes it takes; on a fresh mini-batch, whose ratios are 1, no pass is spent on it."""
+    wanted = ("policy_loss=bapo", "importance_sampling_level=token", "clip_low=0.01", "clip_high=0.01")
+    ends = ("bapo_clip_low=0.001", "bapo_clip_high=0.3", "bapo_share=0.7")
+    setting = set_up(make_run("gspo", *(f"arm.gspo.{one}" for one in (*wanted, *ends))), None)
+    experience, rows = experience_of(setting), torch.arange(16)
+    fresh = setting.updater.objective_for(experience, Minibatch(0, 0, rows, True))
+    assert fresh is setting.updater.objective
+    setting.policy.remember(experience, rows)
+    drift(setting)
+    found = []
+    for tokens in (10**9, 60):
+        setting.policy.microbatch_tokens = tokens
+        found.append(setting.updater.objective_for(experience, Minibatch(0, 1, rows, False)))
+    assert found[0] == found[1] != fresh
+    done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+    measured = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    assert (measured.bapo_clip_low, measured.bapo_clip_high) == (found[0].clip_low, found[0].clip_high)
+    assert measured.clip_fraction_tokens == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum()) > 0
 
 
 def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun) -> None:

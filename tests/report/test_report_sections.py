@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
 from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
-from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord
+from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, calibration_lines, record
 from gspo_lab.report.card import numbers, summary
@@ -29,6 +29,8 @@ from gspo_lab.stats.calibration import run_calibration
 from gspo_lab.stats.verdict import Rule, Scores, decide_all
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
+
+NAMES = [one.name for one in fields(UpdateRecord)]
 
 
 def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
@@ -244,6 +246,29 @@ def test_the_transcripts_keep_to_their_budget(tmp_path: Path) -> None:
 
 def test_marks_cannot_be_imitated() -> None:
     assert marked('a\u202e<i class="unseen">') == 'a<i class="unseen">U+202E</i>&lt;i class=&quot;unseen&quot;&gt;'
+
+
+def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: Path) -> None:
+    unmeasured = {name: None for name in NAMES if name.startswith("clip")}
+
+    def change(run: Run, record: Record) -> Record:
+        unclipped = isinstance(record, UpdateRecord) and run.arm != "gspo"
+        return replace(record, **unmeasured) if unclipped else record
+
+    found = rendered(make_lab(tmp_path, TWO_ARMS + '[arm.sapo]\nobjective = "sapo"\n', change=change), "toy")
+    page = re.sub(r"<[^>]+>", "|", found.html)
+    rows = {arm: next(iter(re.findall(rf"\|{arm}\|(?:\|[^|]*){{12}}", page[page.index("Share of tokens clipped") :])))
+            for arm in ("grpo", "gspo", "sapo")}  # fmt: skip
+    assert rows["grpo"].count("not measured") == 5
+    assert rows["sapo"].count("no clip") == 6, "five shares, and the note"
+    assert "not measured" not in rows["sapo"] + rows["gspo"]
+    assert {arm: one["note"] for arm, one in section(found, "clipping")["arms"].items()} == {
+        "grpo": "",
+        "gspo": "",
+        "sapo": "no clip",
+    }
+    table = page[: page.index("How far to trust")]
+    assert table.count("no clip") == 3, "once for each arm as the baseline"
 
 
 def test_the_badge_tells_what_was_measured() -> None:

@@ -102,6 +102,14 @@ def arm(which: str, lines: str) -> tuple[str, str]:
         ),
         ([arm("grpo", 'aggregation = "token-mean"')], LONG, "error", "aggregation-label", "not the paper's GRPO"),
         ([arm("gspo", 'aggregation = "constant"')], LONG, "error", "aggregation-label", "is not GSPO"),
+        (
+            # 512 / 1024
+            [("[arm.grpo]", "[arm.dr-grpo]"), ('objective = "grpo"', 'objective = "dr-grpo"')],
+            Known(max_tokens={"dr-grpo": 512, "gspo": 5000}),
+            "warn",
+            "aggregation-constant",
+            "arm.dr-grpo: aggregation_constant = 1024, and an answer has at most 512 tokens: its gradient has 0.5 of",
+        ),
         ([arm("gspo", "kl_coef = 0.04")], LONG, "warn", "kl-not-zero", "kl_coef = 0.04"),
         ([MOE], ROUTED, "warn", "replay-unspecified", "no arm says routing_replay"),
         (
@@ -213,6 +221,16 @@ def test_a_lint_fires(
         ),
         ([arm("gspo", 'clip = "calibrated"')], Known(max_tokens={"gspo": 16})),
         ([("[arm.grpo]", "[arm.dapo]"), arm("grpo", 'aggregation = "token-mean"')], LONG),
+        (
+            [
+                ("[arm.grpo]", "[arm.dr-grpo]"),
+                (
+                    'objective = "grpo"',
+                    'objective = "dr-grpo"\nadvantage = "group-mean-std"\naggregation_constant = 5000',
+                ),
+            ],
+            Known(max_tokens={"dr-grpo": 5000, "gspo": 5000}),
+        ),
         ([("[arm.grpo]", "[arm.grpo-token-mean]"), arm("grpo", 'aggregation = "token-mean"')], LONG),
         ([("[arm.gspo]", "[arm.luspo]"), arm("gspo", 'aggregation = "seq-mean-token-sum"')], LONG),
         ([MOE, arm("grpo", 'routing_replay = "none"')], ROUTED),

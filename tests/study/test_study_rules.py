@@ -149,6 +149,10 @@ def test_a_calibrated_range_needs_a_second_update(tmp_path: Path) -> None:
     ("table", "said"),
     [
         ('objective = "cispo"\ndual_clip = 3.0', "objective.dual_clip with policy_loss = 'cispo'"),
+        (
+            'objective = "bapo"\nclip_low = 0.05',
+            "objective.bapo_clip_low = 0.1, bapo_clip_high = 2: bounds move up, from 1 - clip_low = 0.95 and",
+        ),
         ('objective = "sapo"\nclip = "calibrated"', "objective.clip = 'calibrated' with policy_loss = 'sapo'"),
         ('objective = "grpo"\nclip_low = 1.0', "objective.clip_low: give a number below 1"),
     ],
@@ -163,6 +167,11 @@ def test_what_belongs_to_the_clip_is_refused_elsewhere(tmp_path: Path, table: st
 def test_another_loss_s_key_makes_no_other_arm(tmp_path: Path, loss: str) -> None:
     (only,) = mistakes(tmp_path, SHARED + arms('objective = "gspo"', f'objective = "gspo"\n{loss} = 0.5'))
     assert only.endswith(f"{loss} does nothing without policy_loss = '{loss.split('_')[0]}'")
+
+
+def test_bapo_s_keys_make_no_other_arm_of_a_fixed_range(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, SHARED + arms('objective = "grpo"', 'objective = "grpo"\nbapo_share = 0.6'))
+    assert only.endswith("bapo_share does nothing without policy_loss = 'bapo'")
 
 
 @pytest.mark.parametrize(

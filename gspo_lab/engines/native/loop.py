@@ -91,9 +91,11 @@ class Loop(Course):
         self.record(step, updates)
 
     def _positions(self, rollouts: Sequence[Rollout], experience: Experience) -> float:
-        update, known = self.settings.update, zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
+        update, updater = self.settings.update, self.parts.updater
+        known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
         old_share = (update.minibatches - 1) / update.minibatches if self.parts.asks_old_policy else 0.0
-        passes = old_share + 3 * update.epochs + (self.parts.reference is not None)
+        ranged = update.epochs - (0.0 if updater.sampler_is_old else 1 / update.minibatches)
+        passes = old_share + 3 * update.epochs + updater.moves_range * ranged + (self.parts.reference is not None)
         return passes * sum(count for count, evaluated in known if evaluated)
 
     def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
 from gspo_lab.engines.native.policy import Forward, Policy, store
 from gspo_lab.engines.native.trained import Moved, Trained
-from gspo_lab.objectives import Batch, ObjectiveSettings, Surrogate, surrogate
+from gspo_lab.objectives import Batch, ObjectiveSettings, Surrogate, balanced, surrogate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,11 @@ class Minibatch:
 
 @dataclass(slots=True)
 class Updated:
-    """What an update did, kept until it is measured: l_t, clips, correction and gate of the M rows, and the routes."""
+    """What an update did, kept until it is measured: l_t, clips, correction and gate of the M rows, and the routes;
+    `objective` is what it was trained with."""
 
     minibatch: Minibatch
+    objective: ObjectiveSettings
     log_ratio_MT: Tensor
     clipped_MT: Tensor
     weight_MT: Tensor
@@ -88,7 +90,8 @@ class Updater:
         mask_MT = experience.mask_NT[minibatch.rows]
         tokens = int(mask_MT.sum())
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
-        done = Updated(minibatch, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
+        objective = self.objective_for(experience, minibatch)
+        done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
 
         self.trained.forget_gradient()
         if not experience.evaluated_N[minibatch.rows].any():
@@ -98,8 +101,8 @@ class Updater:
             with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=minibatch.fresh) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
-                batch = self._batch(experience, part, responses=len(mask_MT), tokens=tokens)
-                out = surrogate(forward.logp_BT, batch, self.objective)
+                batch = self._batch(experience, part.rows, part.mask_BT, responses=len(mask_MT), tokens=tokens)
+                out = surrogate(forward.logp_BT, batch, objective)
                 out.loss.backward()  # type: ignore[no-untyped-call]
             done.add(part, forward, out)
 
@@ -108,12 +111,31 @@ class Updater:
         done.seconds = time.perf_counter() - started
         return done
 
-    def _batch(self, experience: Experience, part: Microbatch, *, responses: int, tokens: int) -> Batch:
-        rows, length = part.rows, part.length
+    @torch.no_grad()
+    def objective_for(self, experience: Experience, minibatch: Minibatch) -> ObjectiveSettings:
+        """The objective of one mini-batch: BAPO's range follows from the whole of it, which takes a pass of its own, so
+        that microbatches never change the gradient; but for ratios that are 1, which no range clips."""
+        if not self.moves_range or (minibatch.fresh and not self.sampler_is_old):
+            return self.objective
+        rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
+        logp_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
+        for part in microbatches(experience, rows, self.policy.microbatch_tokens):
+            with self.policy.forward(part, replay_BSLK=self._routes(experience, part, minibatch)) as forward:
+                logp_MT[torch.searchsorted(rows, part.rows), : part.length] = forward.logp_BT
+        whole = self._batch(experience, rows, mask_MT, responses=len(rows), tokens=int(mask_MT.sum()))
+        return balanced(logp_MT, whole, self.objective)
+
+    @property
+    def moves_range(self) -> bool:
+        """Whether every mini-batch that is not fresh takes a forward pass before its update."""
+        return self.objective.policy_loss == "bapo"
+
+    def _batch(self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int) -> Batch:
+        length = mask_BT.shape[1]
         old = experience.sampler_logp_NT if self.sampler_is_old else experience.old_logp_NT
         reference = experience.ref_logp_NT
         return Batch(
-            mask_BT=part.mask_BT,
+            mask_BT=mask_BT,
             adv_BT=experience.adv_NT[rows, :length],
             old_logp_BT=old[rows, :length],
             responses=responses,

@@ -34,6 +34,8 @@ def update_record(
         other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
         weight_BT=done.weight_MT if objective.mismatch_correction != "none" else None,
     )
+    if updater.moves_range:
+        fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
     fields |= _routing_fields(updater, experience, done)
     if detail:
         per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)

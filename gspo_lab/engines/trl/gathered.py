@@ -139,7 +139,8 @@ def updated(accelerator: Any, course: Course, batch: RolloutBatch, passes: Seque
         tokens=int(mask_MT.sum()),
     )
     out = surrogate(logp_MT, old, course.parts.updater.objective)
-    done = Updated(Minibatch(batch.index, index, rows_M, fresh=False), out.log_ratio_BT, out.clipped_BT, out.weight_BT)
+    which, objective = Minibatch(batch.index, index, rows_M, fresh=False), course.parts.updater.objective
+    done = Updated(which, objective, out.log_ratio_BT, out.clipped_BT, out.weight_BT)
     done.loss = float(out.loss)
     if taps:
         done.forwards = _measured(experience, rows_M, forward)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.clipped import ACTIVE, CLIP, SATURATED, Clipped, weighted_by_run
+from gspo_lab.findings.clipped import ACTIVE, CLIP, NO_CLIP, SATURATED, Clipped, weighted_by_run
 from gspo_lab.report.bars import per_minibatch
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.frames import curve, mean
@@ -89,9 +89,16 @@ def clipping(found: Findings) -> Section | None:
         "of active tokens",
         "note",
     ]
-    shown = [[row["arm"], *(percent(row[key]) for key in list(row)[1:-1]), row["note"]] for row in rows]
+    shown = [
+        [
+            row["arm"],
+            *(NO_CLIP if row["note"] == NO_CLIP else percent(row[key]) for key in list(row)[1:-1]),
+            row["note"],
+        ]
+        for row in rows
+    ]
     body: list[Part] = [h("p", INTRODUCTION), steps, by_minibatch]
-    body += [h("p", _saturation(row), class_="warn") for row in rows if row["note"]]
+    body += [h("p", _saturation(row), class_="warn") for row in rows if found.clipped.saturated(row["arm"])]
     body.append(
         table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
     )
@@ -131,7 +138,7 @@ def _row(arm: str, clipped: Clipped) -> dict[str, Any]:
         "arm": arm,
         CLIP: clipped.share(arm, all_minibatches=True),
         **{f"{metric}_later": clipped.share(arm, metric) for metric in (*METRICS, ACTIVE)},
-        "note": "saturated" if clipped.saturated(arm) else "",
+        "note": "saturated" if clipped.saturated(arm) else "" if clipped.clips(arm) else NO_CLIP,
     }
 
 
