@@ -46,6 +46,10 @@ def evaluate(
     data: Annotated[
         list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="A local copy of the benchmark's problems.")
     ] = None,
+    standings: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With codeforces: contests' standings, for a rating by CodeElo's formula."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="For --model and --server; a run is asked with its own.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="With --server: bare prompts, no chat template.")] = False,
     at_once: Annotated[int, typer.Option(help="With --server: requests in flight.")] = 16,
@@ -71,6 +75,10 @@ def evaluate(
         raise LabError("--plain is for --server; a model in this process is asked as it was trained")
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: auto, cpu or cuda")
+    if standings is not None and "codeforces" not in bench:
+        raise LabError("--standings are those of contests: ask --bench codeforces")
+    if standings is not None and not standings.is_dir():
+        raise LabError(f"--standings {standings}: no such folder; docs/benchmarks.md says what it holds")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, plain)
     given = Given(_copies(data or [], bench), unsafe)
     if server is not None:
@@ -91,7 +99,7 @@ def evaluate(
     wanted = {one.evaluation: one for one, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     served = model if server is not None else None
-    graded = _show(runs, ids, wanted, None if run or model else study, json, served)
+    graded = _show(runs, ids, wanted, None if run or model else study, json, served, standings)
     if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
@@ -211,7 +219,13 @@ def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
 
 
 def _show(
-    runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
+    runs: Path,
+    ids: list[str],
+    benches: "dict[str, Bench]",
+    study: str | None,
+    json: bool,
+    served: str | None,
+    standings: Path | None,
 ) -> bool:
     """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server.
 
@@ -226,6 +240,9 @@ def _show(
             name: evaluated.scores(evidence, ids, name, evaluated.difficulties(bench))
             for name, bench in benches.items()
         }
+        for name, bench in benches.items():
+            if standings is not None and bench.task_name == "codeforces":
+                evaluated.with_standings(rows[name], evidence, name, standings)
         found = None if study is None else Findings(evidence, study)
         compared = {} if found is None else {name: evaluated.comparisons(found, name) for name in benches}
     if json:

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.store.answers import by_problem
+from gspo_lab.store.answers import by_problem, first_right
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pandas import DataFrame
 
     from gspo_lab.evaluation.bench import Bench
@@ -25,6 +28,7 @@ RATINGS = {"rating": "rating of one attempt", "rating_of_eight": "rating of up t
 """Two estimates from the site's ratings of its problems; neither is CodeElo, which ranks among a contest's people."""
 ATTEMPTS = 8
 """As many has CodeElo, of which the first accepted counts."""
+STANDINGS = "rating by standings"
 
 
 def difficulties(bench: "Bench") -> dict[str, float]:
@@ -81,6 +85,22 @@ def scores(
         out.append(row)
     place = {run_id: index for index, run_id in enumerate(ids)}
     return sorted(out, key=lambda row: (place[row["run_id"]], row["step"]))
+
+
+def with_standings(rows: list[dict[str, Any]], evidence: "Evidence", evaluation: str, folder: "Path") -> None:
+    """Put into each row of `scores` the rating that contests' standings give; None where one of the answers that
+    count is not graded, or there are fewer of them than attempts."""
+    from gspo_lab.findings.standings import standings_rating
+
+    frame = first_right(evidence, [row["run_id"] for row in rows], evaluation, ATTEMPTS)
+    for row in rows:
+        own = frame[(frame["run_id"] == row["run_id"]) & (frame["step"] == row["step"])]
+        if row["samples"] < ATTEMPTS or own["ungraded"].any():
+            row["rating_by_standings"] = None
+            continue
+        tried = zip(own["problem"], own["attempt"].astype(float), strict=True)
+        first = {problem: None if attempt != attempt else int(attempt) for problem, attempt in tried}
+        row["rating_by_standings"] = asdict(standings_rating(folder, first))
 
 
 def _rating(graded: "DataFrame", difficulty: Mapping[str, float], attempts: int) -> dict[str, Any] | None:
@@ -154,6 +174,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
         **several,
         **{name: _rating_words(row[key]) for key, name in RATINGS.items() if row.get(key)},
+        **({STANDINGS: _standings_words(row["rating_by_standings"])} if "rating_by_standings" in row else {}),
         "cut": row["truncated"],
         "not graded": row["errors"],
         **({"answered by": row["answered_by"]} if row["by_others"] else {}),
@@ -167,6 +188,13 @@ def _rating_words(rating: Mapping[str, Any] | None) -> str | None:
     if rating["rating"] is None:
         return f"below {high}" if low is None else f"above {low}"
     return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
+
+
+def _standings_words(found: Mapping[str, Any] | None) -> str | None:
+    if found is None or found["rating"] is None:
+        return None
+    unasked = f", {found['unasked']} problems not asked" if found["unasked"] else ""
+    return f"{found['rating']:.0f} ({found['contests']} contest{'s'[: found['contests'] != 1]}{unasked})"
 
 
 def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:

@@ -111,6 +111,39 @@ def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_ei
     assert evaluated._rating(too_few, {"a": 1500.0, "b": 1500.0}, 8) is None
 
 
+def test_the_rating_by_standings_takes_the_first_right_one_of_eight(
+    here: Path, asking: tuple[object, ...], tmp_path: Path
+) -> None:
+    asking += ("--unsafe-no-sandbox", "--standings", tmp_path / "kept")
+    missing = gspo_lab(*asking)
+    assert missing.code == 2
+    assert "no such folder" in missing.err
+
+    (tmp_path / "kept").mkdir()
+    people = [f"p{place}" for place in range(201)]
+    standings = {
+        "problems": [{"index": index, "points": 500} for index in "ABCD"],
+        "rows": [{"party": {"members": [{"handle": name}]}, "points": 450, "penalty": 0} for name in people],
+    }
+    changes = [{"handle": name, "oldRating": 1500} for name in people]
+    for what, result in (("standings", standings), ("ratingChanges", changes)):
+        (tmp_path / "kept" / f"1.{what}.json").write_text(json.dumps({"result": result}))
+    few = gspo_lab(*asking, "--json").json["scores"][0]
+    assert few["rating_by_standings"] is None  # two answers a problem, and not eight
+
+    eight = tuple(8 if word == 2 else word for word in asking)
+    nothing = gspo_lab(*eight, "--json").json["scores"][0]["rating_by_standings"]
+    assert (nothing["rating"], nothing["contests"], nothing["unasked"]) == (0, 1, 0)
+    (journal,) = (here / "runs").rglob("evaluations/codeforces-k8-*/journal.jsonl")
+    [(bench, step)] = rows(here / "runs", "SELECT DISTINCT bench, step FROM answers")
+    (journal.parent / "grades").mkdir()
+    with Journal(journal.parent / "grades") as sink:  # the second answer to A is right: 450 points, as everybody has
+        sink.write([GradeRecord(bench=bench, step=step, problem="1/A", sample=1, correct=1, at=1.0)])
+    gspo_lab("rebuild")
+    assert gspo_lab(*eight, "--json").json["scores"][0]["rating_by_standings"]["rating"] == 1600
+    assert "1600 (1 contest)" in " ".join(gspo_lab(*eight).out.split())
+
+
 def test_leave_to_run_without_isolation_is_declared_and_used(
     here: Path, asking: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
