@@ -50,7 +50,7 @@ For a response *y* that the old policy sampled (the weights at the start of the 
 | `w_t` | exp(l_t), the token's importance ratio: what GRPO clips |
 | `s` | exp(mean of l_t over the response), one ratio per response: what GSPO clips (arXiv 2507.18071, eq. 7) |
 | `r` | the ratio an arm really uses: `w_t`, or `s` spread over the tokens of its response |
-| `A` | the response's advantage, the same at all of its tokens |
+| `A` | the advantage: the response's, the same at all of its tokens; with a critic each token's |
 | `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away |
 
 Where A = 0 (all rewards of the group are equal) nothing binds.

@@ -141,7 +141,7 @@ def step_records(
         responses=len(rows),
         reward_mean=statistics.fmean(rewards),
         reward_std=statistics.stdev(rewards),
-        zero_variance_groups=sum(min(one) == max(one) for one in groups) / len(groups),
+        zero_variance_groups=(sum(min(one) == max(one) for one in groups) / len(groups) if group > 1 else None),
         response_tokens_mean=statistics.fmean(lengths),
         response_tokens_t1=float(lengths[len(lengths) // 3]),
         response_tokens_t2=float(lengths[2 * len(lengths) // 3]),

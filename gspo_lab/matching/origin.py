@@ -73,15 +73,17 @@ def code(pair: Sides) -> Check:
 
 
 def weights(pair: Sides) -> Check:
-    """The digest of the starting weights, known only from a worker that began its run at step 0."""
+    """The digests of the starting weights, a critic's too, known only from a worker that began its run at step 0."""
     if not (pair.one.begun and pair.other.begun):
         return Check("weights", UNKNOWN, pair.silent(pair.one.begun, pair.other.begun))
-    return facts(pair, "weights", ["weights"], *STARTING)
+    # A critic's start is compared where both have one; that only one has is among the settings.
+    critics = ["critic"] if all("critic" in side.facts for side in (pair.one, pair.other)) else []
+    return facts(pair, "weights", ["weights", *critics], *STARTING)
 
 
 COVERED = (
     *("code", "gspo_lab", "python", "packages", "device", "threads", "flags"),
-    *("weights", "tokenizer", "chat_template", "grader", ORIGIN),
+    *("weights", "critic", "tokenizer", "chat_template", "grader", ORIGIN),
 )
 """Facts that have a check of their own."""
 
@@ -107,8 +109,8 @@ def restarts(pair: Sides) -> Check:
             assert first.facts is not None
             assert start.facts is not None
             odd = [key for key in differing(first.facts, start.facts) if not under(key, [ORIGIN])]
-            if start.step != first.step:  # the digest is then that of the weights it went on from
-                odd = [key for key in odd if key != "weights"]
+            if start.step != first.step:  # the digests are then those of the weights it went on from
+                odd = [key for key in odd if key not in ("weights", "critic")]
             parts += [f"{trace.arm}: {key}" for key in odd]
             said += [
                 f"{trace.id} went on at step {start.step} with {key} = {shown(start.facts.get(key))}, "

@@ -72,6 +72,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
         copies += 4.0 * shape.parameters
     eight_bit = update.optimizer == "adamw-8bit"
     length = prompt_tokens + response_tokens
+    # A critic is another model of the size, trained in turns with the policy: its activations are not there at once.
+    models = 2 if settings.objective.advantage == "gae" else 1
     positions = max(update.microbatch_tokens, length)
     rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
     logits = 4.0 * positions * response_tokens / length * shape.vocabulary
@@ -79,8 +81,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
     casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
     cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
     return Memory(
-        weights=weights,
-        optimizer=(2.1 if eight_bit else 8.0) * trained,
+        weights=models * weights,
+        optimizer=models * (2.1 if eight_bit else 8.0) * trained,
         copies=copies,
         gradients=4.0 * trained,
         activations=_activations(shape, settings) * positions + head + casts,

@@ -1,4 +1,4 @@
-"""The mathematics: ratios, clipping, aggregation, advantages, and what is measured of them. Imports without torch."""
+"""The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
 from gspo_lab.objectives.advantages import advantages
 from gspo_lab.objectives.balance import balanced
@@ -9,6 +9,15 @@ from gspo_lab.objectives.mismatch import mismatch_measures, mismatch_weight
 from gspo_lab.objectives.objective import Surrogate, surrogate
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.objectives.ratios import RATIOS, RULES
+from gspo_lab.objectives.values import (
+    ValueLoss,
+    at_last_token,
+    explained_variance,
+    gae,
+    of_sequence,
+    value_loss,
+    whitened,
+)
 
 __all__ = [
     "PRESETS",
@@ -17,12 +26,19 @@ __all__ = [
     "Batch",
     "ObjectiveSettings",
     "Surrogate",
+    "ValueLoss",
     "advantages",
+    "at_last_token",
     "balanced",
     "binds",
+    "explained_variance",
+    "gae",
     "mismatch_measures",
     "mismatch_weight",
+    "of_sequence",
     "ratio_measures",
     "response_detail",
     "surrogate",
+    "value_loss",
+    "whitened",
 ]

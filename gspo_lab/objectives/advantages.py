@@ -1,4 +1,4 @@
-"""From rewards to advantages. Shapes: P prompts, G responses to each."""
+"""From rewards to advantages of responses (a critic's: values.py). Shapes: P prompts, G responses to each."""
 
 from typing import TYPE_CHECKING
 

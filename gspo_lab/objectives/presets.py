@@ -6,7 +6,8 @@ from typing import Any, Literal
 from gspo_lab.objectives.ratios import RATIOS, Level
 
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
-Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std"]
+Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae"]
+SequenceAdvantage = Literal["mean", "sum"]
 PolicyLoss = Literal[
     "clip", "dcpo", "bapo", "gmpo", "fspo", "dppo-tv", "dppo-kl", "cispo", "reinforce", "vespo", "sapo", "pspo"
 ]
@@ -40,7 +41,13 @@ class ObjectiveSettings:
     aggregation_constant: float = _key(
         1024.0, "with aggregation = 'constant': token terms are summed and divided by responses x this"
     )
-    advantage: Advantage = _key("group-mean-std", "how rewards become advantages")
+    advantage: Advantage = _key("group-mean-std", "how rewards become advantages; 'gae': with a critic, token by token")
+    gamma: float = _key(1.0, "with advantage = 'gae': the discount from one token to the next")
+    gae_lambda: float = _key(1.0, "with advantage = 'gae': 1 trusts the rewards, 0 the critic's next value (verl: lam)")
+    whiten_advantages: bool = _key(True, "with advantage = 'gae': (A - mean) / std over the rollout batch's tokens")
+    sequence_advantage: SequenceAdvantage = _key(
+        "mean", "with advantage = 'gae' and the level sequence: what a response's one advantage is of its tokens'"
+    )
     kl_coef: float = _key(0.0, "weight of the k3 estimate of KL(policy, starting model)")
     bapo_clip_low: float = _key(
         0.1, "with policy_loss = 'bapo': where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low"
@@ -79,6 +86,8 @@ def _range(low: float, high: float, **others: Any) -> ObjectiveSettings:
 PRESETS: dict[str, ObjectiveSettings] = {
     # arXiv 2402.03300 as restated in 2507.18071 eq. 2
     "grpo": _of("token"),
+    # arXiv 1707.06347 with a critic by token, as verl has it by default; its KL in the reward left out
+    "ppo": _range(0.2, 0.2, aggregation="token-mean", advantage="gae"),
     # arXiv 2507.18071 eq. 5-7
     "gspo": _of("sequence"),
     # arXiv 2507.18071 eq. 13-14

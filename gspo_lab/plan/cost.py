@@ -76,18 +76,20 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
 
 
 def guessed_pace(settings: Settings, *, on_gpu: bool) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3, one more for BAPO."""
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3, one more for BAPO; of a
+    critic its values 1, its update 3."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     tokens = PROMPT_TOKENS + (settings.rollout.max_tokens or TOKENS)
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
     update = 3 + (settings.objective.policy_loss == "bapo")
+    critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update {update}) "
+        f"guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update {update}{told}) "
         f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
-        responses * forward * (2 + update * settings.update.epochs),
+        responses * forward * (2 + update * settings.update.epochs + critic),
         forward,
         _warm_start_seconds(settings, on_gpu=on_gpu),
         basis,
@@ -117,4 +119,5 @@ def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:
 
 def _cost_key(settings: dict[str, Any]) -> dict[str, Any]:
     known = flat(settings)
-    return {"task": settings.get("task"), **{key: known.get(key) for key in COST_KEYS}}
+    critic = known.get("objective.advantage") == "gae"
+    return {"task": settings.get("task"), "critic": critic, **{key: known.get(key) for key in COST_KEYS}}

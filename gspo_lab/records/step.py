@@ -21,7 +21,9 @@ class StepRecord:
     responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
     reward_mean: float | None = metric("reward", "mean reward over the step's responses")
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
-    zero_variance_groups: float | None = metric("share of groups", "groups whose rewards are all equal")
+    zero_variance_groups: float | None = metric(
+        "share of groups", "groups whose rewards are all equal; none with group_size = 1"
+    )
     response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
     response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
@@ -60,13 +62,19 @@ class StepRecord:
         "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
         "positions, prompts included; MoE only",
     )
+    value_explained_variance: float | None = metric(
+        "-",
+        "1 - var(return - value) / var(return) over response tokens, of the critic's values before the step's updates: "
+        "1 is a perfect critic, 0 as good as a constant; only with advantage = 'gae'",
+    )
     prompts_total: int | None = metric("prompts", "prompts sampled for so far")
     tokens_sampled_total: int | None = metric("tokens", "response tokens sampled so far")
     tokens_trained_total: int | None = metric("tokens", "response tokens trained on so far, counted once an epoch")
     updates_total: int | None = metric("updates", "optimizer updates so far")
     flops_total: float | None = metric(
         "FLOP",
-        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass",
+        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass; a "
+        "critic counts as another model of this size, with a forward and the training passes",
     )
     replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")
     prompt_digest: str | None = metric("-", "rolling sha256 of the ordered prompt ids up to and with this step")
@@ -76,6 +84,7 @@ class StepRecord:
     logprob_digest: str | None = metric("-", "sha256 of this step's sampler log-probs, bit for bit")
     seconds_rollout: float | None = metric("s", "sampling")
     seconds_grade: float | None = metric("s", "grading")
+    seconds_values: float | None = metric("s", "the critic's values and the advantages; only with advantage = 'gae'")
     seconds_old_logprobs: float | None = metric("s", "the old policy's forward passes")
     seconds_update: float | None = metric("s", "all optimizer updates of the step")
     seconds_replay: float | None = metric(

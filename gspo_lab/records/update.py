@@ -59,10 +59,17 @@ class UpdateRecord:
     kl: float | None = metric("nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0")
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
     learning_rate: float | None = metric("-", "learning rate of this update")
+    value_loss: float | None = metric(
+        "reward^2", "the critic's loss on the mini-batch; this and the next three only with advantage = 'gae'"
+    )
+    value_mean: float | None = metric("reward", "mean value over response tokens, before this update")
+    value_clip_fraction: float | None = metric("share of response tokens", "values whose gradient value_clip takes")
+    critic_grad_norm: float | None = metric("-", "L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
         "0 or 1",
         "1 if the loss or the gradient was not finite, and the update was skipped; or a trained weight was not, after "
-        "the update; or the sampler's log-prob of a token of the mini-batch was not: the model is dead",
+        "the update, each of the policy or its critic; or the sampler's log-prob of a token of the mini-batch was not: "
+        "the model is dead",
     )
     responses: int | None = metric("responses", "responses in the mini-batch")
     evaluated_responses: int | None = metric(
@@ -149,5 +156,6 @@ class UpdateRecord:
         "per evaluated response of the mini-batch: length, advantage, sum and sum of squares of l_t, largest |l_t|, "
         "clipped tokens (JSON); every record.detail_every steps; with record.token_detail also every l_t of a response",
     )
-    seconds: float | None = metric("s", "this update: forward, backward and optimizer")
+    seconds: float | None = metric("s", "this update: forward, backward and optimizer, the critic's among it")
+    critic_seconds: float | None = metric("s", "the critic's part of it; only with advantage = 'gae'")
     engine_metrics: dict[str, float] | None = metric("-", "another program's numbers, as it names them (JSON)")

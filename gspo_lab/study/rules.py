@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted import flat, under
 from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
 
 RATIO_KEYS = (
@@ -22,6 +22,11 @@ RATIO_KEYS = (
 WITHOUT_RANGE = {"reinforce", "vespo", "sapo", "pspo"}
 WITHOUT_LEVEL = {"reinforce", "vespo", "gmpo", "fspo"}
 """The policy losses that read no range, and those that have a ratio of their own or none."""
+
+WITHOUT_GROUP = {"gae", "batch-mean-std"}
+"""The advantages that compare no response with others to its prompt."""
+
+CRITIC_KEYS = ("objective.gamma", "objective.gae_lambda", "objective.whiten_advantages", "critic")
 
 LEAST_SEEDS, MOST_LOOKS = 3, 8
 """As `stats` has them, which is not read here."""
@@ -130,6 +135,12 @@ def _within(settings: Settings) -> list[str]:
         for bench in settings.bench
         if bench.temperature == 0 and (bench.decisive_samples or 1) > 1
     ]
+    out += _with_a_critic(settings) if objective.advantage == "gae" else []
+    if rollout.group_size == 1 and objective.advantage not in WITHOUT_GROUP:
+        out.append(
+            f"rollout.group_size = 1 with advantage = '{objective.advantage}', which compares the responses to a "
+            f"prompt: give 2 or more, or advantage = {_either(WITHOUT_GROUP)}"
+        )
     low, high = objective.mismatch_low, objective.mismatch_high
     if low is not None and high is not None and low >= high:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
@@ -160,6 +171,22 @@ def _within(settings: Settings) -> list[str]:
         out.append(
             "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
             "ratios 1 and leaves nothing to calibrate"
+        )
+    return out
+
+
+def _with_a_critic(settings: Settings) -> list[str]:
+    objective, out = settings.objective, []
+    if settings.update.lora_rank:
+        out.append(
+            f"objective.advantage = 'gae' with update.lora_rank = {settings.update.lora_rank}: a critic is trained "
+            "whole; use lora_rank = 0"
+        )
+    if objective.clip == "calibrated" and objective.importance_sampling_level != "sequence":
+        out.append(
+            "objective.clip = 'calibrated' with advantage = 'gae' at level "
+            f"'{objective.importance_sampling_level}': a pilot counts moves by the sign of each response's one "
+            "advantage; give clip_low and clip_high, or the level 'sequence'"
         )
     return out
 
@@ -209,6 +236,11 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     for loss in ("bapo", "sapo", "pspo", "vespo"):
         if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
             return f"{key.removeprefix('objective.')} does nothing without policy_loss = '{loss}'"
+    critics = [one for one in both if one.advantage == "gae"]
+    if under(key, CRITIC_KEYS) and not critics:
+        return f"{key.removeprefix('objective.')} does nothing without advantage = 'gae'"
+    if key == "objective.sequence_advantage" and all(one.importance_sampling_level != "sequence" for one in critics):
+        return "sequence_advantage does nothing without advantage = 'gae' and importance_sampling_level = 'sequence'"
     if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
         return "lora_alpha does nothing with lora_rank = 0"
     if key in ("objective.mismatch_low", "objective.mismatch_high") and all(

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, PolicyLoss
+from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, PolicyLoss, SequenceAdvantage
 from gspo_lab.objectives.ratios import Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -91,7 +91,12 @@ class RolloutTable(Table):
     """How each step's responses are sampled."""
 
     prompts_per_step: int = Field(32, ge=1, le=10**6, description="prompts in a rollout batch")
-    group_size: int = Field(8, ge=2, le=10**6, description="responses per prompt")
+    group_size: int = Field(
+        8,
+        ge=1,
+        le=10**6,
+        description="responses per prompt; 1 where the advantage needs no group (gae, batch-mean-std)",
+    )
     temperature: float = Field(
         1.0,
         ge=COLDEST,
@@ -202,6 +207,10 @@ class ObjectiveTable(Table):
     aggregation: Aggregation
     aggregation_constant: float = Field(gt=0, le=HUGE)
     advantage: Advantage
+    gamma: float = Field(1.0, ge=0, le=1)
+    gae_lambda: float = Field(1.0, ge=0, le=1)
+    whiten_advantages: bool = True
+    sequence_advantage: SequenceAdvantage = "mean"
     kl_coef: float = Field(ge=0, le=HUGE)
     bapo_clip_low: float = Field(0.1, gt=0, lt=1)
     bapo_clip_high: float = Field(2.0, gt=0, le=HUGE)
@@ -216,6 +225,20 @@ class ObjectiveTable(Table):
     mismatch_correction: Correction = "none"
     mismatch_low: float | None = Field(None, ge=0, le=HUGE)
     mismatch_high: float | None = Field(None, gt=0, le=HUGE)
+
+
+class CriticTable(Table):
+    """The value model of `advantage = "gae"`: the starting model with a scalar head of zeros, trained on the same
+    mini-batches as the policy, with an AdamW of its own that has `[update]`'s settings but for these."""
+
+    learning_rate: float = Field(3e-4, gt=0, le=100, description="the critic's learning rate")
+    value_clip: float = Field(
+        0.5,
+        gt=0,
+        le=HUGE,
+        description="how far from its old value a value may be before the loss clips it (verl: "
+        "cliprange_value); a large number: no clip",
+    )
 
 
 class RecordTable(Table):
@@ -353,6 +376,7 @@ class Settings(Table):
     rollout: RolloutTable = RolloutTable()
     update: UpdateTable = UpdateTable()
     objective: ObjectiveTable
+    critic: CriticTable = CriticTable()
     record: RecordTable = RecordTable()
     bench: list[BenchTable] = Field([], description="`[[bench]]`: benchmarks, evaluated as training goes")
 
@@ -362,7 +386,7 @@ class Settings(Table):
         return self.model.startswith("tiny-")
 
 
-ARM_KEYS = ("model", "routing_replay", "rollout", "update", "engine")
+ARM_KEYS = ("model", "routing_replay", "rollout", "update", "critic", "engine")
 """What an arm may vary beside the objective's own keys; the engine only where that is the study's question."""
 
 STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "waive", "launch", "arm", "compares_engines")

@@ -48,6 +48,7 @@ def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> 
     [
         (["arm.gspo.aggregation=seq-mean-token-mean"], "it has no aggregation = 'seq-mean-token-mean', the paper's"),
         ([*TOKEN_MEAN, "arm.gspo.importance_sampling_level=sequence-token"], "it has token, sequence"),
+        ([*TOKEN_MEAN, "arm.gspo.advantage=gae"], "is not given its critic by the lab"),
         ([*TOKEN_MEAN, "arm.gspo.advantage=leave-one-out"], "has no advantage = 'leave-one-out'"),
         ([*TOKEN_MEAN, "update.epochs=2"], "would ignore update.epochs = 2"),
         ([*TOKEN_MEAN, "update.warmup_updates=8"], "set update.warmup_updates = 0"),

@@ -75,6 +75,17 @@ def test_megatron_replays_routes(make_run: MakeRun) -> None:
         assert keys[ROLLOUT + "enable_rollout_routing_replay"] is (mode == "R3")
 
 
+def test_a_critic_has_the_study_s_settings_and_its_own_learning_rate(make_run: MakeRun) -> None:
+    changes = ("arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.gae_lambda=0.95")
+    run = make_run("gspo", "engine=verl", *changes, "critic.learning_rate=0.01", "critic.value_clip=0.2")
+    check_engine("gspo", run.settings, Path(run.base))
+    keys = told(run)
+    assert (keys["algorithm.adv_estimator"], keys["algorithm.gamma"], keys["algorithm.lam"]) == ("gae", 1.0, 0.95)
+    assert (keys["critic.optim.lr"], keys["critic.cliprange_value"], keys[ACTOR + "optim.lr"]) == (0.01, 0.2, 1e-3)
+    assert keys["critic.loss_agg_mode"] == "token-mean"
+    assert not [key for key in told(make_run("gspo", "engine=verl")) if key.startswith("critic.")]
+
+
 def test_words_are_what_hydra_reads_back() -> None:
     said = arguments({"a": True, "b": None, "c": ["console", "file"], "d": 3e-4, "e": "x/y z", "f": "gspo"})
     assert said == ["a=true", "b=null", "c=[console,file]", "d=0.0003", 'e="x/y z"', "f=gspo"]
@@ -99,11 +110,20 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
         (["rollout.sampler=vllm"], "would ignore rollout.sampler = 'vllm'"),
         (["bench.lottery.decisive_samples=8"], "set bench.lottery.samples and decisive_samples to the same number"),
         (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
-        (["engine.options={critic=true}"], "use the objective 'gspo-token'"),
+        (["arm.gspo.advantage=gae"], "use the objective 'gspo-token'"),
         (
-            ["engine.options={critic=true, backend='megatron'}", "arm.gspo.objective=gspo-token"],
+            ["engine.options={backend='megatron'}", "arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae"],
             "has a critic with backend = 'fsdp2' only",
         ),
+        (
+            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "update.warmup_updates=8"],
+            "raises no critic's learning rate from update to update: set update.warmup_updates = 0",
+        ),
+        (
+            ["arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "arm.gspo.whiten_advantages=false"],
+            "would ignore objective.whiten_advantages = False",
+        ),
+        (["engine.options={critic=true}"], "unknown option 'critic'"),
         (["engine.options={set=3}"], "set: a table of verl's keys"),
         (["engine.options={backend='fsdp'}"], r"backend = 'fsdp' \(did you mean 'fsdp2'\?\)"),
         (["engine.options={processes=0}"], "processes = 0: a whole number from 1 on"),

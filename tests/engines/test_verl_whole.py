@@ -73,7 +73,11 @@ GIVEN = (
     ("", ["device=cpu"], "FSDPActorConfig lab-gspo 2 None"),
     ("", ["device=cpu", "arm.gspo.importance_sampling_level=token"], "FSDPActorConfig lab-vanilla 2 None"),
     ("processes=8", ["device=cuda"], "FSDPActorConfig lab-gspo 2 None"),
-    ("critic=true", ["device=cpu", "arm.gspo.objective=gspo-token"], "FSDPActorConfig lab-gspo 2 None"),
+    (
+        "",
+        ["device=cpu", "arm.gspo.objective=gspo-token", "arm.gspo.advantage=gae", "update.warmup_updates=0"],
+        "FSDPActorConfig lab-gspo 2 None",
+    ),
     (
         "backend='megatron'",
         ["device=cuda", "model=tiny-qwen3-moe", "update.dtype=bfloat16", "routing_replay=old-policy"],

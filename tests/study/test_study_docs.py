@@ -32,7 +32,7 @@ def test_the_guide_names_what_arms_may_hold() -> None:
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
     for key in ("objective", "model", "routing_replay", *(f"[arm.NAME.{key}]" for key in ARM_KEYS[2:])):
         assert key in text
-    assert ARM_KEYS == ("model", "routing_replay", "rollout", "update", "engine")
+    assert ARM_KEYS == ("model", "routing_replay", "rollout", "update", "critic", "engine")
 
 
 def test_the_formulas_have_every_choice_and_every_preset() -> None:

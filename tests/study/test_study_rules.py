@@ -106,6 +106,54 @@ def test_a_key_that_is_not_in_use_makes_no_other_arm(tmp_path: Path, table: str,
     assert load(tmp_path, SHARED + arms(f'objective = "grpo"\n{used}', f"{table}\n{used}")).arms
 
 
+CRITIC = "advantage = 'gae' and importance_sampling_level = 'sequence'"
+
+
+@pytest.mark.parametrize(
+    ("table", "preset", "reason"),
+    [
+        ("gae_lambda = 0.9", "grpo", "gae_lambda does nothing without advantage = 'gae'"),
+        ("[arm.b.critic]\nvalue_clip = 0.2", "grpo", "critic.value_clip does nothing without advantage = 'gae'"),
+        ('sequence_advantage = "sum"', "gspo", f"sequence_advantage does nothing without {CRITIC}"),
+    ],
+)
+def test_a_critic_s_keys_make_another_arm_with_a_critic_alone(
+    tmp_path: Path, table: str, preset: str, reason: str
+) -> None:
+    named = f'objective = "{preset}"\n'
+    (only,) = mistakes(tmp_path, SHARED + arms(named, named + table))
+    assert only.endswith(reason)
+    study = load(tmp_path, SHARED + arms(named, named + table), overrides=["objective.advantage=gae"])
+    assert list(study.arms) == ["a", "b"]
+    if preset == "gspo":
+        (only,) = mistakes(
+            tmp_path,
+            SHARED + arms(named, named + table),
+            overrides=["objective.advantage=gae", "objective.importance_sampling_level=sequence-token"],
+        )
+        assert only.endswith(reason)
+
+
+def test_what_a_critic_cannot_be_combined_with(tmp_path: Path) -> None:
+    gae = "objective.advantage=gae"
+    (only,) = mistakes(tmp_path, overrides=[gae, "update.lora_rank=4"])
+    assert only.endswith("a critic is trained whole; use lora_rank = 0")
+    (only,) = mistakes(tmp_path, overrides=[gae, "objective.clip=calibrated"])
+    assert only.startswith("arm.grpo: objective.clip = 'calibrated' with advantage = 'gae' at level 'token'")
+    for key, value in (("objective.gamma", 1.5), ("objective.gae_lambda", -0.1), ("critic.value_clip", 0)):
+        assert key in mistakes(tmp_path, overrides=[gae, f"{key}={value}"])[0]
+
+
+def test_one_response_to_a_prompt_only_where_none_is_compared(tmp_path: Path) -> None:
+    (only,) = mistakes(tmp_path, overrides=["rollout.group_size=1"])
+    assert only == (
+        "rollout.group_size = 1 with advantage = 'group-mean-std', which compares the responses to a prompt: give 2 or "
+        "more, or advantage = 'batch-mean-std' or 'gae'"
+    )
+    for how in ("gae", "batch-mean-std"):
+        assert load(tmp_path, overrides=["rollout.group_size=1", f"objective.advantage={how}"]).arms
+
+
 def test_a_rollout_batch_is_split_into_equal_parts(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, overrides=["update.minibatches=3"])
     assert only == "rollout.prompts_per_step = 8 cannot be split into update.minibatches = 3 equal parts"

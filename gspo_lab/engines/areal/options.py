@@ -57,7 +57,9 @@ def _broken(settings: Settings) -> Iterator[str]:
         )
     if objective.importance_sampling_level not in LEVELS:
         yield f"has no importance_sampling_level = '{objective.importance_sampling_level}'; it has {', '.join(LEVELS)}"
-    if objective.advantage not in ADVANTAGES:
+    if objective.advantage == "gae":
+        yield "is not given its critic by the lab: advantage = 'gae' trains with the engines 'native' and 'verl'"
+    elif objective.advantage not in ADVANTAGES:
         yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ADVANTAGES)}"
     if settings.rollout.coupled:
         yield "draws by random numbers of its own, which arms do not share: set rollout.coupled = false"

@@ -24,7 +24,8 @@ from gspo_lab.engines.native.step_record import Step, Totals, step_record, train
 from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.native.update_record import update_record
 from gspo_lab.evaluation import evaluate
-from gspo_lab.models.load import encode_prompt
+from gspo_lab.models.load import encode_prompt, weights_digest
+from gspo_lab.objectives import advantages
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
@@ -59,6 +60,8 @@ class Course:
             device=parts.device,
             **about,
         )
+        if parts.critic is not None:
+            known["critic"] = weights_digest(parts.critic.trained.model)
         if of_sampler := parts.sampler.facts():
             known["sampler"] = of_sampler
         self.sink.write([RunStatus(state=STARTED, step=first, at=time.time(), facts=known)])
@@ -109,11 +112,15 @@ class Course:
         errors = [failure(grade.error, grade.reward) for grade in grades]
         need_grades(step, errors, self.settings.rollout.max_grader_errors)
 
-    def experience(self, rollouts: Sequence[Rollout], adv_PG: torch.Tensor) -> Experience:
-        """The batch as tensors; the old policy is not yet known in it."""
+    def experience(self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor) -> Experience:
+        """The batch as tensors, with its advantages; the old policy is not yet known in it."""
         parts = self.parts
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
-        experience.credit(adv_PG.view(-1, 1).to(parts.device))
+        if parts.critic is None:
+            adv = advantages(reward_PG, self.settings.objective.advantage).view(-1, 1)
+        else:
+            adv = parts.critic.advantages(experience, reward_PG.flatten())
+        experience.credit(adv.to(parts.device))
         if self.settings.update.skip_zero_advantage and parts.reference is None:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)
         if self.settings.routing_replay == "rollout":

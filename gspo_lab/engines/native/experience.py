@@ -26,7 +26,8 @@ class Experience:
     `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
     is True for those on which the trainer's old policy has been evaluated.
     `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
-    evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed.
+    evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed. `value_NT` and `return_NT`
+    are a critic's values before its updates and what they should have been.
     """
 
     prompt_NP: Tensor
@@ -43,6 +44,8 @@ class Experience:
     ref_logp_NT: Tensor | None = None
     rollout_routes_NSLK: Tensor | None = None
     natural_NSLK: Tensor | None = None
+    value_NT: Tensor | None = None
+    return_NT: Tensor | None = None
 
     def credit(self, adv: Tensor) -> None:
         """Give the loss mask's tokens their advantages: [N, T], or [N, 1] where a response's are all the same."""
@@ -78,6 +81,16 @@ class Microbatch:
     attention_BS: Tensor
     target_BT: Tensor
     mask_BT: Tensor
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What a model is fed."""
+        attention_BS = self.attention_BS.long()
+        return {
+            "input_ids": self.input_BS,
+            "attention_mask": attention_BS,
+            "position_ids": (attention_BS.cumsum(dim=1) - 1).clamp(min=0),
+        }
 
 
 def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experience:
@@ -127,11 +140,11 @@ def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int
     return out.to(experience.mask_NT.device)
 
 
-def microbatches(experience: Experience, rows: Tensor, budget: int) -> Iterator[Microbatch]:
-    """Split the evaluated ones of `rows` into forward passes of at most `budget` positions (rows x padded length), long
-    rows together.
+def microbatches(experience: Experience, rows: Tensor, budget: int, *, every: bool = False) -> Iterator[Microbatch]:
+    """Split the evaluated ones of `rows`, or `every` one, into forward passes of at most `budget` positions (rows x
+    padded length), long rows together.
     """
-    rows = rows[experience.evaluated_N[rows]]
+    rows = rows if every else rows[experience.evaluated_N[rows]]
     # As lists: a GPU would be waited for at every row.
     prompts = experience.prompt_mask_NP[rows].sum(dim=1).tolist()
     responses = experience.attention_NT[rows].sum(dim=1).tolist()

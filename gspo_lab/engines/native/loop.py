@@ -1,11 +1,11 @@
 """The native engine's training loop.
 
     for step in 0 .. steps-1:                                  one rollout batch
-        problems ── sample ──> rollouts ── grade ──> rewards ── per group ──> advantages
+        problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──> advantages
                                    │
                                    └── old policy: log-probs (and routes) of mini-batches 1 .. K-1;
                                        mini-batch 0 learns its own from its first forward pass
-        for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW ──> UpdateRecord
+        for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
         StepRecord, training answers, now and then a benchmark and a checkpoint ──> the journal
 
 What is not the updates' own is in course.py.
@@ -23,7 +23,6 @@ from gspo_lab.engines.native.experience import Experience
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.step_record import Clock, Step, positions
 from gspo_lab.engines.native.update import Minibatch
-from gspo_lab.objectives import advantages
 from gspo_lab.samplers.base import Rollout
 from gspo_lab.study import Run
 
@@ -67,7 +66,9 @@ class Loop(Course):
         reward_PG = self.rewards(grades)
         clock.lap("grade")
 
-        experience = self.experience(rollouts, advantages(reward_PG, settings.objective.advantage))
+        experience = self.experience(rollouts, reward_PG)
+        if parts.critic is not None:
+            clock.lap("values")
         minibatches = self._minibatches(index, experience)
         seconds_replay = self._old_policy(experience, minibatches)
         clock.lap("old_logprobs")
@@ -96,7 +97,8 @@ class Loop(Course):
         old_share = (update.minibatches - 1) / update.minibatches if self.parts.asks_old_policy else 0.0
         ranged = update.epochs - (0.0 if updater.sampler_is_old else 1 / update.minibatches)
         passes = old_share + 3 * update.epochs + updater.moves_range * ranged + (self.parts.reference is not None)
-        return passes * sum(count for count, evaluated in known if evaluated)
+        of_critic = 0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
+        return of_critic + passes * sum(count for count, evaluated in known if evaluated)
 
     def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:
         update = self.settings.update

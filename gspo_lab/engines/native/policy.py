@@ -50,18 +50,13 @@ class Policy:
 
         Gradient checkpointing computes the forward pass again inside the backward pass: it must meet the same routes.
         """
-        inputs = {
-            "input_ids": part.input_BS,
-            "attention_mask": part.attention_BS.long(),
-            "position_ids": (part.attention_BS.long().cumsum(dim=1) - 1).clamp(min=0),
-        }
         arithmetic = torch.autocast(self.model.device.type, torch.bfloat16) if self._autocast else nullcontext()
         with self._tap(part, replay_BSLK) as routes:
             with arithmetic:
                 forward = Forward(
                     *token_logprobs(
                         self.model,
-                        inputs,
+                        part.inputs,
                         part.target_BT,
                         part.mask_BT,
                         temperature=self.temperature,

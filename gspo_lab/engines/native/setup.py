@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit
@@ -34,7 +35,8 @@ class Parts:
     policy: Policy
     updater: Updater
     trained: dict[str, Trained]
-    """Every model that is trained, by its name; its checkpoints hold them all. Today the policy alone."""
+    """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the critic if any."""
+    critic: Critic | None
     reference: Policy | None
     sampler: Sampler
     sampling: Sampling
@@ -100,7 +102,9 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         check_eight_bit()
         if device.type != "cuda":
             raise LabError("update.optimizer = 'adamw-8bit' works on a GPU only; use optimizer = 'adamw' here")
-    trained = {"policy": Trained(model, update)}
+    # It copies the model before a large one's embedding is told where its gradient goes.
+    critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
+    trained = {"policy": Trained(model, update)} | ({} if critic is None else {"critic": critic.trained})
     updater = Updater(
         policy,
         trained["policy"],
@@ -108,11 +112,13 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         bands=run.reference_bands,
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",
+        critic=critic,
     )
     return Parts(
         policy=policy,
         updater=updater,
         trained=trained,
+        critic=critic,
         reference=reference,
         sampler=sampler,
         sampling=Sampling(

@@ -15,7 +15,7 @@ from gspo_lab.engines.native.prompts import rolled
 from gspo_lab.engines.native.setup import Parts
 from gspo_lab.evaluation import answer_record
 from gspo_lab.models.routing import expert_change
-from gspo_lab.objectives import mismatch_measures
+from gspo_lab.objectives import explained_variance, mismatch_measures
 from gspo_lab.records import AnswerRecord, StepRecord
 from gspo_lab.samplers.base import Rollout, noise_key
 from gspo_lab.study import Settings
@@ -105,13 +105,14 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         responses=len(rollouts),
         reward_mean=float(reward_PG.mean()),
         reward_std=float(reward_PG.std()),
-        zero_variance_groups=float((reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean()),
+        zero_variance_groups=_without_variance(reward_PG),
         grader_errors=sum(grade.reward is None for grade in step.grades),
         response_tokens_mean=sum(lengths) / len(lengths),
         response_tokens_t1=float(lengths[len(lengths) // 3]),
         response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
         truncated_responses=sum(r.truncated for r in rollouts) / len(rollouts),
         **_old_policy_fields(step, parts),
+        value_explained_variance=_explained(experience),
         prompts_total=totals.prompts,
         tokens_sampled_total=totals.tokens_sampled,
         tokens_trained_total=totals.tokens_trained,
@@ -124,6 +125,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         seconds_replay=step.seconds_replay if moe else None,
         seconds_rollout=laps["rollout"],
         seconds_grade=laps["grade"],
+        seconds_values=laps.get("values"),
         seconds_old_logprobs=laps["old_logprobs"],
         seconds_update=laps["update"],
         seconds_record=totals.seconds_record,
@@ -131,6 +133,20 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         device_seconds_total=totals.device_seconds,
         peak_memory_bytes=peak_memory(parts.device),
     )
+
+
+def _without_variance(reward_PG: torch.Tensor) -> float | None:
+    """The share of groups whose rewards are all equal; one response is no group."""
+    if reward_PG.shape[1] == 1:
+        return None
+    return float((reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean())
+
+
+def _explained(experience: Experience) -> float | None:
+    value_NT, return_NT = experience.value_NT, experience.return_NT
+    if value_NT is None or return_NT is None:
+        return None
+    return explained_variance(value_NT, return_NT, experience.mask_NT)
 
 
 def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gspo_lab.engines.native.critic import Critic, Learnt
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
 from gspo_lab.engines.native.policy import Forward, Policy, store
 from gspo_lab.engines.native.trained import Moved, Trained
@@ -42,6 +43,7 @@ class Updated:
     kl_sum: float = 0.0
     router_grad_norm: float | None = None
     moved: Moved = Moved(0.0, 0.0, True)
+    critic: Learnt | None = None
     seconds: float = 0.0
     engine_metrics: dict[str, float] | None = None
 
@@ -65,7 +67,8 @@ class Updated:
 
 
 class Updater:
-    """Trains a policy with one objective. `bands` are the rules' reference ranges, `replay` the routes to replay."""
+    """Trains a policy with one objective, and its critic if it has one. `bands` are the rules' reference ranges,
+    `replay` the routes to replay."""
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Updater:
         bands: dict[str, tuple[float, float]],
         replay: str,
         sampler_is_old: bool,
+        critic: Critic | None = None,
     ) -> None:
         self.policy = policy
         self.trained = trained
@@ -83,6 +87,7 @@ class Updater:
         self.bands = bands
         self.replay = replay
         self.sampler_is_old = sampler_is_old
+        self.critic = critic
 
     def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
         """Train on one mini-batch."""
@@ -108,6 +113,7 @@ class Updater:
 
         done.router_grad_norm = self.router_grad_norm()
         done.moved = self.trained.move(done.loss)
+        done.critic = None if self.critic is None else self.critic.update(experience, minibatch.rows)
         done.seconds = time.perf_counter() - started
         return done
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gspo_lab.engines.native.critic import Learnt
 from gspo_lab.engines.native.experience import Experience, of_microbatch
 from gspo_lab.engines.native.update import Updated, Updater
 from gspo_lab.models.routing import expert_change, load_cv
@@ -37,6 +38,10 @@ def update_record(
     if updater.moves_range:
         fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
     fields |= _routing_fields(updater, experience, done)
+    alive = done.moved.finite
+    if done.critic is not None:
+        fields |= _critic_fields(done.critic)
+        alive &= done.critic.moved.finite
     if detail:
         per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)
         fields["response_detail"] = response_detail(*(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail)
@@ -48,11 +53,21 @@ def update_record(
         grad_norm=done.moved.grad_norm,
         router_grad_norm=done.router_grad_norm,
         learning_rate=done.moved.learning_rate,
-        nonfinite=int(not (done.moved.finite and experience.sampler_logp_NT[rows].isfinite().all())),
+        nonfinite=int(not (alive and experience.sampler_logp_NT[rows].isfinite().all())),
         seconds=done.seconds,
         engine_metrics=done.engine_metrics,
         **fields,
     )
+
+
+def _critic_fields(learnt: Learnt) -> dict[str, float]:
+    return {
+        "value_loss": learnt.loss,
+        "value_mean": learnt.value_mean,
+        "value_clip_fraction": learnt.clip_fraction,
+        "critic_grad_norm": learnt.moved.grad_norm,
+        "critic_seconds": learnt.seconds,
+    }
 
 
 def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: Updated) -> Tensor | None:

@@ -28,6 +28,10 @@ def broken(settings: Settings, processes: int, microbatches: int, sampling: str)
     level = settings.objective.importance_sampling_level
     if level not in ("token", "sequence"):
         return f"knows no importance_sampling_level = '{level}', only 'token' and 'sequence'"
+    if settings.objective.advantage == "gae":
+        return "has no trainer with a critic: advantage = 'gae' trains with the engines 'native' and 'verl'"
+    if settings.rollout.group_size == 1:
+        return "asks every prompt more than once: set rollout.group_size to 2 or more"
     if settings.routing_replay == "rollout":
         return "replays the old policy's experts, not the sampler's; use routing_replay = 'old-policy' or 'none'"
     parts = settings.update.minibatches * processes * microbatches

@@ -45,13 +45,13 @@ class Share:
     entropy_nT: Tensor | None = None
     routes_nSLK: Tensor | None = None
 
-    def gathered(self, accelerator: Any, course: Course, step: int, adv_PG: Tensor, clock: Clock) -> "RolloutBatch":
+    def gathered(self, accelerator: Any, course: Course, step: int, reward_PG: Tensor, clock: Clock) -> "RolloutBatch":
         """The whole batch."""
         rollouts: list[Rollout] = gather_object(self.rollouts)
         grades: list[Grade] = gather_object(self.grades)
         if accelerator.is_main_process:
             course.need_grades(step, grades)
-        experience = course.experience(rollouts, adv_PG)
+        experience = course.experience(rollouts, reward_PG)
         processes, asked = accelerator.num_processes, self.old_logp_nT is not None
         batch = RolloutBatch(course, step, rollouts, grades, experience, clock, processes, asked)
         if self.old_logp_nT is not None:

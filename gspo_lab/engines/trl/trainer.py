@@ -130,7 +130,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.routers is not None:
             out["routes"] = self.share.routes_nSLK
         self.share.old_logp_nT = out.get("old_per_token_logps")
-        self.batch = self.share.gathered(self.accelerator, self.course, self.step, adv_PG, self.clock)
+        self.batch = self.share.gathered(self.accelerator, self.course, self.step, reward_PG, self.clock)
         torch.manual_seed(noise_key(self.course.seed, "trl permutation", self.step, index))
         return out
 

@@ -31,7 +31,6 @@ class VerlEngine:
         machines: int = 1,
         tensor_parallel: int = 1,
         ray: str = "local",
-        critic: bool = False,
         set: Mapping[str, Any] | None = None,
     ) -> None:
         self.options = Options(
@@ -40,7 +39,6 @@ class VerlEngine:
             machines=machines,
             tensor_parallel=tensor_parallel,
             ray=ray,
-            critic=critic,
             set=set or {},
         )
 

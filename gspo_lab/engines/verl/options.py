@@ -1,7 +1,7 @@
 """What `[engine.options]` says of verl, and what of a study verl would not do: told before anything is launched."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,17 @@ SETTINGS = (
     *("update.gradient_checkpointing", "update.dtype", "update.checkpoint_every"),
     *("objective.importance_sampling_level", "objective.clip", "objective.clip_low", "objective.clip_high"),
     *("objective.clip_target", "objective.dual_clip", "objective.aggregation", "objective.advantage"),
+    *("objective.gamma", "objective.gae_lambda", "critic"),
 )
 """What verl varies. It samples with vLLM in processes of its own, so `rollout.sampler` keeps its default."""
 
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
-ESTIMATORS = {"group-mean-std": ("grpo", True), "group-mean": ("grpo", False), "leave-one-out": ("rloo", True)}
+ESTIMATORS = {
+    "group-mean-std": ("grpo", True),
+    "group-mean": ("grpo", False),
+    "leave-one-out": ("rloo", True),
+    "gae": ("gae", True),
+}
 """The lab's advantages as verl's (adv_estimator, norm_adv_by_std_in_grpo)."""
 
 
@@ -35,8 +41,8 @@ class Options:
 
     `backend`: fsdp2, or megatron. `processes`: training processes (GPUs) per machine, on `machines` machines.
     `tensor_parallel`: GPUs that share one copy of the model, in training (megatron) and in sampling.
-    `ray`: "local", or the address of a cluster that is there. `critic`: a value model and GAE in place of the group's
-    advantages. `set`: further keys of verl's configuration, which may contradict no key of the study.
+    `ray`: "local", or the address of a cluster that is there. `set`: further keys of verl's configuration, which may
+    contradict no key of the study.
     """
 
     backend: str = "fsdp2"
@@ -44,7 +50,6 @@ class Options:
     machines: int = 1
     tensor_parallel: int = 1
     ray: str = "local"
-    critic: bool = False
     set: Mapping[str, Any]
 
     @property
@@ -77,7 +82,7 @@ def check_settings(settings: Settings, options: Options) -> None:
         raise LabError(f"the engine 'verl' {why}")
 
 
-def _broken(settings: Settings, options: Options) -> Any:
+def _broken(settings: Settings, options: Options) -> Iterator[str]:
     objective, rollout, update = settings.objective, settings.rollout, settings.update
     if settings.routing_replay != "none" and options.backend != "megatron":
         yield (
@@ -90,13 +95,8 @@ def _broken(settings: Settings, options: Options) -> Any:
         yield f"has no advantage = '{objective.advantage}'; it has {', '.join(ESTIMATORS)}"
     if objective.dual_clip is not None and objective.importance_sampling_level != "token":
         yield "caps no ratio of a sequence: its GSPO loss ignores objective.dual_clip"
-    if options.critic and objective.importance_sampling_level == "sequence":
-        yield (
-            "gives advantages by token with critic = true, and its GSPO loss is then GSPO-token's: use the objective "
-            "'gspo-token'"
-        )
-    if options.critic and options.backend == "megatron":
-        yield "has a critic with backend = 'fsdp2' only"
+    if objective.advantage == "gae":
+        yield from _with_a_critic(settings, options)
     rows = rollout.prompts_per_step // update.minibatches * rollout.group_size
     if rows % options.world:
         yield f"shares a mini-batch evenly: its {rows} responses are no multiple of {options.world} processes"
@@ -112,6 +112,18 @@ def _broken(settings: Settings, options: Options) -> Any:
         yield f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype = 'bfloat16'"
     if options.backend == "megatron" and settings.device == "cpu":
         yield "trains with Megatron on GPUs only; use engine.options.backend = 'fsdp2' on a CPU"
+
+
+def _with_a_critic(settings: Settings, options: Options) -> Iterator[str]:
+    if settings.objective.importance_sampling_level == "sequence":
+        yield (
+            "keeps a critic's advantages by token, and its GSPO loss is then GSPO-token's: with advantage = 'gae' use "
+            "the objective 'gspo-token'"
+        )
+    if options.backend == "megatron":
+        yield "has a critic with backend = 'fsdp2' only"
+    if settings.update.warmup_updates > 1:
+        yield "raises no critic's learning rate from update to update: set update.warmup_updates = 0"
 
 
 def check_here(options: Options, on_gpu: bool) -> None:

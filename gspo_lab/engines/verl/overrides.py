@@ -47,9 +47,9 @@ class Place:
 
 def overrides(run: Run, options: Options, place: Place) -> dict[str, Any]:
     """verl's keys and their values. LabError where `options.set` names one that the study decides."""
-    out = _trainer(run, options, place) | _data(run, place) | _algorithm(run, options)
+    out = _trainer(run, options, place) | _data(run, place) | _algorithm(run)
     out |= _model_and_actor(run, options, place) | _rollout(run, options, place)
-    out |= _critic(run, place) if options.critic else {}
+    out |= _critic(run, place) if run.settings.objective.advantage == "gae" else {}
     out |= _machine(options, place)
     for key, value in options.set.items():
         if key.lstrip("+~") in {one.lstrip("+") for one in out} or key.lstrip("+~") == "model_engine":
@@ -143,11 +143,14 @@ def _data(run: Run, place: Place) -> dict[str, Any]:
     }
 
 
-def _algorithm(run: Run, options: Options) -> dict[str, Any]:
-    estimator, by_std = ESTIMATORS[run.settings.objective.advantage]
+def _algorithm(run: Run) -> dict[str, Any]:
+    objective = run.settings.objective
+    estimator, by_std = ESTIMATORS[objective.advantage]
     return {
-        "algorithm.adv_estimator": "gae" if options.critic else estimator,
+        "algorithm.adv_estimator": estimator,
         "algorithm.norm_adv_by_std_in_grpo": by_std,
+        "algorithm.gamma": objective.gamma,
+        "algorithm.lam": objective.gae_lambda,
         "algorithm.use_kl_in_reward": False,
         "algorithm.rollout_correction.rollout_is": None,
         "algorithm.rollout_correction.rollout_rs": None,
@@ -264,14 +267,22 @@ def _rollout(run: Run, options: Options, place: Place) -> dict[str, Any]:
 
 
 def _critic(run: Run, place: Place) -> dict[str, Any]:
+    """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at random."""
+    update, critic = run.settings.update, run.settings.critic
     return {
         "critic.strategy": "fsdp2",
         "critic.model.path": place.model,
         "critic.model.use_remove_padding": place.on_gpu,
-        "critic.model.enable_gradient_checkpointing": run.settings.update.gradient_checkpointing,
+        "critic.model.enable_gradient_checkpointing": update.gradient_checkpointing,
         **({} if place.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}),
         "critic.ppo_micro_batch_size_per_gpu": 1,
-        "critic.optim.lr": run.settings.update.learning_rate,
+        "critic.cliprange_value": critic.value_clip,
+        "critic.loss_agg_mode": "token-mean",
+        "critic.optim.lr": critic.learning_rate,
+        "critic.optim.lr_warmup_steps": 0,
+        "critic.optim.betas": [update.adam_beta1, update.adam_beta2],
+        "critic.optim.weight_decay": update.weight_decay,
+        "critic.optim.clip_grad": update.max_grad_norm,
         "critic.model.external_lib": f"{INSIDE}.policy",
         "critic.fsdp.use_torch_compile": False,
         "critic.fsdp.model_dtype": "fp32",

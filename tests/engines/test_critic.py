@@ -1,0 +1,161 @@
+"""The native engine with a critic: its start, what it learns, what is recorded, that it goes on bit for bit."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+from lottery import MakeRun, Memory, train
+from test_gradients import experience_of
+from test_loop import without_times
+
+from gspo_lab.engines.native.critic import Critic
+from gspo_lab.engines.native.experience import Experience
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.update import Minibatch
+from gspo_lab.records import StepRecord, UpdateRecord
+
+GAE = "objective.advantage=gae"
+OF_UPDATES = ("value_loss", "value_mean", "value_clip_fraction", "critic_grad_norm", "critic_seconds")
+OF_STEPS = ("value_explained_variance", "seconds_values")
+
+
+def critic_of(make_run: MakeRun, arm: str, *overrides: str) -> tuple[Critic, Experience]:
+    """A critic at its start, and sixteen responses to four prompts."""
+    setting = set_up(make_run(arm, GAE, *overrides), None)
+    assert setting.critic is not None
+    return setting.critic, experience_of(setting)
+
+
+def test_the_first_values_are_0_and_every_token_has_the_reward(make_run: MakeRun) -> None:
+    reward_N = torch.arange(16) / 10
+    critic, experience = critic_of(make_run, "grpo", "objective.whiten_advantages=false")
+    adv_NT = critic.advantages(experience, reward_N)
+    assert torch.equal(adv_NT, reward_N[:, None] * experience.mask_NT)
+    assert not experience.value_NT.any()
+    assert torch.equal(experience.return_NT, adv_NT)
+    whitened_NT = critic_of(make_run, "grpo")[0].advantages(experience, reward_N)
+    assert float(whitened_NT[experience.mask_NT].mean()) == pytest.approx(0, abs=1e-6)
+    assert float(whitened_NT[experience.mask_NT].std()) == pytest.approx(1, abs=1e-5)
+
+
+def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
+    """The reward is told by the prompt alone, which the critic reads: it learns more than the mean, token by token."""
+    critic, experience = critic_of(make_run, "gspo", "critic.learning_rate=1e-2", "objective.whiten_advantages=false")
+    reward_N = torch.tensor([0.0, 1.0, 0.3, 0.7]).repeat_interleave(4)
+    rows, losses = torch.arange(16), []
+    for _ in range(30):
+        critic.advantages(experience, reward_N)
+        losses.append(critic.update(experience, rows).loss)
+    adv_NT = critic.advantages(experience, reward_N)
+    by_token = experience.return_NT - experience.value_NT
+    spread = float(experience.return_NT[experience.mask_NT].var(correction=0)) / 2
+    assert losses[0] == pytest.approx(float((experience.return_NT**2).sum()) / 2 / int(experience.mask_NT.sum()))
+    assert losses[-1] < 0.2 * spread < losses[0]
+    # Level sequence: one advantage for a response, the mean of what its tokens would have had.
+    for row, mask in enumerate(experience.mask_NT):
+        mean = float(by_token[row][mask].mean())
+        assert adv_NT[row][mask].tolist() == pytest.approx([mean] * int(mask.sum()), abs=1e-6)
+        assert not adv_NT[row][~mask].any()
+
+
+def test_levels_and_the_sum(make_run: MakeRun) -> None:
+    """A critic that has moved: tokens' advantages differ within a response, the sequence's are their mean or sum."""
+    found = {}
+    for name, arm, *changes in (
+        ("token", "grpo"),
+        ("sequence-token", "gspo", "arm.gspo.importance_sampling_level=sequence-token"),
+        ("mean", "gspo"),
+        ("sum", "gspo", "arm.gspo.sequence_advantage=sum"),
+    ):
+        critic, experience = critic_of(make_run, arm, "objective.gae_lambda=0.5", *changes)
+        reward_N = torch.arange(16.0) % 3
+        critic.advantages(experience, reward_N)
+        critic.update(experience, torch.arange(16))
+        found[name] = critic.advantages(experience, reward_N)
+    mask_NT, adv_NT = experience.mask_NT, found["token"]
+    assert torch.equal(found["sequence-token"], adv_NT)
+    assert (adv_NT.amax(dim=1) - adv_NT.where(mask_NT, adv_NT.amax()).amin(dim=1)).max() > 1e-3
+    total_N1 = adv_NT.sum(dim=1, keepdim=True)
+    assert torch.allclose(found["sum"], total_N1 * mask_NT, atol=1e-5)
+    assert torch.allclose(found["mean"], total_N1 / mask_NT.sum(dim=1, keepdim=True) * mask_NT, atol=1e-5)
+
+
+def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_advantage(make_run: MakeRun) -> None:
+    ends = []
+    for tokens, evaluated in ((10**6, True), (60, True), (60, False)):
+        critic, experience = critic_of(make_run, "grpo", f"update.microbatch_tokens={tokens}")
+        experience.evaluated_N[:] = evaluated
+        reward_N = torch.arange(16.0) % 2
+        for _ in range(2):  # the head's zeros let no gradient into the body at first
+            critic.advantages(experience, reward_N)
+            learnt = critic.update(experience, torch.arange(16))
+        ends.append((learnt.loss, learnt.moved.grad_norm))
+    assert ends[1] == ends[2]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_a_stopped_run_goes_on_with_the_records_of_an_uninterrupted_one(
+    level: str, make_run: MakeRun, tmp_path: Path
+) -> None:
+    arm = "grpo" if level == "token" else "gspo"
+    run = make_run(arm, GAE, "steps=3", "update.checkpoint_every=10", "objective.gae_lambda=0.9", "update.epochs=2")
+    whole = train(run, tmp_path / "whole")
+    asked = count()
+    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 2)
+    second = train(run, tmp_path / "parts")
+    assert without_times(first.records + second.records) == without_times(whole.records)
+    facts = [memory.statuses[0].facts for memory in (whole, first, second)]
+    assert facts[0]["critic"] == facts[1]["critic"] != facts[2]["critic"]
+    assert len(whole.updates) == 3 * 8
+    assert all(getattr(update, name) is not None for update in whole.updates for name in OF_UPDATES)
+    assert all(getattr(step, name) is not None for step in whole.steps for name in OF_STEPS[1:])
+    assert whole.steps[0].value_explained_variance == 0.0
+    assert whole.updates[0].value_mean == 0.0
+    assert whole.updates[1].value_mean != 0.0
+    assert all(update.critic_seconds < update.seconds for update in whole.updates)
+    assert all(update.nonfinite == 0 for update in whole.updates)
+
+
+def test_arms_of_a_seed_have_one_critic_at_their_start(make_run: MakeRun, tmp_path: Path) -> None:
+    grpo, gspo = (train(make_run(arm, GAE, "steps=1"), tmp_path / arm) for arm in ("grpo", "gspo"))
+    assert grpo.statuses[0].facts["critic"] == gspo.statuses[0].facts["critic"]
+    assert grpo.steps[0].rollout_digest == gspo.steps[0].rollout_digest
+    # Ratios are 1 on the first mini-batch, so that the levels differ by nothing but the spreading of advantages; the
+    # critic learns the same in both.
+    assert grpo.updates[0].value_loss == gspo.updates[0].value_loss
+    of_tokens = [update.active_tokens for update in grpo.updates]
+    assert of_tokens == [update.response_tokens for update in grpo.updates]
+
+
+def test_it_is_counted_and_without_one_nothing_is_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+    skips = "update.skip_zero_advantage=false"
+    plain, with_critic = (train(make_run("grpo", skips, *more), tmp_path / str(len(more))) for more in ((), (GAE,)))
+    for records, names, kind in ((plain.updates, OF_UPDATES, UpdateRecord), (plain.steps, OF_STEPS, StepRecord)):
+        assert all(isinstance(one, kind) and getattr(one, name) is None for one in records for name in names)
+    assert "critic" not in plain.statuses[0].facts
+    # Passes over every position: sampling 1, old policy 3/4 (4 mini-batches), update 3; the critic 1 and 3.
+    before, after = plain.steps[0].flops_total, with_critic.steps[0].flops_total
+    assert after / before == pytest.approx((4.75 + 4) / 4.75)
+    answers = [a for a in with_critic.answers if a.bench == "rollout" and a.step == 0]
+    tokens = sum(a.tokens for a in answers)
+    assert sum(a.advantage * a.tokens for a in answers) / tokens == pytest.approx(0, abs=1e-6)
+
+
+def test_one_response_to_a_prompt_is_enough(make_run: MakeRun, tmp_path: Path) -> None:
+    memory: Memory = train(make_run("gspo", GAE, "rollout.group_size=1", "rollout.prompts_per_step=16"), tmp_path)
+    assert [step.responses for step in memory.steps] == [16, 16]
+    assert [step.zero_variance_groups for step in memory.steps] == [None, None]
+    assert sum(update.evaluated_responses for update in memory.updates) == 32
+
+
+def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
+    setting = set_up(make_run("grpo", GAE), None)
+    experience = experience_of(setting)
+    with torch.no_grad():
+        setting.critic.trained.model.head.weight.fill_(float("nan"))
+    experience.credit(setting.critic.advantages(experience, torch.ones(16)))
+    done = setting.updater.update(experience, Minibatch(0, 0, torch.arange(16), fresh=True))
+    assert not done.critic.moved.finite
+    assert not done.moved.finite
