@@ -24,6 +24,7 @@ from gspo_lab.study.schema import (
     ObjectiveTable,
     RecordTable,
     Settings,
+    TuneTable,
     VerdictTable,
 )
 from gspo_lab.study.undeclared import LaunchTable, MirrorTable
@@ -150,7 +151,8 @@ def studies_markdown() -> str:
             top.append(_row(name, entry))
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
     launchers = [_model_section(f"[launch.{key}]", table) for key, table in LAUNCH_TABLES.items()]
-    last = (_model_section("[verdict]", VerdictTable), _model_section("[[claim]]", ClaimTable), *launchers)
+    tune = _model_section("[tune]", TuneTable)
+    last = (_model_section("[verdict]", VerdictTable), tune, _model_section("[[claim]]", ClaimTable), *launchers)
     parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, *last]
     return "\n".join(parts)
 

@@ -235,3 +235,9 @@ def _taken(descriptor: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

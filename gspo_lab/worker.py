@@ -123,17 +123,26 @@ class StepCount:
 
 
 def train(folder: RunFolder, stop: StopAsked) -> int:
-    """Train the run of `folder` from where it stands; its last word goes to the journal."""
+    """Train the run of `folder` from where it stands, to its end or to where it is to wait; its last word goes to the
+    journal."""
     run, stands = folder.run(), folder.standing()
     if stands.finished:
         folder.drop_resume()  # a kill may have come between the last word and this
         return Exit.FINISHED
     if run.origin is not None:
         raise LabError(f"{run.id} was recorded by {run.origin.recorder}, and cannot be gone on with here")
+    waits = run.until if run.until is not None and run.until < run.settings.steps else None
+
+    def asked() -> bool:
+        return stop() or arrived()
+
+    def arrived() -> bool:
+        return waits is not None and sink.steps >= waits
+
     with folder.append() as journal:
         sink = StepCount(folder, run, journal, stands.steps)
         try:
-            complete = make_engine(run).train(run, sink, folder.path, stop)
+            complete = make_engine(run).train(run, sink, folder.path, asked)
         except Exception as error:
             mendable = refused(error) if isinstance(error, OSError) else error
             if isinstance(mendable, LabError):
@@ -146,7 +155,7 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
         sink.say(State.FINISHED if complete else State.STOPPED)
     if complete:
         folder.drop_resume()
-    return Exit.FINISHED if complete else Exit.STOPPED
+    return Exit.FINISHED if complete or arrived() else Exit.STOPPED
 
 
 class Stopped(Exception):

@@ -49,6 +49,7 @@ def check(
     from gspo_lab.plan.check import check as check_models_and_tasks
     from gspo_lab.plan.check import findings
     from gspo_lab.study import flat
+    from gspo_lab.study.tune import budget, schedule
 
     study = wanted(*([] if engine is None else [f"engine={engine}"]))
     check_models_and_tasks(study)
@@ -69,6 +70,8 @@ def check(
         lines.append(f"  {arm}: {differs or 'the only arm'}")
     for engine, given in _translations(study).items():
         lines.append(f"  {engine}: {', '.join(f'{key} = {value!r}' for key, value in given.items())}")
+    if study.tune is not None:
+        lines.append(f"  before that {budget(study.tune)}: {schedule(study.tune)}")
     lines += [f"  claim {claim.name}" for claim in study.claims]
     print_lines([*lines, *map(str, found)])
     if failed:

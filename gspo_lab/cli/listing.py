@@ -13,7 +13,8 @@ SELECT studies.study AS study,
        COUNT(run_id) AS runs, COALESCE(SUM(state = 'finished'), 0) AS finished,
        MAX(COALESCE(at, declared_at)) AS latest, question, begun,
        GROUP_CONCAT(DISTINCT json_extract(facts, '$.origin.program')) AS recorded_by,
-       json_extract(content, '$.replicates.name') AS replicates
+       json_extract(content, '$.replicates.name') AS replicates,
+       json_extract(content, '$.trials_of') AS trials_of
 FROM (SELECT *, EXISTS (SELECT 1 FROM runs WHERE runs.study = studies.study) AS begun FROM studies) AS studies
 LEFT JOIN runs ON runs.study = studies.study AND state <> 'missing'
 LEFT JOIN (SELECT run_id, MAX(at) AS at FROM statuses GROUP BY run_id) USING (run_id)
@@ -37,10 +38,12 @@ def listing(runs: Runs = RUNS, json: Json = False) -> None:
         return
     imported = any(row["recorded_by"] for row in rows)
     linked = any(row["replicates"] for row in rows)
+    trying = any(row["trials_of"] for row in rows)
     shown = [
         {
             "study": row["study"],
             **({"replicates": row["replicates"]} if linked else {}),
+            **({"trials of": row["trials_of"]} if trying else {}),
             "arms x seeds": f"{row['arms']} x {row['seeds']}",
             "finished": f"{row['finished']}/{row['runs']}" if row["begun"] else _before_its_runs(runs / row["study"]),
             **({"on other hosts": told} if (told := _elsewhere(runs / row["study"])) else {}),

@@ -1,7 +1,7 @@
 """conduct: from a study to its finished runs.
 
-    lock ─> check models, tasks ─> declare (study.json) ─> warm starts ─> pilots ─> runs
-                                                           └──── one crew of workers ────┘
+    lock ─> check models, tasks ─> declare (study.json) ─> trials ─> warm starts ─> pilots ─> runs
+                                                           └───────── one crew of workers ─────────┘
     while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
     with declared looks: the seeds of each look in turn, until one resolves every arm
 
@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from gspo_lab.conduct.declaration import archive, declare, set_band
 from gspo_lab.conduct.looks import look_at
 from gspo_lab.conduct.pilots import find_band, pilot_errand
 from gspo_lab.conduct.prepare import starts_to_make, write_run
+from gspo_lab.conduct.tuning import settled
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
 from gspo_lab.errors import LabError
@@ -37,6 +38,7 @@ from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
 from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
 from gspo_lab.store import ingest
 from gspo_lab.study import Declaration, Run, Study
+from gspo_lab.study.trials import trials_name
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,9 @@ def conduct(
 
 def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:
     begun = begun_arms(home)
+    if (ready := settled(study, home, begun, crew)) is None:
+        return
+    study = ready
     declaration = declare(study, home)
     pilots = {
         arm.name: pilot(study, arm)
@@ -170,18 +175,20 @@ def declared_runs(study: Study, declaration: Declaration) -> list[Run]:
 
 def _take(study: Study, runs: Path, fresh: bool, launcher: Launcher, stack: ExitStack) -> Path:
     """The study's folder, locked for this conductor; an empty one with `fresh`, for which nobody waits in a queue."""
-    home = runs / study.name
+    home, trials = runs / study.name, runs / trials_name(study.name)
     refusal = f"another gspo-lab run is conducting '{study.name}'; wait for it, or use --name NEW for a study beside it"
     if fresh and home.exists():
         with held(home / CONDUCTOR_LOCK, refusal):
-            for folder in work_folders(home):
+            places = [home] if study.tune is None or not trials.exists() else [trials, home]
+            for folder in chain.from_iterable(map(work_folders, places)):
                 if (process := folder.at_work()) is not None:
                     raise LabError(
                         f"--fresh: {folder.path} still has a worker (process {process}); wait until it leaves"
                     )
-            for folder in launched_folders(home):
+            for folder in chain.from_iterable(map(launched_folders, places)):
                 if (waiting := launcher.find(folder.path)) is not None:
                     waiting.kill()
-            archive(home, runs, study.name)
+            for place in places:
+                archive(place, runs, place.name)
     stack.enter_context(held(home / CONDUCTOR_LOCK, refusal))
     return home

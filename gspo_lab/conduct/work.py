@@ -190,9 +190,10 @@ def _free(waiting: Sequence[Errand], view: View, told: set[str]) -> Errand | Non
 
 
 def _end(errand: Errand, code: int) -> ErrandEnd:
-    """How an errand ended. A code that no worker gives, or 0 with an unfinished journal, is not the worker's own."""
+    """How an errand ended. A code that no worker gives, or 0 without a last word, is not the worker's own."""
     folder = errand.folder
-    unsaid = code == Exit.FINISHED and isinstance(folder, RunFolder) and not folder.standing().finished
+    said = (State.FINISHED, State.STOPPED)  # the latter of one that came to where it is to wait
+    unsaid = code == Exit.FINISHED and isinstance(folder, RunFolder) and folder.standing().state not in said
     if unsaid or (code > 0 and code not in set(Exit)):
         why = f"its process was ended with exit code {code}, not by the worker: does the grader call os._exit?"
         return ErrandEnd(errand, code or Exit.CRASHED, f"{why} (log: {folder.log})")

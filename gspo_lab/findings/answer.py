@@ -70,6 +70,9 @@ def answer_of(found: "Findings", claims: Sequence[Said] = ()) -> Answer:
 def _answer(found: "Findings", claims: Sequence[Said]) -> Answer:
     declared, decided, fallen = found.declaration, found.decision, found.regime
     states = [run.state for run in found.runs if run.seed in decided.seeds]
+    if declared.trials_of is not None:
+        said = " ".join(decided.sentences)
+        return Answer("trials", "grey", said, f"{len(states)} trials.", f"gspo-lab show {declared.trials_of}")
     planned = len(declared.arms) * len(decided.seeds)
     if not decided.resolved and any(state in UNDER_WAY for state in states):
         done = f"{states.count(State.FINISHED)} of {planned} runs are finished"

@@ -72,9 +72,11 @@ class Decision:
                 _name(one) for one in self.ended if one.carried
             ],
         }
+        tuning = self.matched.tuning
         looked = f"Resolved at the declared look after {len(self.seeds)} of {self.planned} seeds."
         return (
             *(f"{one[0].upper()}{one[1:]}." for one in (*self.matched.on_trust, self.matched.grade) if one),
+            *([] if tuning is None else [f"{tuning.detail[0].upper()}{tuning.detail[1:]}."]),
             *(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs),
             *(one.sentence for one in self.ungraded.values()),
             *([looked] if self.stopped else []),
@@ -91,6 +93,8 @@ def decision(found: "Findings") -> Decision:
     def without(*said: str) -> Decision:
         return Decision(baseline, bench, matched, said, every, len(every), doses)
 
+    if declared.trials_of is not None:
+        return without(f"No verdict: these are the trials on which the arms of {declared.trials_of} chose.")
     if (swept := doses or found.lengths) is not None:
         return without(*(f"{sentence}." for sentence in swept.told(matched)))
     if bench is None:

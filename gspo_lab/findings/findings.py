@@ -30,6 +30,7 @@ from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.matching import Certificate, certificate
+from gspo_lab.matching.tuned import Trials, read_trials
 from gspo_lab.states import State
 from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
@@ -282,6 +283,14 @@ class Findings:
     def lengths(self) -> Lengths | None:
         """What a sweep over the length of answers says so far; None for any other study."""
         return lengths(self)
+
+    @cached_property
+    def trials(self) -> Trials | None:
+        """The trials on which the arms chose, round by round; None where they did not, or those are not here."""
+        tune = self.declaration.tune
+        name = self.study if self.declaration.trials_of else tune and tune.trials
+        there = tune is not None and name is not None and name in self.evidence.studies()
+        return read_trials(self.evidence, str(name), tune) if there and tune is not None else None
 
     @cached_property
     def decision(self) -> Decision:

@@ -28,6 +28,7 @@ from gspo_lab.matching.pairing import (
 )
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
+from gspo_lab.matching.tuned import tuning_check
 from gspo_lab.study import Declaration, flat
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was checked to say that a study's runs are matched. `lock` is about the declaration that all pairs share."""
+    """What was checked to say that a study's runs are matched. `lock` is about the declaration that all pairs share,
+    `tuning` about the trials on which their arms chose, where they did."""
 
     study: str
     baseline: str
@@ -75,6 +77,12 @@ class Certificate:
     acceptances: tuple[Acceptance, ...] = ()
     of_the_study: tuple[Check, ...] = UNVERIFIED
     """What holds of the whole record, for `gspo-lab certify` to find out (`verified`)."""
+    tuning: Check | None = None
+
+    @property
+    def of_all(self) -> tuple[Check, ...]:
+        """What is about the declaration, and so about every pair."""
+        return (self.lock,) if self.tuning is None else (self.lock, self.tuning)
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -130,15 +138,15 @@ class Certificate:
 
     def states(self) -> dict[str, Counter[State]]:
         """Per check how many pairs are in which state, the lock first, in the order of the checks."""
-        out: dict[str, Counter[State]] = {self.lock.name: Counter([self.lock.state])}
+        out: dict[str, Counter[State]] = {check.name: Counter([check.state]) for check in self.of_all}
         for pair in self.pairs:
             for check in pair.checks:
                 out.setdefault(check.name, Counter())[check.state] += 1
         return out | {check.name: Counter([check.state]) for check in self.of_the_study}
 
     def of(self, name: str) -> list[tuple[Pair | None, Check]]:
-        """One check over all pairs; the lock has no pair."""
-        if found := [check for check in (self.lock, *self.of_the_study) if check.name == name]:
+        """One check over all pairs; what is about all of them has no pair."""
+        if found := [check for check in (*self.of_all, *self.of_the_study) if check.name == name]:
             return [(None, check) for check in found]
         return [(pair, check) for pair in self.pairs for check in pair.checks if check.name == name]
 
@@ -179,6 +187,7 @@ class Certificate:
             "ok": self.ok,
             "baseline": self.baseline,
             "lock": asdict(self.lock),
+            **({} if self.tuning is None else {"tuning": asdict(self.tuning)}),
             "of_the_study": [asdict(check) for check in self.of_the_study],
             "pairs": [asdict(pair) for pair in self.pairs],
             "undeclared": list(self.undeclared),
@@ -190,7 +199,7 @@ class Certificate:
         }
 
     def _mismatches(self) -> Iterator[tuple[str, Pair | None, Check, str]]:
-        everything: list[tuple[Pair | None, Check]] = [(None, check) for check in (self.lock, *self.of_the_study)]
+        everything: list[tuple[Pair | None, Check]] = [(None, check) for check in (*self.of_all, *self.of_the_study)]
         everything += [(pair, check) for pair in self.pairs for check in pair.checks]
         for pair, check in everything:
             if check.state == UNDECLARED:
@@ -220,7 +229,8 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
                 pair = sides(runs[names[0]], runs[names[1]], declared.arms)
                 pairs.append(Pair(names, seed, all_checks(pair, declared.arms, bands, first_item, told)))
     accepted = read_accepted(evidence.runs_folder / declared.name)
-    return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted)
+    tuning = tuning_check(evidence, declared)
+    return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted, tuning=tuning)
 
 
 def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) -> Certificate:

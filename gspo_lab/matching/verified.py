@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import STUDY
 from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.pairing import EQUAL, NOT_VERIFIED, UNDECLARED, UNKNOWN, Check
-from gspo_lab.store.audit import runs_at_fault, study_at_fault
+from gspo_lab.store.audit import journals_changed, runs_at_fault, study_at_fault
 from gspo_lab.store.signature import check as check_signature
+from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -34,6 +35,7 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     sealed, unsealed = 0, []
     if wrong := study_at_fault(evidence, study):
         odd.append((STUDY, wrong))
+    odd += _other_trials(evidence, study)
     for run, whole, faults in runs_at_fault(evidence, study):
         sealed += whole is True
         if whole is None:
@@ -45,6 +47,13 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     if unsealed:
         return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {', '.join(unsealed)}")
     return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
+
+
+def _other_trials(evidence: "Evidence", study: str) -> list[tuple[str, str]]:
+    """The trials whose journals are there and not what they were when the study's arms chose."""
+    tune = Declaration.parse(evidence.study(study), study).tune
+    changed = [] if tune is None else journals_changed(evidence, tune.journals)
+    return [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
 
 
 def _regraded(again: Mapping[str, Again]) -> Check:

@@ -43,7 +43,7 @@ class Pace:
     basis: str
 
 
-def run_seconds(pace: Pace, steps: int, answers: int) -> float:
+def run_seconds(pace: Pace, steps: float, answers: float) -> float:
     """Seconds of a run: its start, its steps, its answers to benchmarks."""
     return START_SECONDS + steps * pace.seconds_per_step + answers * pace.seconds_per_answer
 

@@ -173,7 +173,7 @@ def _measured(study: Study, runs: Path) -> Noise:
 def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
     """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
     declared = found.declaration
-    if declared.verdict.last != study.verdict.last:
+    if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
     wanted = _conditions(next(iter(study.arms.values())), study.primary)
     names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == wanted}

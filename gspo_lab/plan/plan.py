@@ -15,6 +15,7 @@ from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.plan.memory import MemoryFit, fits
 from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
 from gspo_lab.plan.starts import distinct_starts
+from gspo_lab.plan.tuning import trials_left
 from gspo_lab.runfolder import RunFolder, begun_arms
 from gspo_lab.states import State
 from gspo_lab.study import Settings, Study
@@ -56,6 +57,10 @@ class Plan:
     seconds: float
     basis: str
     """What `seconds` rests on: measured runs, or a guess and its formula."""
+    trials: int = 0
+    """Runs on which the arms are still to choose their values."""
+    trial_steps: int = 0
+    """The steps that these will train at most; they are part of `seconds` and of no other count."""
     looks: tuple[int, ...] = ()
     """After how many seeds the study may end, where that is declared."""
     obstacle: str | None = None
@@ -86,6 +91,7 @@ class Plan:
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
             f"warm starts to make: {self.warm_starts}",
             f"pilots to run: {', '.join(self.pilots) or 'none'}",
+            *([f"trials to run: {self.trials}, at most {self.trial_steps:,} steps"] if self.trials else []),
             *(f"memory: {fit.line()}{': too little' * fit.too_little}" for fit in self.memory),
             f"time: about {_rounded(self.seconds)} ({self.basis})",
             *([f"cannot be run here yet: {self.obstacle}"] if self.obstacle else []),
@@ -133,9 +139,20 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
     needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
-    starts = [run for folder, run in distinct_starts([*needy, *waiting], runs).items() if folder.made() is None]
+    trials = trials_left(study, runs)
+    wanted = distinct_starts([*needy, *waiting, *trials.runs], runs)
+    starts = [run for folder, run in wanted.items() if folder.made() is None]
+    family = {run.arm: run.arm.partition("@")[0] for run in trials.runs} | {name: name for name in study.arms}
     stages = [
-        [paces[run.arm].warm_start_seconds for run in starts],
+        [paces[family[run.arm]].warm_start_seconds for run in starts],
+        [
+            run_seconds(
+                paces[family[run.arm]],
+                trials.each,
+                tasks.work(run.settings, 0).answers * trials.each / run.settings.steps,
+            )
+            for run in trials.runs
+        ],
         [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
         [run.seconds for run in planned if run.seconds],
     ]
@@ -150,6 +167,8 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         evaluation_answers=sum(work.answers for work in left),
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in waiting),
+        trials=len(trials.runs),
+        trial_steps=trials.left,
         memory=tuple(fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
         basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),

@@ -5,11 +5,11 @@ by row. That costs about what `rebuild` does.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import holder
+from gspo_lab.files import holder, sha256_of
 from gspo_lab.journal import sealed
 from gspo_lab.layout import JOURNAL, LOCK, STUDY
 from gspo_lab.store.database import nowhere, transaction
@@ -46,6 +46,12 @@ def runs_at_fault(evidence: "Evidence", study: str) -> Iterator[tuple[str, bool 
                 broken = ["its journal is not what its last word sealed"] if whole is False else []
                 ours = [rows.get(run.id, 0) for rows in held.values()]
                 yield run.id, whole, [*broken, *_taken_anew(evidence, connection, run.id, ours)]
+
+
+def journals_changed(evidence: "Evidence", digests: Mapping[str, str]) -> list[str]:
+    """The runs, by their ids, whose journal is there and has another sha256 than is held against it."""
+    paths = {run: evidence.runs_folder / run / JOURNAL for run in digests}
+    return [run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]]
 
 
 COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"

@@ -4,14 +4,13 @@ runs/<study>/record.sha256      a line "sha256  path" of study.json and of each 
 runs/<study>/record.sha256.sig  an SSH signature of that list (namespace gspo-lab), made and checked by ssh-keygen
 """
 
-import hashlib
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import whole
+from gspo_lab.files import sha256_of, whole
 from gspo_lab.layout import RUN, STUDY
 from gspo_lab.store.files import run_folders, sources
 
@@ -73,9 +72,7 @@ def _manifest(home: Path) -> str:
     for name in sorted(names):
         path = runs / name
         if path.is_file():
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            lines.append(f"{digest}  {name.removeprefix(home.name + '/')}\n")
+            lines.append(f"{sha256_of(path)}  {name.removeprefix(home.name + '/')}\n")
     return "".join(lines)
 
 

@@ -18,9 +18,11 @@ from pydantic import ValidationError
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
+from gspo_lab.study.tune import Tune
 
 LOCKED = (
-    *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "waive", "replicates", "recorded"),
+    *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),
+    *("replicates", "recorded"),
 )
 """The keys of study.json that its digest is of."""
 
@@ -128,6 +130,10 @@ class Declaration:
     """Those of the seeds that were not declared before the first step: they never change the verdict."""
     claims: tuple[ClaimTable, ...] = ()
     sweep: Sweep | None = None
+    tune: Tune | None = None
+    """How its arms choose some of their settings; from the first step on what they chose, too."""
+    trials_of: str | None = None
+    """The study whose arms choose on these runs, which are then no study of their own."""
     replicates: Replicates | None = None
     waived: dict[str, str] = field(default_factory=dict)
     """Lint errors that the study's author answers for: the lint's name and the reason."""
@@ -196,6 +202,8 @@ class Declaration:
             "verdict": self.verdict.model_dump(mode="json"),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
+            **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),
+            **({} if self.trials_of is None else {"trials_of": self.trials_of}),
             **({"waive": self.waived} if self.waived else {}),
             **({} if self.replicates is None else {"replicates": vars(self.replicates)}),
             **({"claims": [claim.model_dump(mode="json") for claim in self.claims]} if self.claims else {}),
@@ -237,6 +245,8 @@ class Declaration:
                 verdict=VerdictTable.model_validate(data["verdict"]),
                 claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
                 sweep=Sweep.from_json(swept) if (swept := data.get("sweep")) else None,
+                tune=Tune.model_validate(tune) if (tune := data.get("tune")) else None,
+                trials_of=optional(str, data.get("trials_of")),
                 replicates=Replicates.from_json(link) if (link := data.get("replicates")) else None,
                 waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
                 reference_bands=bands_of(data.get("reference_bands") or {}),

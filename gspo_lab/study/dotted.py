@@ -36,3 +36,11 @@ def alike_but(one: Mapping[str, Any], other: Mapping[str, Any], names: Iterable[
     """Whether two nested settings differ in nothing but the keys or tables `names`."""
     allowed = tuple(names)
     return all(under(key, allowed) for key in differing(flat(one), flat(other)))
+
+
+def put(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested tables; tables that are missing on the way are made."""
+    *path, last = key.split(".")
+    for part in path:
+        table = table.setdefault(part, {})
+    table[last] = value

@@ -17,6 +17,7 @@ from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.lints import WAIVABLE
+from gspo_lab.study.overrides import set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import (
     ARM_KEYS,
@@ -30,6 +31,7 @@ from gspo_lab.study.schema import (
 )
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
+from gspo_lab.study.trials import read_tune
 from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
 OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
@@ -37,6 +39,8 @@ BASE_KEYS = tuple(Settings.model_fields)
 NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
+SWEPT = "a sweep gives its arms their values itself; leave [sweep] or [tune] out"
+PART = "all arms choose on the same budget, so --arms cannot take some of them; leave it out"
 DEEPEST = 20
 
 
@@ -57,7 +61,7 @@ def load_study(
     """Read, override, validate and resolve a study. Raises LabError with one line per mistake."""
     raw = parsed(path)
     for override in overrides:
-        _override(raw, override)
+        set_override(raw, override)
     if steps is not None:
         raw["steps"] = steps
     if seeds is not None:
@@ -76,6 +80,10 @@ def load_study(
     claims = claims_of(raw.get("claim", []), problems)
     waived = _waived(raw.get("waive", {}), problems)
     launch = validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
+    tune = read_tune(raw.get("tune"), study_arms, declared_seeds, verdict, problems)
+    if tune is not None:
+        study_arms = {name: tune.declaring(arm) for name, arm in study_arms.items()}
+        problems += [f"tune: {why}" for why, there in {SWEPT: sweep, PART: arms}.items() if there is not None]
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():
         problems.append("question: every study opens with the question it asks, as text")
@@ -107,6 +115,7 @@ def load_study(
         verdict=verdict,
         claims=claims,
         sweep=sweep,
+        tune=tune,
         waived=waived,
         reference_bands=reference_bands([arm.settings for arm in study_arms.values()]),
         comment=_opening_comment(path),
@@ -150,56 +159,6 @@ def _text(path: Path) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
         raise LabError(f"{path}: is UTF-16 or UTF-32 text, TOML is UTF-8; save it with the encoding UTF-8")
     return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _override(raw: dict[str, Any], override: str) -> None:
-    """`update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an entry's name)."""
-    key, _, text = override.partition("=")
-    try:
-        parts = _path(tomllib.loads(f"{key} = 0"))
-    except (tomllib.TOMLDecodeError, ValueError):
-        parts = []
-    if not parts or "=" not in override:
-        raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        value = text  # a bare word is text: --set model=tiny-olmoe
-    arms = raw.get("arm")
-    if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
-        known = f"{nearest(parts[1], arms)}; this study has {', '.join(arms)}"
-        raise LabError(f"--set {override}: no arm '{parts[1]}'{known}")
-    table: Any = raw
-    for part in parts[:-1]:
-        table = _entered(table, part, override)
-    if not isinstance(table, dict):
-        raise LabError(f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value")
-    table[parts[-1]] = value
-
-
-def _path(nested: Any) -> list[str]:
-    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`: TOML's own reading of a dotted key."""
-    out = []
-    while isinstance(nested, dict):
-        ((key, nested),) = nested.items()
-        out.append(key)
-    return out
-
-
-def _entered(table: Any, part: str, override: str) -> Any:
-    """The table (or list of named tables) called `part` inside `table`; made where there is none."""
-    if isinstance(table, list):
-        named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
-        if part not in named:
-            known = [name for name in named if isinstance(name, str)]
-            raise LabError(f"--set {override}: no '{part}'{nearest(part, known)} there; it has {', '.join(known)}")
-        return named[part]
-    if part in ("task", "engine") and isinstance(table.get(part), str):
-        table[part] = {"name": table[part]}
-    inner = table.setdefault(part, {})
-    if not isinstance(inner, dict | list):
-        raise LabError(f"--set {override}: '{part}' is no table in this study")
-    return inner
 
 
 def _unknown_arms(wanted: Sequence[str], tables: Mapping[str, Any]) -> list[str]:

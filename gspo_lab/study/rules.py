@@ -97,7 +97,7 @@ def _inside(arms: Mapping[str, Arm]) -> list[str]:
     """What is wrong within single arms; what is wrong in all of them is told once, as the study's."""
     found: dict[str, list[str]] = {}
     for arm in arms.values():
-        for line in _within(arm.settings):
+        for line in broken_within(arm.settings):
             found.setdefault(line, []).append(arm.name)
     return [
         told
@@ -106,7 +106,8 @@ def _inside(arms: Mapping[str, Arm]) -> list[str]:
     ]
 
 
-def _within(settings: Settings) -> list[str]:
+def broken_within(settings: Settings) -> list[str]:
+    """What is wrong within the settings of one run."""
     rollout, update, objective = settings.rollout, settings.update, settings.objective
     out = []
     if rollout.prompts_per_step % update.minibatches:

@@ -361,6 +361,25 @@ class ClaimTable(Table):
     )
 
 
+class TuneTable(Table):
+    """Every arm chooses some of its settings on trials before the study, by successive halving, all with one budget.
+
+    All candidates train `steps` steps; of `eta` of them the best one goes on to `eta` times as many, until one is left.
+    The i-th candidate has the i-th value of every list; all lists are equally long.
+    """
+
+    seeds: list[int] = Field(min_length=1, description="the trials' seeds, none of them one of the study's")
+    steps: int = Field(ge=1, le=10**6, description="steps of the first round")
+    eta: int = Field(2, ge=2, le=100, description="of so many candidates one goes on, to so many times the steps")
+    metric: str | None = Field(
+        None,
+        description="what is compared: a benchmark's score at the round's end, or `reward`, the mean training reward "
+        "over the round's last fifth; unset: the primary benchmark",
+    )
+    values: dict[str, Any] = Field({}, description="dotted setting = its candidates, for every arm")
+    arm: dict[str, Any] = Field({}, description="`[tune.arm.NAME]`: the same for one arm, over `values`")
+
+
 class Settings(Table):
     """Everything that determines one run, but its seed."""
 
@@ -389,5 +408,7 @@ class Settings(Table):
 ARM_KEYS = ("model", "routing_replay", "rollout", "update", "critic", "engine")
 """What an arm may vary beside the objective's own keys; the engine only where that is the study's question."""
 
-STUDY_KEYS = ("question", "seeds", "verdict", "claim", "sweep", "waive", "launch", "arm", "compares_engines")
+STUDY_KEYS = (
+    *("question", "seeds", "verdict", "claim", "sweep", "tune", "waive", "launch", "arm", "compares_engines"),
+)
 """Top-level keys that belong to the study and to no single run."""

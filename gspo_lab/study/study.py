@@ -29,6 +29,8 @@ class Run:
     """Who recorded it; None: a worker of this lab, or nobody yet."""
     declaration: str | None = None
     """The digest of what study.json locks, which the worker's journal repeats; None for a pilot."""
+    until: int | None = None
+    """The step at which its worker saves and leaves, perhaps to be gone on with; None: at its last one."""
 
     @property
     def id(self) -> str:
@@ -52,6 +54,7 @@ class Run:
             **({} if self.warm_start is None else {"warm_start": self.warm_start}),
             **({} if self.origin is None else {ORIGIN: self.origin.to_json()}),
             **({} if self.declaration is None else {"declaration": self.declaration}),
+            **({} if self.until is None else {"until": self.until}),
         }
 
     @staticmethod
@@ -68,6 +71,7 @@ class Run:
             warm_start=optional(str, data.get("warm_start")),
             origin=None if data.get(ORIGIN) is None else Origin.from_json(data[ORIGIN]),
             declaration=optional(str, data.get("declaration")),
+            until=optional(int, data.get("until")),
         )
 
 
@@ -113,6 +117,7 @@ def against_itself(study: Study, arm: str) -> Study:
         verdict=verdict,
         claims=(),
         sweep=None,
+        tune=None,
         reference_bands=reference_bands([settings]),
         command=(*study.command, "--aa", arm),
     )

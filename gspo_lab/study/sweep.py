@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.study.declaration import Arm, Sweep
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted import flat, put
 from gspo_lab.study.schema import STUDY_KEYS
 
 LARGEST = 1e12
@@ -65,11 +65,7 @@ def at_every_dose(
 
 def _with(base: dict[str, Any], key: str, dose: float) -> dict[str, Any]:
     out = copy.deepcopy(base)
-    *path, last = key.split(".")
-    table = out
-    for part in path:
-        table = table.setdefault(part, {})
-    table[last] = dose
+    put(out, key, dose)
     return out
 
 

@@ -64,6 +64,7 @@ class Bench:
     deaf: bool = False
     fail: dict[str, str] = field(default_factory=dict)
     right: dict[str, int] = field(default_factory=dict)
+    bonus: dict[str, float] = field(default_factory=dict)
     verdict: str = ""
     conductors: list["subprocess.Popen[str]"] = field(default_factory=list)
 
@@ -84,7 +85,7 @@ class Bench:
         toml = TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b)
         self.toml.write_text(toml + self.verdict + self.launch)
         (self.folder / "behaviour.json").write_text(
-            json.dumps({"hold": self.hold, "deaf": self.deaf, "fail": self.fail, "right": self.right})
+            json.dumps({one: getattr(self, one) for one in ("hold", "deaf", "fail", "right", "bonus")})
         )
         return load_study(self.toml, **how)
 

@@ -1,8 +1,8 @@
 """A real engine that trains nothing: it counts. Its numbers follow from arm, seed and step, so that a test knows them.
 
 How it behaves stands in behaviour.json beside the study: {"fail": {"arm/s0": how}, "hold": {"arm/s0": step}, "deaf":
-false, "right": {"arm/s0": problems}}. A run that is held stays amid that step until it is asked to stop, or with "deaf"
-until its conductor is gone.
+false, "right": {"arm/s0": problems}, "bonus": {"arm": reward}}. A run that is held stays amid that step until it is
+asked to stop, or with "deaf" until its conductor is gone.
 """
 
 import json
@@ -45,11 +45,12 @@ class CountingEngine:
                 raise ZeroDivisionError("the counting engine divided by its conscience")
             if failure in ("exit 0", "exit 7") and step == 2:
                 leave(int(failure[-1]), folder)
-            sink.write([*updates(run, step), record(run, step)])
+            sink.write([*updates(run, step), record(run, step, behaviour["bonus"].get(run.arm, 0.0))])
+            if step + 1 < run.settings.steps and any(step + 1 in one.moments(step + 2) for one in run.settings.bench):
+                sink.write(answers(run, step + 1, right(run, behaviour)))
             if (step + 1) % run.settings.update.checkpoint_every == 0:
                 save(saved, step + 1)
-        usual = 6 if run.arm == "b" else 5  # b answers one problem more than a
-        sink.write(answers(run, run.settings.steps, behaviour["right"].get(name, usual)))
+        sink.write(answers(run, run.settings.steps, right(run, behaviour)))
         save(saved, run.settings.steps)
         return True
 
@@ -73,13 +74,18 @@ def stay(mark: Path, stop: Stop) -> None:
         time.sleep(0.02)
 
 
-def record(run: Run, step: int) -> StepRecord:
+def right(run: Run, behaviour: dict[str, Any]) -> int:
+    """How many problems a run answers right: b one more than a, unless it is told otherwise."""
+    return int(behaviour["right"].get(f"{run.arm}/s{run.seed}", 6 if run.arm == "b" else 5))
+
+
+def record(run: Run, step: int, bonus: float) -> StepRecord:
     rollout = run.settings.rollout
     return StepRecord(
         step=step,
         prompts=rollout.prompts_per_step,
         responses=rollout.prompts_per_step * rollout.group_size,
-        reward_mean=reward(run, step),
+        reward_mean=reward(run, step) + bonus,
         seconds_step=2.0,
         seconds_rollout=1.0,
     )

@@ -15,12 +15,17 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None:
     text = (DOCS / "studies.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(.*?)```", text, re.S)
+    example, tune = re.findall(r"```toml\n(.*?)```", text, re.S)
     path = tmp_path / "my_study.toml"
     path.write_text(example)
     study = load_study(path)
     assert study.comment == study.question
     assert [arm.settings.objective.clip_low for arm in study.arms.values()] == [3e-4, 3e-3]
+    path.write_text(f"{example}\n{tune}".replace("[tune.arm.gspo]", "[tune.arm.paper]"))
+    told = load_study(path).tune
+    assert told is not None
+    assert (told.number, len(told.keys("paper")), len(told.keys("wide"))) == (4, 3, 1)
+    path.write_text(example)
     (console,) = re.findall(r"```console\n(.*?)```", text, re.S)
     overrides = [word for word in shlex.split(console.replace("$", "")) if "=" in word]
     assert len(overrides) == 5

@@ -21,6 +21,7 @@ from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.sections.settings import settings
 from gspo_lab.report.sections.stability import stability
 from gspo_lab.report.sections.transcripts import transcripts
+from gspo_lab.report.sections.tuning import tuning
 
 SECTIONS: tuple[Writer, ...] = (
     # Decide
@@ -35,6 +36,7 @@ SECTIONS: tuple[Writer, ...] = (
     clipping,
     collapse,
     claims,
+    tuning,
     limits_section,
     # Inspect, folded
     pairs,

@@ -44,6 +44,24 @@ def _ungraded(found: Findings) -> list[str]:
     ]
 
 
+def _tuned(declared: Declaration, tasks: str) -> list[str]:
+    """What the settings that the arms train with leave open."""
+    tune = declared.tune
+    if tune is None or not tune.chosen:
+        return [f"One task ({tasks}), one set of settings: another learning rate or clip range may turn the order."]
+    keys = ", ".join(dict.fromkeys(key for arm in tune.candidates for key in tune.keys(arm)))
+    out = [
+        f"One task ({tasks}). Each arm chose {keys} on a small budget among {tune.number} candidates, and declares all "
+        "else: other candidates, a larger budget or other settings may turn the order."
+    ]
+    if tune.metric == declared.primary:
+        out.append(
+            f"The trials were asked the problems of {tune.metric} that decide here, too: of every arm alike, the best "
+            "score of a few was taken, which is a little better than it will be on other problems."
+        )
+    return out
+
+
 def limits(declared: Declaration) -> list[str]:
     """What the reader should not conclude, from what this study is."""
     every = [arm.settings for arm in declared.arms.values()]
@@ -66,9 +84,7 @@ def limits(declared: Declaration) -> list[str]:
             "objectives work, not what they do to a large model with long responses."
         )
     tasks = sorted({one.task.name for one in every})
-    out.append(
-        f"One task ({', '.join(tasks)}), one set of settings: another learning rate or clip range may turn the order."
-    )
+    out += _tuned(declared, ", ".join(tasks))
     if any(one.rollout.coupled for one in every):
         out.append(
             "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "

@@ -1,0 +1,106 @@
+"""What the arms chose before the study, on which trials, and how every candidate did in every round."""
+
+from typing import Any
+
+from gspo_lab.findings import Findings
+from gspo_lab.matching.settings import shown
+from gspo_lab.matching.tuned import Trials, Tried, choices
+from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.markup import Html, h, markdown_table, plain, table
+from gspo_lab.report.section import Section
+from gspo_lab.study.trials import label
+from gspo_lab.study.tune import Tune, budget, schedule
+
+HEAD = ["arm", "candidate", "trained to step", "score", "what became of it"]
+
+
+def tuning(found: Findings) -> Section | None:
+    """None for a study whose arms train with what they declare."""
+    tune = found.declaration.tune
+    if tune is None or found.declaration.trials_of is not None:
+        return None
+    if not tune.chosen:
+        said = "The arms have not chosen yet: their trials are not at their end."
+        return Section("tuning", "Tuning", (h("p", said, class_="missing"),), {"chosen": None}, said)
+    trials = found.trials
+    seeds = ", ".join(map(str, tune.seeds))
+    spent = budget(tune)
+    told = f"{spent[0].upper()}{spent[1:]}; the seeds, {seeds}, are none of the study's. Chosen: {choices(tune)}."
+    rule = (
+        f"Successive halving: {schedule(tune)}; what is kept goes on. A candidate of which a seed collapses or dies "
+        "comes last; of equal ones the nearest to what the arm declares goes on."
+    )
+    body: list[Html | Chart] = [h("p", told), h("p", rule, class_="soft")]
+    if trials is None:
+        body.append(h("p", f"The trials, {tune.trials}, are not in this database.", class_="missing"))
+        return Section("tuning", "Tuning", tuple(body), _data(tune, None), plain(told))
+    body += [_chart(tune, trials, arm, at) for at, arm in enumerate(tune.candidates)]
+    rows = [row for arm in tune.candidates for row in _rows(tune, trials, arm)]
+    body.append(h("details", h("summary", f"All {len(rows)} candidates, round by round"), table(HEAD, rows)))
+    markdown = f"{plain(told)}\n\n{markdown_table(HEAD, rows)}"
+    return Section("tuning", "Tuning", tuple(body), _data(tune, trials), markdown)
+
+
+def _chart(tune: Tune, trials: Trials, arm: str, colour: int) -> Chart:
+    """Score against value, a series for each round."""
+    labels = tuple(label(values) for values in tune.candidates[arm])
+    series = tuple(
+        Series(
+            f"step {one.steps}",
+            colour + number,
+            labels,
+            tuple(_score(one.tried[arm].get(place)) for place in range(tune.number)),
+        )
+        for number, one in enumerate(trials.rounds)
+        if arm in one.tried
+    )
+    keys = ", ".join(tune.keys(arm))
+    scores = [value for one in series for value in one.y if value is not None]
+    spread = f", its candidates from {min(scores):.3f} to {max(scores):.3f}" if scores else ""
+    return Chart(
+        f"m-tuning-{arm}",
+        f"Trials of {arm}",
+        keys,
+        tune.metric,
+        series,
+        kind="bars",
+        finding=f"{arm} chose {label(tune.values(arm))}{spread}",
+    )
+
+
+def _score(tried: Tried | None) -> float | None:
+    return None if tried is None else tried.score
+
+
+def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
+    """A row for each candidate and round that it was in."""
+    out = []
+    for place, values in enumerate(tune.candidates[arm]):
+        told = ", ".join(f"{key} = {shown(value)}" for key, value in values.items())
+        for one in trials.rounds:
+            tried = one.tried.get(arm, {}).get(place)
+            if tried is not None:
+                kept = "goes on" if place in one.kept[arm] else "left behind"
+                last = one.kept[arm] == (place,)
+                fate = tried.died or ("chosen" if last else kept)
+                out.append([arm, told, one.steps, "last" if tried.score is None else f"{tried.score:.3f}", fate])
+    return out
+
+
+def _data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
+    rounds = [
+        {
+            "steps": one.steps,
+            "arms": {
+                arm: [
+                    {**tune.candidates[arm][place], "score": tried.score, "died": tried.died or None}
+                    | {"kept": place in one.kept[arm]}
+                    for place, tried in own.items()
+                ]
+                for arm, own in one.tried.items()
+            },
+        }
+        for one in (trials.rounds if trials is not None else ())
+    ]
+    spent = {"metric": tune.metric, "seeds": tune.seeds, "candidates": tune.number, "steps_per_arm": tune.spent}
+    return {**spent, "chosen": {arm: tune.values(arm) for arm in tune.candidates}, "rounds": rounds}

@@ -1,0 +1,59 @@
+"""`--set table.key=value`, put into the tables of a study's file before anything is read from them."""
+
+import tomllib
+from typing import Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.registry import nearest
+
+
+def set_override(raw: dict[str, Any], override: str) -> None:
+    """Set what one `--set` says.
+
+    `update.epochs=2`, `task.digits=3`, `arm.gspo.clip_low=1e-3`, `bench.addition.problems=64` (an entry's name)."""
+    key, _, text = override.partition("=")
+    try:
+        parts = _path(tomllib.loads(f"{key} = 0"))
+    except (tomllib.TOMLDecodeError, ValueError):
+        parts = []
+    if not parts or "=" not in override:
+        raise LabError(f"--set {override}: write it as --set table.key=value, e.g. --set update.learning_rate=3e-4")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        value = text  # a bare word is text: --set model=tiny-olmoe
+    arms = raw.get("arm")
+    if parts[0] == "arm" and len(parts) > 1 and isinstance(arms, dict) and parts[1] not in arms:
+        known = f"{nearest(parts[1], arms)}; this study has {', '.join(arms)}"
+        raise LabError(f"--set {override}: no arm '{parts[1]}'{known}")
+    table: Any = raw
+    for part in parts[:-1]:
+        table = _entered(table, part, override)
+    if not isinstance(table, dict):
+        raise LabError(f"--set {override}: '{parts[-2]}' is a list of tables; write {parts[-2]}.NAME.key=value")
+    table[parts[-1]] = value
+
+
+def _path(nested: Any) -> list[str]:
+    """`{"arm": {"gspo": {"clip_low": 0}}}` -> `["arm", "gspo", "clip_low"]`: TOML's own reading of a dotted key."""
+    out = []
+    while isinstance(nested, dict):
+        ((key, nested),) = nested.items()
+        out.append(key)
+    return out
+
+
+def _entered(table: Any, part: str, override: str) -> Any:
+    """The table (or list of named tables) called `part` inside `table`; made where there is none."""
+    if isinstance(table, list):
+        named = {entry.get("name"): entry for entry in table if isinstance(entry, dict)}
+        if part not in named:
+            known = [name for name in named if isinstance(name, str)]
+            raise LabError(f"--set {override}: no '{part}'{nearest(part, known)} there; it has {', '.join(known)}")
+        return named[part]
+    if part in ("task", "engine") and isinstance(table.get(part), str):
+        table[part] = {"name": table[part]}
+    inner = table.setdefault(part, {})
+    if not isinstance(inner, dict | list):
+        raise LabError(f"--set {override}: '{part}' is no table in this study")
+    return inner

@@ -1,0 +1,204 @@
+"""`[tune]` read from a study, and the trials that it asks for: a study of its own, whose runs are nobody's evidence.
+
+    [tune]
+    seeds = [100, 101]
+    steps = 10
+    [tune.values]
+    update.learning_rate = [2e-4, 5e-4, 1e-3, 2e-3]
+
+The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x-trials`, with the seeds of `[tune]`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab.registry import nearest
+from gspo_lab.study.declaration import Arm, reference_bands
+from gspo_lab.study.dotted import flat, under
+from gspo_lab.study.rules import broken_within
+from gspo_lab.study.schema import BenchTable, Settings, TuneTable, VerdictTable
+from gspo_lab.study.study import Study
+from gspo_lab.study.tune import REWARD, Tune, with_values
+
+TUNABLE = ("objective", "update", "rollout.temperature", "rollout.top_p", "routing_replay")
+"""What an arm may choose: what arms may vary, but for the model, the engine and how much is sampled."""
+WORD = re.compile(r"[\w.+-]+", re.ASCII)
+"""Text that may be part of a trial's name, which is a folder's."""
+
+
+def read_tune(
+    table: Any, arms: Mapping[str, Arm], seeds: Sequence[int], verdict: VerdictTable, problems: list[str]
+) -> Tune | None:
+    """The tuning of a study's arms, None where it has none; mistakes go to `problems`."""
+    if table is None or not arms:
+        return None
+    try:
+        asked = TuneTable.model_validate(table)
+    except ValidationError as error:
+        for one in error.errors():
+            where = ".".join(["tune", *map(str, one["loc"])])
+            problems.append(f"{where}: {one['msg'][0].lower()}{one['msg'][1:]}")
+        return None
+    before = len(problems)
+    problems += _odd_seeds(asked.seeds, seeds)
+    benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
+    metric = asked.metric or verdict.primary or next(iter(benches), REWARD)
+    if metric not in (*benches, REWARD):
+        has = ", ".join([*benches, REWARD])
+        problems.append(f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}")
+    if odd := [name for name in asked.arm if name not in arms]:
+        problems.append(f"tune.arm.{odd[0]}: no such arm{nearest(odd[0], arms)}; this study has {', '.join(arms)}")
+    lists = {name: flat(asked.values) | flat(asked.arm.get(name, {})) for name in arms}
+    for name, arm in arms.items():
+        problems += [f"tune: arm {name}: {one}" for one in _odd_lists(lists[name], arm)]
+    if len(problems) > before:
+        return None
+    numbers = {name: len(next(iter(own.values()))) for name, own in lists.items()}
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        problems.append(f"tune: every arm needs as many candidates as the others, for the same budget; it has {told}")
+        return None
+    candidates = {name: _side_by_side(own) for name, own in lists.items()}
+    declared = {name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()}
+    problems += _odd_candidates(candidates, arms)
+    return Tune(
+        metric=metric,
+        seeds=asked.seeds,
+        steps=asked.steps,
+        eta=asked.eta,
+        candidates=candidates,
+        declared=declared,
+    )
+
+
+def _side_by_side(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+def _odd_seeds(seeds: Sequence[int], of_study: Sequence[int]) -> list[str]:
+    out = []
+    if any(not 0 <= seed < 2**63 for seed in seeds) or len(set(seeds)) < len(seeds):
+        out.append(f"tune.seeds: whole numbers >= 0, each once; got {list(seeds)}")
+    if both := sorted(set(seeds) & set(of_study)):
+        out.append(
+            f"tune.seeds: {', '.join(map(str, both))} {'are seeds' if both[1:] else 'is a seed'} of the study; what an "
+            "arm chooses on them would be judged by them too, give the trials others"
+        )
+    return out
+
+
+def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
+    """What is wrong with the lists of an arm, before its candidates are made of them."""
+    known = flat(arm.resolved)
+    out = []
+    for key, values in lists.items():
+        plain = isinstance(values, list) and all(
+            type(one) in (int, float) or (type(one) is str and WORD.fullmatch(one)) for one in values
+        )
+        if key not in known or not under(key, TUNABLE) or key == "objective.preset":
+            own = [one for one in known if under(one, TUNABLE)]
+            out.append(f"{key}: no setting that an arm can choose{nearest(key, own)}")
+        elif not plain or len(values) < 2:
+            out.append(f"{key}: give at least two numbers or words in a list; got {values!r}")
+    if not lists:
+        out.append("has nothing to choose from; name a setting and its values under [tune.values] or [tune.arm.NAME]")
+    elif not out and len({len(values) for values in lists.values()}) > 1:
+        told = ", ".join(f"{key} {len(values)}" for key, values in lists.items())
+        out.append(f"its lists are read side by side and must be equally long; {told}")
+    if arm.settings.objective.clip == "calibrated":
+        out.append("clip = 'calibrated': a pilot finds its range; give it a fixed one, or leave it out of the tuning")
+    return out
+
+
+def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
+    """What is wrong with single candidates, and where two of them would not cost the same."""
+    out, costs = [], {}
+    for name, own in candidates.items():
+        labels = [label(values) for values in own]
+        if len(set(labels)) < len(labels):
+            out.append(f"tune: arm {name}: two candidates are the same in six digits; got {', '.join(labels)}")
+        for values, told in zip(own, labels, strict=True):
+            try:
+                settings = with_values(arms[name].settings, values)
+            except ValidationError as error:
+                one = error.errors()[0]
+                out.append(f"tune: arm {name}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}")
+                continue
+            out += [f"tune: arm {name} with {told}: {line}" for line in broken_within(settings)]
+            costs[f"{name} with {told}"] = _cost(settings)
+    if not out and len(set(costs.values())) > 1:
+        first, *others = costs
+        other = next(one for one in others if costs[one] != costs[first])
+        out.append(
+            f"tune: a step of {first} trains on {costs[first][0]:,} responses {costs[first][1]} times, of {other} on "
+            f"{costs[other][0]:,} {costs[other][1]} times; trials must cost the same, so arms cannot choose these"
+        )
+    return out
+
+
+def _cost(settings: Settings) -> tuple[int, int]:
+    """Responses in a step, and passes over them."""
+    return settings.rollout.prompts_per_step * settings.rollout.group_size, settings.update.epochs
+
+
+def label(values: Mapping[str, Any]) -> str:
+    """A candidate's values, as its trials are named by them."""
+    return "_".join(one if isinstance(one, str) else f"{one:g}" for one in values.values())
+
+
+def trial(arm: str, values: Mapping[str, Any]) -> str:
+    """The name of a candidate among the arms of the trials."""
+    return f"{arm}@{label(values)}"
+
+
+def trials_name(study: str) -> str:
+    """The study that the trials of `study` are."""
+    return f"{study}-trials"
+
+
+def trial_study(study: Study) -> Study:
+    """The trials of a study that tunes: every candidate of every arm, as long as the last round, on the trials' seeds,
+    asked the metric's benchmark alone, at the end of every round."""
+    tune = study.tune
+    if tune is None:
+        raise ValueError(f"{study.name} has no [tune]")
+    steps = tune.rounds[-1].steps
+    arms = {}
+    for arm in study.arms.values():
+        for values in tune.candidates[arm.name]:
+            settings = with_values(arm.settings, values)
+            benches = [_asked(bench, tune) for bench in settings.bench if bench.name == tune.metric]
+            settings = settings.model_copy(update={"steps": steps, "bench": benches})
+            name = trial(arm.name, values)
+            arms[name] = Arm(name, arm.declared, settings, of=arm.name)
+    keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
+    return replace(
+        study,
+        name=trials_name(study.name),
+        question=f"Which {', '.join(keys)} does each arm of {study.name} train best with?",
+        arms=arms,
+        seeds=tuple(tune.seeds),
+        added=(),
+        verdict=VerdictTable(primary=None if tune.metric == REWARD else tune.metric, last=1),
+        claims=(),
+        tune=tune.model_copy(update={"chosen": {}, "journals": {}}),
+        trials_of=study.name,
+        waived={},
+        reference_bands=reference_bands([arm.settings for arm in arms.values()]),
+        mirror=(),
+    )
+
+
+def _asked(bench: BenchTable, tune: Tune) -> BenchTable:
+    return bench.model_copy(update={"every": tune.steps, "decisive_samples": None, "decisive_evaluations": None})
+
+
+def tuned(study: Study, tune: Tune) -> Study:
+    """The study with what its arms chose; `tune` says what that is."""
+    arms = {name: tune.declaring(arm) for name, arm in study.arms.items()}
+    bands = reference_bands([arm.settings for arm in arms.values()])
+    return replace(study, arms=arms, tune=tune, reference_bands=bands)
