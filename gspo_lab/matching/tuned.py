@@ -1,17 +1,14 @@
 """What the trials of `[tune]` showed, round by round, and whether what the arms were given is what they chose."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching.pairing import DECLARED, UNDECLARED, UNKNOWN, Check
 from gspo_lab.matching.settings import shown
 from gspo_lab.states import State
-from gspo_lab.stats.arrays import Floats
-from gspo_lab.stats.collapse import stability
 from gspo_lab.study import Declaration, flat
 from gspo_lab.study.trials import label, trial
 from gspo_lab.study.tune import REWARD, Tune, budget
@@ -84,13 +81,14 @@ class _Seen:
         self._name, self._tune, self._again = name, tune, again
         there = name in evidence.studies()
         self._states: dict[str, tuple[str, str | None]] = {}
-        self._rewards: dict[str, tuple[Floats, Floats]] = {}
+        self._rewards: dict[str, list[tuple[float, float]]] = {}
         self._scores: dict[tuple[str, int], float] = {}
         self._nonfinite: dict[str, list[int]] = {}
         if there:
             runs = evidence.runs(name)
             self._states = {row["run_id"]: (row["state"], row["message"]) for row in runs.to_dict("records")}
-            self._rewards = evidence.series(name, "steps", "reward_mean")
+            rewards = evidence.series(name, "steps", "reward_mean").items()
+            self._rewards = {run: list(zip(at.tolist(), own.tolist(), strict=True)) for run, (at, own) in rewards}
             bad = evidence.updates(name, [], nonfinite=1)
             self._nonfinite = {str(run): [int(step) for step in own] for run, own in bad.groupby("run_id")["step"]}
             scores = evidence.scores(name)
@@ -121,17 +119,19 @@ class _Seen:
         """The metric after so many steps; None where the run has not come so far, NaN where it was not graded."""
         if self._tune.metric != REWARD:
             return self._scores.get((run, steps))
-        at, reward = self._rewards.get(run, (np.zeros(0), np.zeros(0)))
-        if not len(at) or at[-1] < steps - 1:
+        measured = self._rewards.get(run, [])
+        if not measured or measured[-1][0] < steps - 1:
             return None
-        return float(reward[(at < steps) & (at >= steps - -(-steps // TAIL))].mean())
+        late = [reward for step, reward in measured if steps - -(-steps // TAIL) <= step < steps]
+        return sum(late) / len(late) if late else math.nan
 
     def _fell(self, run: str, steps: int) -> str:
         """How the run collapsed before its first `steps` were over, by the report's rule; empty if it stood."""
-        at, reward = self._rewards.get(run, (np.zeros(0), np.zeros(0)))
-        early = at < steps
+        from gspo_lab.stats.collapse import stability  # numpy: not where a certificate is only spoken of
+
+        early = [one for one in self._rewards.get(run, []) if one[0] < steps]
         fatal = [step for step in self._nonfinite.get(run, []) if step < steps]
-        found = stability(at[early], reward[early], steps, nonfinite_steps=fatal)
+        found = stability([at for at, _ in early], [own for _, own in early], steps, nonfinite_steps=fatal)
         return "" if found.collapse is None else f"collapsed at step {found.collapse} ({found.cause})"
 
 
