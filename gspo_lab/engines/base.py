@@ -31,11 +31,13 @@ class Capabilities:
 
     `settings` are the keys of a study that it obeys, or whole tables of them: `("steps", "update.learning_rate")`. The
     task it always does; every other key must stand at its default. `records` are the columns of steps and updates that
-    it fills, each with its own definition, or "" where that is the lab's (`docs/metrics.md`).
+    it fills, each with its own definition, or "" where that is the lab's (`docs/metrics.md`). `turns`: whether it can
+    train on tasks whose responses have several.
     """
 
     settings: Collection[str] | None = None
     records: Mapping[str, str] | None = None
+    turns: bool = True
 
     def records_as_defined(self, column: str) -> bool:
         """Whether the column is filled, and means what it means in the lab."""

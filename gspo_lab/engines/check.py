@@ -1,7 +1,7 @@
 """From an engine's name to the engine; and what can be said of one before any compute."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import check_callable, check_made, look_up, nearest
+from gspo_lab.samplers import SAMPLERS
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.dotted import flat, under
+from gspo_lab.tasks.base import Task
 from gspo_lab.tasks.options import check_options
 
 METHODS = ("train",)
@@ -42,6 +44,29 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
         raise LabError(f"arm.{arm}: the engine '{name}' {broken}")
     if hasattr(found, "check"):
         found(**options).check(settings)
+
+
+def check_turns(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
+    """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
+    first, reply, or where turns shall be credited that are none."""
+    several = [task.name for task in tasks if task.max_turns > 1]
+    engine = look_up("engine", settings.engine.name, ENGINES, base)
+    if several and not getattr(engine, "capabilities", Capabilities()).turns:
+        raise LabError(
+            f"arm.{arm}: the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose responses "
+            "have several turns; use engine = 'native'"
+        )
+    name = settings.rollout.sampler
+    if several and name not in SAMPLERS and not getattr(look_up("sampler", name, SAMPLERS, base), "continues", False):
+        raise LabError(
+            f"arm.{arm}: the sampler '{name}' does not go on with a response (`continues`), and '{several[0]}' replies "
+            "to the model; use rollout.sampler = 'transformers'"
+        )
+    if settings.objective.turn_credit == "turn" and tasks[0].max_turns == 1:
+        raise LabError(
+            f"arm.{arm}: objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one "
+            "turn; leave it out"
+        )
 
 
 def check_ready(settings: Settings, base: Path | None = None) -> None:

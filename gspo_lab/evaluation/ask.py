@@ -1,13 +1,14 @@
 """Ask a benchmark of a sampler: held-out problems in, whole graded answers out. Scores are computed from these."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gspo_lab.records import AnswerRecord
 from gspo_lab.samplers.base import Request, Rollout, Sampler, Sampling, noise_key
+from gspo_lab.samplers.turns import converse
 from gspo_lab.study import BenchTable
-from gspo_lab.tasks.base import Grade, Problem, Task, grade_answer
+from gspo_lab.tasks.base import Grade, Problem, Task, Turn, grade_answer
 
 ANSWERS_AT_A_TIME = 512
 POSITIONS_AT_A_TIME = 32_768
@@ -45,6 +46,7 @@ class Answer:
     truncated: bool
     unasked: str | None = None
     answered_by: str | None = None
+    turns: Sequence[Turn] | None = None
 
 
 def questions(bench: str, problems: Sequence[Problem], samples: int, seed: int) -> list[Question]:
@@ -67,13 +69,14 @@ def evaluate(
     asked = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
     return [
         graded_record(task, question, answer, bench=bench.name, step=step)
-        for part in answers(asked, sampler, tokenizer, sampling)
+        for part in answers(asked, task, sampler, tokenizer, sampling)
         for question, answer in part
     ]
 
 
 def answers(
     asked: Sequence[Question],
+    task: Task,
     sampler: Sampler,
     tokenizer: Any,
     sampling: Sampling,
@@ -94,7 +97,9 @@ def answers(
         requests = [
             Request(q.problem.id, prompts[q.problem.id], q.sample, q.seed, rooms[q.problem.id]) for q in fitting
         ]
-        rollouts = sampler.sample(requests, sampling) if requests else []
+        rollouts = (
+            converse(sampler, requests, [q.problem for q in fitting], task, tokenizer, sampling) if requests else []
+        )
         yield [(q, _answer(rollout)) for q, rollout in zip(fitting, rollouts, strict=True)] + [
             (q, unfit(f"its {len(prompts[q.problem.id])} tokens fill the context of {context}"))
             for q in part
@@ -131,13 +136,14 @@ def unfit(why: str) -> Answer:
 
 
 def _answer(rollout: Rollout) -> Answer:
-    return Answer(rollout.text, len(rollout.response_ids), rollout.truncated)
+    written = len(rollout.response_ids) if rollout.loss_mask is None else sum(rollout.loss_mask)
+    return Answer(rollout.text, written, rollout.truncated, turns=rollout.turns)
 
 
 def graded_record(task: Task, question: Question, answer: Answer, *, bench: str, step: int) -> AnswerRecord:
     """A benchmark's answer and its grade, whole. What the model was not asked it did not get right."""
     if answer.unasked is None:
-        grade = grade_answer(task, question.problem, answer.text, truncated=answer.truncated)
+        grade = grade_answer(task, question.problem, answer.text, truncated=answer.truncated, turns=answer.turns)
     else:
         grade = Grade(0.0, False, None, answer.unasked)
     key = {"bench": bench, "step": step, "sample": question.sample, "sample_seed": question.seed}
@@ -159,6 +165,7 @@ def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: A
         prompt_version=task.prompt_version,
         text=answer.text,
         tokens=answer.tokens,
+        turns=None if answer.turns is None else _told(answer.turns, grade.turn_rewards),
         truncated=int(answer.truncated),
         extracted=grade.extracted,
         reference=problem.reference,
@@ -171,3 +178,16 @@ def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: A
         answered_by=answer.answered_by,
         **key,
     )
+
+
+def _told(turns: Sequence[Turn], rewards: Sequence[float] | None) -> list[dict[str, Any]]:
+    """Turns as they are recorded, with the reward of each where it has one; `turns_told` reads them."""
+    told = [{name: value for name, value in asdict(turn).items() if value is not None} for turn in turns]
+    for turn, reward in zip(told, rewards or (), strict=False):
+        turn["reward"] = reward
+    return told
+
+
+def turns_told(told: Sequence[Mapping[str, Any]]) -> list[Turn]:
+    """The turns of a record."""
+    return [Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens")) for turn in told]

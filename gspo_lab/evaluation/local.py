@@ -63,7 +63,8 @@ class LocalModel:
         how = bench.sampling
         sampling = Sampling(how.temperature, how.top_p, limit, how.stop)
         at_a_time = POSITIONS_ON_A_GPU if model.device.type == "cuda" else POSITIONS_AT_A_TIME
-        for part in answers(asked, TransformersSampler(model, tokenizer), tokenizer, sampling, context, at_a_time):
+        sampler = TransformersSampler(model, tokenizer)
+        for part in answers(asked, bench.task, sampler, tokenizer, sampling, context, at_a_time):
             hand_over(part)
         self._loaded = None  # the next model needs the room
         return []

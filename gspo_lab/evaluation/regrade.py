@@ -3,6 +3,7 @@
 <folder of the answers>/grades/journal.jsonl    GradeRecords, the last one of an answer in force
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.ask import NOT_ASKED
+from gspo_lab.evaluation.ask import NOT_ASKED, turns_told
 from gspo_lab.evaluation.session import grading_threads
 from gspo_lab.records import GradeRecord
 from gspo_lab.runfolder import RunFolder
@@ -36,6 +37,8 @@ class Stored:
     error: str | None
     grader: str | None
     isolation: str | None
+    turns: str | None = None
+    """As JSON, of a task of several."""
 
 
 GRADE = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
@@ -95,7 +98,8 @@ def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Cal
             return Regraded(stored, None)
         if (stored.reason or "").startswith(NOT_ASKED):
             return Regraded(stored, _record(stored, {name: getattr(stored, name) for name in GRADE}))
-        grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated))
+        turns = None if stored.turns is None else turns_told(json.loads(stored.turns))
+        grade = grade_answer(task, problem, stored.text or "", truncated=bool(stored.truncated), turns=turns)
         given = {name: getattr(grade, name) for name in GRADE if name not in ("correct", "grader")}
         correct = None if grade.correct is None else int(grade.correct)
         return Regraded(stored, _record(stored, {**given, "correct": correct, "grader": task.grader}))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import Answer, Question, room, unfit
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
@@ -30,7 +31,15 @@ class ServerModel:
         self._unfit: dict[str, str] = {}
 
     def ready(self, bench: Bench) -> Mapping[str, Any]:
-        """The context that the server tells of, the lowest and highest token limit of an answer, what lowered them."""
+        """The context that the server tells of, the lowest and highest token limit of an answer, what lowered them.
+
+        LabError for a task of several turns: a server is asked by text, and tells no tokens to go on behind.
+        """
+        if bench.task.max_turns > 1:
+            raise LabError(
+                f"--bench {bench.name}: its answers have up to {bench.task.max_turns} turns, and a server is asked for "
+                "one; ask a run, or a model in this process (--model without --server)"
+            )
         asyncio.run(self._look(bench))
         rooms = [self._room(bench, problem.id) for problem in bench.problems]
         by = None if min(rooms) == bench.sampling.max_tokens else "context"

@@ -60,7 +60,14 @@ def first_rewards(pair: Sides) -> Check:
 
 
 COSTS = (
-    *("objective.kl_coef", "objective.advantage", "routing_replay", "update.minibatches", "update.epochs"),
+    *(
+        "objective.kl_coef",
+        "objective.advantage",
+        "objective.turn_credit",
+        "routing_replay",
+        "update.minibatches",
+        "update.epochs",
+    ),
     *("update.old_logprobs", "update.skip_zero_advantage", "update.lora_rank", "engine"),
 )
 """Settings that, declared, let the same first rollout cost other computation."""

@@ -77,7 +77,7 @@ def warm_start(
             f"warm_start trains an embedded model, not '{model_name}'{nearest(model_name, EMBEDDED)};"
             f" use one of {', '.join(EMBEDDED)}, or a checkpoint with warm_start.steps = 0"
         )
-    shown = [p for p in task.problems("train") if p.demonstration is not None] if settings.steps else []
+    shown = [p for p in task.problems("train") if shown_turns(p)] if settings.steps else []
     if settings.steps and not shown:
         raise LabError(f"warm_start: the task '{task.name}' has no demonstrations to train on; use steps = 0")
     facts = _facts(model_name, task, shown, settings, seed)
@@ -144,20 +144,31 @@ def learning_rate(step: int, settings: WarmStartSettings) -> float:
     return settings.learning_rate * min(1.0, rising, falling)
 
 
+def shown_turns(problem: Problem) -> list[str]:
+    """What a problem's demonstration has the model write and the environment reply, by turns; empty without one."""
+    if problem.demonstrated_turns is not None:
+        return list(problem.demonstrated_turns)
+    return [] if problem.demonstration is None else [problem.demonstration]
+
+
 def pack(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
     """`(ids_BS, answer_BS)` of prompt + demonstration + <eos>, padded on the right to the longest.
 
-    `answer_BS` is True at the tokens to be learnt: the demonstration's and its <eos>.
+    `answer_BS` is True at the tokens to be learnt: the demonstration's, without the environment's replies, and <eos>.
     """
-    texts = [problem.demonstration or "" for problem in batch]
-    answers = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
-    prompts = [encode_prompt(tokenizer, problem.prompt) for problem in batch]
-    longest = max(len(p) + len(a) for p, a in zip(prompts, answers, strict=True))
+    rows = []
+    for problem in batch:
+        turns = shown_turns(problem) or [""]
+        parts = [*tokenizer(turns, add_special_tokens=False)["input_ids"], [tokenizer.eos_token_id]]
+        own = [*(place % 2 == 0 for place in range(len(turns))), True]
+        rows.append([(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, own, strict=True)])
+    longest = max(sum(len(ids) for ids, _ in row) for row in rows)
     ids_BS = torch.full((len(batch), longest), tokenizer.pad_token_id)
     answer_BS = torch.zeros(len(batch), longest, dtype=torch.bool)
-    for row, (p, a) in enumerate(zip(prompts, answers, strict=True)):
-        ids_BS[row, : len(p) + len(a)] = torch.tensor(p + a)
-        answer_BS[row, len(p) : len(p) + len(a)] = True
+    for place, row in enumerate(rows):
+        ids = [token for part, _ in row for token in part]
+        ids_BS[place, : len(ids)] = torch.tensor(ids)
+        answer_BS[place, : len(ids)] = torch.tensor([own for part, own in row for _ in part])
     return ids_BS, answer_BS
 
 
@@ -178,7 +189,7 @@ def _facts(
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
     for problem in shown:
-        texts.update(json.dumps([problem.prompt, problem.demonstration]).encode())
+        texts.update(json.dumps([problem.prompt, problem.demonstrated_turns or problem.demonstration]).encode())
     return {
         "version": WARM_START_VERSION,
         "model": model_name,

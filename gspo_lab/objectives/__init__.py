@@ -1,6 +1,6 @@
 """The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
-from gspo_lab.objectives.advantages import advantages
+from gspo_lab.objectives.advantages import advantages, turn_advantages
 from gspo_lab.objectives.balance import balanced
 from gspo_lab.objectives.batch import Batch
 from gspo_lab.objectives.clipping import binds
@@ -39,6 +39,7 @@ __all__ = [
     "ratio_measures",
     "response_detail",
     "surrogate",
+    "turn_advantages",
     "value_loss",
     "whitened",
 ]

@@ -31,3 +31,21 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
     if how == "batch-std":
         return centred_PG / (centred_PG.std() + EPSILON)
     return centred_PG / (reward_PG.std(dim=1, keepdim=True) + EPSILON)
+
+
+def turn_advantages(reward_PGK: "Tensor", how: str) -> "Tensor":
+    """[P, G, K] advantages of turns from what each earned, [P, G, K] in double precision, NaN where there was none.
+
+    A turn's return is what it and those behind it earned. It is held against the returns of the group's other responses
+    at the same turn, by `how` as a response's reward is against the group's: at the first turn, which all have, it is
+    the response's advantage. A turn that one response alone came to has 0. Turns' own rewards are those of arXiv
+    2505.11821, normalised returns as advantages those of 2511.14846, here without a discount; that equal turns are
+    compared is the lab's.
+    """
+    there_PGK = ~reward_PGK.isnan()
+    return_PGK = reward_PGK.nan_to_num().flip(-1).cumsum(-1).flip(-1).float()
+    adv_PGK = return_PGK * 0
+    for prompt, turn in (there_PGK.sum(dim=1) > 1).nonzero().tolist():
+        some_G = there_PGK[prompt, :, turn]
+        adv_PGK[prompt, some_G, turn] = advantages(return_PGK[prompt, some_G, turn][None], how)[0]
+    return adv_PGK

@@ -8,6 +8,7 @@ from gspo_lab.objectives.ratios import RATIOS, Level
 Aggregation = Literal["seq-mean-token-mean", "token-mean", "seq-mean-token-sum", "constant"]
 Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std", "batch-mean-std", "gae"]
 SequenceAdvantage = Literal["mean", "sum"]
+TurnCredit = Literal["response", "turn"]
 PolicyLoss = Literal[
     "clip", "dcpo", "bapo", "gmpo", "fspo", "dppo-tv", "dppo-kl", "cispo", "reinforce", "vespo", "sapo", "pspo"
 ]
@@ -42,6 +43,10 @@ class ObjectiveSettings:
         1024.0, "with aggregation = 'constant': token terms are summed and divided by responses x this"
     )
     advantage: Advantage = _key("group-mean-std", "how rewards become advantages; 'gae': with a critic, token by token")
+    turn_credit: TurnCredit = _key(
+        "response",
+        "tasks of several turns: every turn has its response's advantage, or its own, of what it and later ones earned",
+    )
     gamma: float = _key(1.0, "with advantage = 'gae': the discount from one token to the next")
     gae_lambda: float = _key(1.0, "with advantage = 'gae': 1 trusts the rewards, 0 the critic's next value (verl: lam)")
     whiten_advantages: bool = _key(True, "with advantage = 'gae': (A - mean) / std over the rollout batch's tokens")

@@ -1,9 +1,9 @@
 """What must be right before a study's first step: its models, its tasks, and what would spoil it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gspo_lab.engines.check import check_engine, check_ready
+from gspo_lab.engines.check import check_engine, check_ready, check_turns
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.launch.local import on_gpu
@@ -11,7 +11,7 @@ from gspo_lab.models.check import check_architecture, check_eight_bit, check_lor
 from gspo_lab.models.shapes import check_rank
 from gspo_lab.plan.starts import needs_start
 from gspo_lab.samplers.check import check_sampler
-from gspo_lab.study import Study, digest
+from gspo_lab.study import Arm, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published import Published
@@ -25,7 +25,7 @@ def check(study: Study, *, data: bool = True) -> None:
     `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
     """
     base = study.path.parent.resolve()
-    for name, options in _tables(study):
+    for name, options in _tables(study.arms.values()):
         build_task(name, options, base)
     for arm in study.arms.values():
         trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
@@ -37,6 +37,7 @@ def check(study: Study, *, data: bool = True) -> None:
     for arm in study.arms.values():
         check_rank(arm.settings.model, arm.settings.update.lora_rank)
         check_engine(arm.name, arm.settings, base)
+        check_turns(arm.name, arm.settings, [build_task(*table, base) for table in _tables([arm])], base)
         sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
         check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
@@ -68,7 +69,7 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
             continue
         problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
     failures = {}
-    for name, options in _tables(study):
+    for name, options in _tables(study.arms.values()):
         if isinstance(build_task(name, options, base), Custom) and (failure := first_failure(name, options, base)):
             failures[name] = failure
     known = Known(
@@ -92,7 +93,7 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()
-    for name, options in _tables(study) if here else ():
+    for name, options in _tables(study.arms.values()) if here else ():
         check_isolation(name, options)
     for name in study.mirror if here else ():
         target(name)
@@ -115,11 +116,11 @@ def obstacle(study: Study) -> str | None:
     return None
 
 
-def _tables(study: Study) -> list[tuple[str, Mapping[str, Any]]]:
-    """Name and options of every task that an arm trains or is asked."""
+def _tables(arms: Iterable[Arm]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Name and options of every task that one of the arms trains or is asked."""
     tables = [
         (table.name, table.options)
-        for arm in study.arms.values()
+        for arm in arms
         for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
     ]
     return list({digest(list(table)): table for table in tables}.values())

@@ -1,7 +1,7 @@
 """What is recorded of answers: each whole, their later grades, and scores whose answers another program kept."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gspo_lab.records.field import key, metric
 
@@ -30,7 +30,15 @@ class AnswerRecord:
     prompt: str | None = metric("-", "the text that was asked, as the model saw it")
     prompt_version: str | None = metric("-", "name and version of the form in which the problem was asked")
     text: str | None = metric("-", "the response as text")
-    tokens: int | None = metric("tokens", "response length, end-of-sequence token included")
+    tokens: int | None = metric(
+        "tokens", "response length, end-of-sequence token included; of several turns what the model wrote"
+    )
+    turns: list[dict[str, Any]] | None = metric(
+        "-",
+        "of a task of several turns, by turn: `text` that the model wrote, stop text left out, its `tokens`, the "
+        "`reply` that the environment put behind it, its `reward` where turns have their own, `error` where the "
+        "environment failed (JSON)",
+    )
     truncated: int | None = metric("0 or 1", "1 if the response was cut at the token limit")
     extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
     reference: str | None = metric("-", "the right answer")

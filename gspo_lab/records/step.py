@@ -29,6 +29,11 @@ class StepRecord:
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
     grader_errors: int | None = metric("responses", "responses that the grader failed on; they train with reward 0")
     truncated_responses: float | None = metric("share of responses", "responses cut at the token limit")
+    turns_mean: float | None = metric("turns", "mean turns of a response; tasks of several turns only")
+    reply_tokens: float | None = metric(
+        "share of tokens",
+        "tokens of responses that the environment put there: fed, never trained on; tasks of several turns only",
+    )
     evaluated_responses: int | None = metric(
         "responses",
         "responses that the trainer's old policy was evaluated on, which entropy, mismatch_* and route_gap cover: "

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gspo_lab.tasks.base import Turn
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -58,7 +60,7 @@ class Rollout:
     last response token is never fed), only where asked for on a MoE model.
     `loss_mask` is False at the response tokens that others than the policy put there (a tool's output; their log-prob
     is 0); None: the policy chose every one. `versions`, where they are kept, is each token's policy: the rollout
-    batches that had been trained on when it was drawn.
+    batches that had been trained on when it was drawn. `turns` are those of a task that has several: turns.py.
     """
 
     request: Request
@@ -69,6 +71,7 @@ class Rollout:
     routes: "npt.NDArray[np.int16] | None" = None
     loss_mask: list[bool] | None = None
     versions: list[int] | None = None
+    turns: list[Turn] | None = None
 
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:

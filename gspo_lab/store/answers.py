@@ -114,12 +114,12 @@ def stored(evidence: "Evidence", run: str) -> dict[str, list[tuple[Any, ...]]]:
     """By evaluation ("" for a run's own) the benchmark answers of a run or subject, with the grades in force.
 
     A row: bench, step, problem, sample, text, truncated, extracted, reward, correct, reason, error, grader,
-    isolation.
+    isolation, turns (JSON).
     """
     asked = ("bench", "step", "problem", "sample", "text", "truncated")
     graded = ("extracted", "reward", "correct", "reason", "error", "grader", "isolation")
     query = (
-        f"SELECT answers.evaluation, {all_in_force((*asked, *graded))} FROM answers {WITH_GRADES} "
+        f"SELECT answers.evaluation, {all_in_force((*asked, *graded, 'turns'))} FROM answers {WITH_GRADES} "
         "WHERE run_id = ? AND bench <> 'rollout' ORDER BY answers.evaluation, answers.rowid"
     )
     out: dict[str, list[tuple[Any, ...]]] = {}

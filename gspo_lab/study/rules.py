@@ -147,6 +147,11 @@ def broken_within(settings: Settings) -> list[str]:
         out.append(f"objective.mismatch_low = {low:g} must be smaller than mismatch_high = {high:g}")
     if objective.aggregation == "constant" and objective.aggregation_constant <= 1:
         out.append("objective.aggregation_constant: with aggregation = 'constant' give a length in tokens, > 1")
+    if objective.turn_credit == "turn" and objective.advantage not in ("group-mean-std", "group-mean", "leave-one-out"):
+        out.append(
+            f"objective.turn_credit = 'turn' with advantage = '{objective.advantage}': turns are compared within their "
+            "group; use advantage = 'group-mean-std', 'group-mean' or 'leave-one-out'"
+        )
     if objective.policy_loss == "vespo" and objective.mismatch_correction != "none":
         out.append(
             f"objective.mismatch_correction = '{objective.mismatch_correction}' with policy_loss = 'vespo': its paper "

@@ -6,7 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from pydantic.functional_validators import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from gspo_lab.objectives.presets import Advantage, Aggregation, Clip, Correction, PolicyLoss, SequenceAdvantage
+from gspo_lab.objectives.presets import (
+    Advantage,
+    Aggregation,
+    Clip,
+    Correction,
+    PolicyLoss,
+    SequenceAdvantage,
+    TurnCredit,
+)
 from gspo_lab.objectives.ratios import Level
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -207,6 +215,7 @@ class ObjectiveTable(Table):
     aggregation: Aggregation
     aggregation_constant: float = Field(gt=0, le=HUGE)
     advantage: Advantage
+    turn_credit: TurnCredit = "response"
     gamma: float = Field(1.0, ge=0, le=1)
     gae_lambda: float = Field(1.0, ge=0, le=1)
     whiten_advantages: bool = True

@@ -5,11 +5,12 @@ import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up, told
-from gspo_lab.tasks.base import Defaults, Grade, Problem, Task, grade_answer
+from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, grade_answer
 from gspo_lab.tasks.options import check_options
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Defaults",
     "Grade",
     "Problem",
+    "ReplyError",
     "Task",
+    "Turn",
     "build_task",
     "check_isolation",
     "grade_answer",
@@ -28,8 +31,10 @@ __all__ = [
 
 TASKS = {
     "addition": "gspo_lab.tasks.addition:Addition",
+    "calculator": "gspo_lab.tasks.calculator:Calculator",
     "chain": "gspo_lab.tasks.chain:Chain",
     "countdown": "gspo_lab.tasks.countdown:Countdown",
+    "guess": "gspo_lab.tasks.guess:Guess",
 }
 
 BENCHMARKS = {
@@ -60,6 +65,9 @@ UNSAID = {
     "defaults": Task.defaults,
     "chat": Task.chat,
     "cut_is_wrong": Task.cut_is_wrong,
+    "max_turns": Task.max_turns,
+    "reply": Task.reply,
+    "grade_turns": Task.grade_turns,
 }
 """What a task of one's own may leave out, and what then counts."""
 
@@ -87,7 +95,9 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     if Task not in type(task).__mro__:  # which has all of it, and may have to read files to say it
         for part, value in UNSAID.items():
             if not hasattr(task, part):
-                setattr(task, part, value)
+                setattr(task, part, MethodType(value, task) if callable(value) else value)
+    if task.max_turns > 1 and getattr(task.reply, "__func__", None) is Task.reply:
+        raise LabError(f"task '{name}': it has {task.max_turns} turns and no 'reply'; see gspo_lab.tasks.base.Task")
     built: Task = task
     return built
 

@@ -13,9 +13,8 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.options import share, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
 
 MARKER = "#"
@@ -44,9 +43,7 @@ class Addition(Task):
         self.terms = whole(self.name, "terms", terms, 2, 5)
         self.train = whole(self.name, "train", train, 1, 1_000_000)
         self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
-        if isinstance(hasty, bool) or not isinstance(hasty, int | float) or not 0 <= hasty <= 1:
-            raise LabError(f"task addition: hasty is a share between 0 and 1; got {hasty!r}")
-        self.hasty = float(hasty)
+        self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
 
     def problems(self, split: str) -> Sequence[Problem]:

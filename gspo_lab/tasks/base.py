@@ -1,5 +1,6 @@
 """What a task is: problems with their references, and a grader that serves as reward and as benchmark alike."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -13,12 +14,33 @@ class Problem:
     """A question with its reference answer. `demonstration` is a right response, for supervised warm starts.
 
     `Problem(id="add3-train-5", prompt="123+456=", reference="579", demonstration="...579\\n")`
+
+    A response of several turns is demonstrated by `demonstrated_turns` instead: what the model writes and what the
+    environment replies, by turns and as they are to stand: `("27\\n", ">28-42:", "35\\n")`.
     """
 
     id: str
     prompt: str
     reference: str
     demonstration: str | None = None
+    demonstrated_turns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the model wrote before it was replied to, stop text removed, and the reply; None: that ended the response.
+
+    `error` says how the environment failed, where it did. `tokens` is how many the model wrote, end included.
+    """
+
+    text: str
+    reply: str | None = None
+    error: str | None = None
+    tokens: int | None = None
+
+
+class ReplyError(Exception):
+    """An environment failed; the text says how. The response ends, and its grade is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +48,8 @@ class Grade:
     """A grader's word on one answer. `reward` is what training uses; `correct` is what a benchmark counts.
 
     A grader that fails says so in `error` and leaves reward and correct None: that is no wrong answer. A grader that
-    ran a program says in `isolation` how well it was locked in.
+    ran a program says in `isolation` how well it was locked in. `turn_rewards` are what each turn of the response
+    earned of the reward, which is their sum; None: the last turn earned it.
     """
 
     reward: float | None
@@ -35,6 +58,7 @@ class Grade:
     reason: str = ""
     error: str | None = None
     isolation: str | None = None
+    turn_rewards: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,8 @@ class Task(Protocol):
     """Whether the prompt is a message of a user, to go through the model's chat template where it has one."""
     cut_is_wrong: bool = False
     """Whether an answer that was cut at the token limit is wrong whatever it holds."""
+    max_turns: int = 1
+    """Most turns of a response. With more than one, `reply` is asked after each but the last."""
 
     @property
     def data_digest(self) -> str | None:
@@ -84,15 +110,43 @@ class Task(Protocol):
         """Grade the text of a response (end-of-sequence token and stop text removed)."""
         ...
 
+    def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+        """What the environment puts behind the last of `turns`, as it is to stand; None ends the response. ReplyError
+        where it fails. It keeps nothing: the same turns have the same reply."""
+        return None
 
-def grade_answer(task: Task, problem: Problem, answer: str, *, truncated: bool) -> Grade:
-    """The grade of an answer that was, or was not, cut at the token limit.
+    def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
+        """Grade a response of a task of several turns: as said here, by the text of its last one."""
+        return self.grade(problem, turns[-1].text)
 
-    A reward that no float32 holds is an error of this grade.
+
+def grade_answer(
+    task: Task, problem: Problem, answer: str, *, truncated: bool, turns: Sequence[Turn] | None = None
+) -> Grade:
+    """The grade of an answer that was, or was not, cut at the token limit; `turns` where the task has several.
+
+    A reward that no float32 holds, or that is not the sum of its turns', is an error of this grade.
     """
+    if turns and turns[-1].error is not None:
+        return Grade(None, None, error=turns[-1].error)
     if truncated and task.cut_is_wrong:
         return Grade(0.0, False, None, "cut at the token limit")
-    grade = task.grade(problem, answer)
-    if grade.reward is None or abs(grade.reward) <= LARGEST_REWARD:
+    grade = task.grade(problem, answer) if turns is None else task.grade_turns(problem, turns)
+    if (odd := _odd_reward(grade, turns)) is None:
         return grade
-    return replace(grade, reward=None, correct=None, error=f"the grader returned {grade.reward!r:.40}, beyond float32")
+    return replace(grade, reward=None, correct=None, turn_rewards=None, error=f"the grader returned {odd}")
+
+
+def _odd_reward(grade: Grade, turns: Sequence[Turn] | None) -> str | None:
+    """In words, what is wrong with a reward; None: nothing."""
+    if grade.reward is None:
+        return None
+    if not abs(grade.reward) <= LARGEST_REWARD:
+        return f"{grade.reward!r:.40}, beyond float32"
+    if (parts := grade.turn_rewards) is None:
+        return None
+    if len(parts) != len(turns or ()):
+        return f"{len(parts)} rewards for {len(turns or ())} turns"
+    if not math.isclose(math.fsum(parts), grade.reward, rel_tol=1e-6, abs_tol=1e-6):
+        return f"turns' rewards that add up to {math.fsum(parts):g}, and the reward {grade.reward:g}"
+    return None

@@ -7,7 +7,8 @@
 
 A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are any. The grader returns
 a number (the reward; 1 or more counts as correct), a bool or a `Grade`. What it raises, or returns instead, becomes an
-error of that one grade: neither a crash nor a wrong answer.
+error of that one grade: neither a crash nor a wrong answer. With `reply = "function"` the task has several turns, and
+what that function of the same file, `reply(problem, turns)`, returns stands behind each but the last.
 """
 
 import hashlib
@@ -22,19 +23,22 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.registry import look_up
 from gspo_lab.sources import source_digest
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn
 from gspo_lab.tasks.limit import TooLong, limited
 from gspo_lab.tasks.options import known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
-OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds")
+OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns")
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_SECONDS = 300
 """After which an answer counts as not graded: a grader may ask a judge over the network, and must not hang a run."""
+DEFAULT_MAX_TURNS = 8
 
-Grader = Callable[[Problem, str], object]
+Grader = Callable[..., object]
+Replier = Callable[[Problem, Sequence[Turn]], object]
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class Custom(Task):
     train: tuple[Problem, ...]
     held_out: tuple[Problem, ...]
     seconds: int = DEFAULT_SECONDS
+    replier: Replier | None = None
+    max_turns: int = 1
 
     def problems(self, split: str) -> Sequence[Problem]:
         """All problems of the split, in the order of their file."""
@@ -57,9 +63,38 @@ class Custom(Task):
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """What the user's function says, as a Grade; its failure is the grade's `error`."""
+        return self._graded(problem, answer)
+
+    def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
+        """The same of the last turn's text; a function that has a parameter `turns` is given them all."""
+        more = {"turns": tuple(turns)} if "turns" in inspect.signature(self.function).parameters else {}
+        return self._graded(problem, turns[-1].text, **more)
+
+    def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+        """What the user's other function returns."""
+        if self.replier is None:
+            return None
         try:
             with limited(self.seconds):
-                return _grade_of(self.function(problem, answer))
+                said = self.replier(problem, tuple(turns))
+        except TooLong:
+            raise ReplyError(f"there is no reply after {self.seconds} s") from None
+        except (Exception, SystemExit) as error:
+            raise ReplyError(f"no reply: {self._told(error)}") from error
+        if said is None:
+            return None
+        if not isinstance(said, str):
+            raise ReplyError(f"the reply is {said!r:.60}, neither text nor None")
+        try:
+            said.encode()
+        except UnicodeEncodeError:
+            raise ReplyError(f"the reply {said[:40]!a} is no Unicode text (a lone surrogate?)") from None
+        return said
+
+    def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
+        try:
+            with limited(self.seconds):
+                return _grade_of(self.function(problem, answer, **more))
         except TooLong:
             return Grade(None, None, error=f"it has not graded the answer after {self.seconds} s")
         except (Exception, SystemExit) as error:
@@ -76,6 +111,7 @@ class Custom(Task):
 def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
     """The task of the grader `function`, its files read; LabError with file and line for what is wrong in them."""
     known_names(name, options, OPTIONS)
+    replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
         raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")
     path = base / options["problems"]
@@ -108,7 +144,26 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         train=tuple(train.values()),
         held_out=tuple(held.values()),
         seconds=whole(name, "seconds", options.get("seconds", DEFAULT_SECONDS), 1, 86_400),
+        replier=replier,
+        max_turns=1
+        if replier is None
+        else whole(name, "max_turns", options.get("max_turns", DEFAULT_MAX_TURNS), 2, 1000),
     )
+
+
+def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | None:
+    """The function that replies; None for a task of one turn."""
+    called = options.get("reply")
+    if called is None:
+        if "max_turns" in options:
+            raise LabError(f"task '{name}': max_turns needs a function that replies: reply = \"function\"")
+        return None
+    if not isinstance(called, str):
+        raise LabError(f"task '{name}': reply = {called!r} must name a function of the grader's file")
+    found: Replier = look_up("task", f"{name.rpartition(':')[0]}:{called}", {}, base)
+    if not inspect.isfunction(found):
+        raise LabError(f"task '{name}': reply = '{called}' is {type(found).__name__}, not a function")
+    return found
 
 
 def _grade_of(value: object) -> Grade:
@@ -171,16 +226,18 @@ def _problem(where: str, line: str) -> Problem:
     if isinstance(reference, bool) or not isinstance(reference, str | int | float):
         raise LabError(f'{where}: "reference" is missing or neither text nor a number; "" if the grader needs none')
     demonstration = data.get("demonstration")
-    if not isinstance(demonstration, str | None):
-        raise LabError(f'{where}: "demonstration" must be text')
+    turns = demonstration if isinstance(demonstration, list) else None
+    if not isinstance(demonstration, str | list | None) or not all(isinstance(part, str) for part in turns or ()):
+        raise LabError(f'{where}: "demonstration" must be text, or a list of texts: what is said and replied by turns')
     try:
-        "".join((prompt, str(reference), demonstration or "", str(data.get("id")))).encode()
+        "".join((prompt, str(reference), *(demonstration or ""), str(data.get("id")))).encode()
     except UnicodeEncodeError as error:
         raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is no text: {error}") from error
     name = data.get("id", hashlib.sha256(prompt.encode()).hexdigest()[:12])
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
-    return Problem(str(name), prompt, str(reference), demonstration)
+    told = {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
+    return Problem(str(name), prompt, str(reference), **told)
 
 
 def _check_apart(path: Path, train: Mapping[int, Problem], held_path: Path, held: Mapping[int, Problem]) -> None:
@@ -202,5 +259,6 @@ def _stop(name: str, value: object) -> tuple[str, ...]:
 
 def _longest(problems: Any) -> int:
     """A token limit that fits the demonstrations, were every byte a token, and a quarter more."""
-    sizes = [len(problem.demonstration.encode()) for problem in problems if problem.demonstration]
+    shown = [problem.demonstration or "".join(problem.demonstrated_turns or ()) for problem in problems]
+    sizes = [len(text.encode()) for text in shown if text]
     return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS

@@ -43,3 +43,10 @@ def whole(task: str, name: str, value: object, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
         raise LabError(f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}")
     return value
+
+
+def share(task: str, name: str, value: object) -> float:
+    """`value` as a share, or LabError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise LabError(f"task {task}: {name} is a share between 0 and 1; got {value!r}")
+    return float(value)

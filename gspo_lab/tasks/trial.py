@@ -32,14 +32,19 @@ def first_failure(name: str, options: Mapping[str, Any], base: Path, seconds: fl
 
 
 def _tried(name: str, options: Mapping[str, Any], base: Path) -> str | None:
-    from gspo_lab.tasks import build_task, grade_answer
+    from gspo_lab.tasks import ReplyError, Turn, build_task, grade_answer
 
     task = build_task(name, options, base)
     for problem in task.problems("train")[:PROBLEMS]:
         for what, answer in (("an empty answer", ""), ("the reference as answer", problem.reference)):
-            grade = grade_answer(task, problem, answer, truncated=False)
+            turns = (Turn(answer),) if task.max_turns > 1 else None
+            grade = grade_answer(task, problem, answer, truncated=False, turns=turns)
             if grade.error is not None:
                 return f"problem {problem.id}, {what}: {grade.error}"
+            try:
+                task.reply(problem, turns or ())
+            except ReplyError as error:
+                return f"problem {problem.id}, {what}: {error}"
     return None
 
 

@@ -16,6 +16,7 @@ from gspo_lab.engines.native.update import Minibatch, Updated
 from gspo_lab.records import UpdateRecord
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
+from gspo_lab.tasks import Problem
 
 pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]
@@ -37,7 +38,7 @@ class Given(Loop):
         super().__init__(*how)
         self.given = given
 
-    def sample(self, requests: Sequence[Request]) -> list[Rollout]:
+    def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
         (rollouts,) = [rollouts for rollouts, _ in self.given if [r.request for r in rollouts] == list(requests)]
         return list(rollouts)
 

@@ -57,6 +57,18 @@ def test_a_demonstration_is_packed_as_prompt_answer_eos_and_only_the_answer_is_l
     assert answer_BS.int().tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]
 
 
+def test_what_the_environment_replies_is_fed_and_not_learnt() -> None:
+    several = Problem("0", "1:", "3", demonstrated_turns=("2", ">9", "3"))
+    ids_BS, answer_BS = pack(byte_tokenizer(), [several, Problem("1", "1:", "2", "2>93")])
+    assert ids_BS[0].tolist() == ids_BS[1].tolist() == [*b"1:2>93", EOS_ID]
+    assert answer_BS.int().tolist() == [[0, 0, 1, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1]]
+    model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
+    with torch.no_grad():
+        log_p = model(input_ids=ids_BS[:1]).logits.log_softmax(dim=-1)[0]
+        found = loss(model, ids_BS[:1], answer_BS[:1]).item()
+    assert found == pytest.approx(-(log_p[1, ord("2")] + log_p[4, ord("3")] + log_p[5, EOS_ID]).item() / 3, rel=1e-5)
+
+
 def test_the_loss_of_a_model_that_knows_nothing_is_that_of_a_guess_among_all_tokens() -> None:
     model = build("tiny-qwen3", 0, {"layers": 1, "width": 16})
     model.get_output_embeddings().weight.data.zero_()

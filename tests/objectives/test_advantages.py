@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gspo_lab.objectives import advantages
+from gspo_lab.objectives import advantages, turn_advantages
 
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64)
 
@@ -34,3 +34,39 @@ def test_over_the_whole_batch_an_equal_group_keeps_its_distance() -> None:
     found = advantages(reward_PG, "batch-mean-std").flatten().tolist()
     assert found == pytest.approx([math.sqrt(3) / 2] * 2 + [-math.sqrt(3) / 2] * 2, abs=1e-5)
     assert not advantages(torch.full((3, 4), 0.1), "batch-mean-std").any()
+
+
+NONE = math.nan
+# Two groups of three responses, of 1 to 3 turns.
+EARNED = torch.tensor(
+    [[[1.0, NONE, NONE], [0.0, 0.5, NONE], [-0.5, 0.0, 1.5]], [[0.0, 1.0, NONE], [0.0, 0.0, NONE], [0.0, 0.0, NONE]]],
+    dtype=torch.float64,
+)
+
+
+def test_turns_by_pencil() -> None:
+    out = turn_advantages(EARNED, "group-mean")
+    # Returns of group 0: 1; 0.5, 0.5; 1, 1.5, 1.5. First turns: mean 5/6. Second: 0.5 and 1.5. Third: alone.
+    assert out[0].tolist() == pytest.approx(
+        [pytest.approx(row, abs=1e-6) for row in [[1 / 6, 0, 0], [-1 / 3, -0.5, 0], [1 / 6, 0.5, 0]]]
+    )
+    # Group 1: 1, 1; 0, 0; 0, 0 at either turn.
+    assert out[1, :, 0].tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3], abs=1e-6)
+    assert torch.equal(out[1, :, 0], out[1, :, 1])
+    # Two values of a group are 1/sqrt(2) standard deviations (n - 1) from their mean.
+    assert turn_advantages(EARNED, "group-mean-std")[0, 1:, 1].tolist() == pytest.approx(
+        [-(0.5**0.5), 0.5**0.5], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("how", ["group-mean-std", "group-mean", "leave-one-out"])
+def test_first_turns_have_their_responses_advantages(how: str) -> None:
+    rewards = EARNED.nansum(dim=2).float()
+    assert torch.equal(turn_advantages(EARNED, how)[..., 0], advantages(rewards, how))
+    # Of responses of one turn nothing changes, bit for bit.
+    assert torch.equal(turn_advantages(rewards.double()[..., None], how)[..., 0], advantages(rewards, how))
+
+
+def test_equal_sums_of_other_turns_are_equal() -> None:
+    earned = torch.tensor([[[-0.1, -0.1, 1.0], [-0.1, 0.9, NONE], [0.0, -0.2, 1.0]]], dtype=torch.float64)
+    assert turn_advantages(earned, "group-mean-std")[0, :, 0].tolist() == [0.0, 0.0, 0.0]

@@ -24,7 +24,7 @@ from gspo_lab.report.card import numbers, summary
 from gspo_lab.report.markup import marked
 from gspo_lab.report.palette import LIGHT
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
-from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL
+from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
 from gspo_lab.stats.calibration import run_calibration
 from gspo_lab.stats.verdict import Rule, Scores, decide_all
 from gspo_lab.store import Evidence, ingest
@@ -424,3 +424,9 @@ def test_what_the_curves_cover_is_said_beside_them(toy: Report, tmp_path: Path) 
     assert skipping(study(0.0))
     assert not skipping(study(0.1))
     assert escape(COVERED) in toy.html
+
+
+def test_the_turns_of_an_answer_stand_apart_from_the_replies() -> None:
+    told = '[{"text": "27", "reply": ">28-42:", "reward": -0.1}, {"text": "35", "reward": 1.0}]'
+    assert _turns(told) == "27 (-0.1) · 35 (1)"
+    assert _turns('[{"text": "47*36", "reply": "=1692"}, {"text": "#1692"}]') == "47*36 · #1692"

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.registry import look_up
-from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, build_task
+from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, Turn, build_task
 from gspo_lab.tasks.addition import Addition, demonstration
 from gspo_lab.tasks.benchmarks import sources
+from gspo_lab.tasks.calculator import Calculator
 from gspo_lab.tasks.chain import Chain
 from gspo_lab.tasks.countdown import Countdown
 from gspo_lab.tasks.custom import OPTIONS
+from gspo_lab.tasks.guess import Guess
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
@@ -28,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_users_own_task(folder: Path) -> None:
-    assert set(FILES) == {"problems.jsonl", "my_file.py", "graded.py", "study.toml"}
+    assert set(FILES) == {"problems.jsonl", "my_file.py", "graded.py", "parrot.py", "study.toml"}
     table = tomllib.loads(FILES["study.toml"])["task"]
     task = build_task(table.pop("name"), table, folder)
     assert task.stop == ("\n",)
@@ -50,6 +52,28 @@ def test_the_grader_that_says_more(folder: Path) -> None:
     task = build_task("graded.py:grade", {"problems": "problems.jsonl", "held_out": 0.5}, folder)
     grade = task.grade(Problem("fr", *FRANCE), " Paris.\n")
     assert (grade.reward, grade.correct, grade.extracted, grade.reason) == (1.0, True, "Paris", "compared as text")
+
+
+def test_the_parrot_replies_until_it_hears_the_reference(folder: Path) -> None:
+    options = {"problems": "problems.jsonl", "held_out": 0.5, "reply": "reply"}
+    task = build_task("parrot.py:grade", options, folder)
+    france, turns = Problem("fr", *FRANCE), [Turn("Rome", "? "), Turn("Paris")]
+    assert [task.reply(france, turns[:1]), task.reply(france, turns)] == ["? ", None]
+    assert task.grade_turns(france, turns).reward == 0.5
+
+
+def test_the_examples_of_several_turns_are_the_environments_own() -> None:
+    problems = {"guess": Problem("g", "12-42:", "31"), "calculator": Problem("c", "47*36=", "1692")}
+    for name, problem in problems.items():
+        ((prompt, shown),) = rows(SECTIONS[name], 2)
+        assert prompt == f"`{problem.prompt}`"
+        texts, turns = [text.replace("⏎", "\n") for text in re.findall("`(.*?)`", shown)], []
+        for place, text in enumerate(texts):
+            if place % 2 == 0:
+                turns.append(Turn(text.removesuffix("\n")))
+            else:
+                assert build_task(name, {}).reply(problem, turns) == text
+        assert build_task(name, {}).grade_turns(problem, turns).correct
 
 
 def test_the_first_block_is_a_task() -> None:
@@ -79,9 +103,12 @@ def test_the_examples_are_the_codes_own() -> None:
     ]
 
 
+BUILT_IN = {"addition": Addition, "calculator": Calculator, "chain": Chain, "countdown": Countdown, "guess": Guess}
+
+
 def test_every_built_in_task_and_option_has_its_line() -> None:
     assert set(TASKS) <= set(SECTIONS)
-    for name, made in {"addition": Addition, "chain": Chain, "countdown": Countdown}.items():
+    for name, made in BUILT_IN.items():
         parameters = inspect.signature(made).parameters.values()
         expected = [(f"`{one.name}`", shown(one.default)) for one in parameters]
         assert [(row[0], row[1].strip("`")) for row in rows(SECTIONS[name], 3)] == expected

@@ -19,7 +19,7 @@ __all__ = ["ArealEngine"]
 class ArealEngine:
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
-    capabilities = Capabilities(settings=SETTINGS, records=RECORDS)
+    capabilities = Capabilities(settings=SETTINGS, records=RECORDS, turns=False)
 
     def __init__(self, *, scheduler: str = "local", processes: int = 1) -> None:
         self.options = Options(scheduler=scheduler, processes=processes)

@@ -21,6 +21,7 @@ from gspo_lab.engines.native.experience import Experience, pack, pack_routes
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.native.setup import Parts
 from gspo_lab.engines.native.step_record import Step, Totals, step_record, training_answers
+from gspo_lab.engines.native.turns import turn_credit
 from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.native.update_record import update_record
 from gspo_lab.evaluation import evaluate
@@ -29,6 +30,7 @@ from gspo_lab.objectives import advantages
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
+from gspo_lab.samplers.turns import converse
 from gspo_lab.states import STARTED
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
@@ -87,18 +89,18 @@ class Course:
             for sample in range(self.settings.rollout.group_size)
         ]
 
-    def sample(self, requests: Sequence[Request]) -> list[Rollout]:
-        """The responses asked for, in their order."""
-        sampler = self.parts.sampler
+    def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
+        """The responses asked for, in their order, with the turns that the task has; `problems` are the requests'."""
+        parts, sampler = self.parts, self.parts.sampler
         routes = self.settings.routing_replay == "rollout" or (
-            self.parts.policy.routers is not None and sampler.separate and sampler.tells_routes
+            parts.policy.routers is not None and sampler.separate and sampler.tells_routes
         )
-        return sampler.sample(requests, self.parts.sampling, routes=routes)
+        return converse(sampler, requests, problems, parts.task, parts.tokenizer, parts.sampling, routes=routes)
 
     def grade(self, problems: Sequence[Problem], rollouts: Sequence[Rollout]) -> list[Grade]:
         """The grades of responses to `problems`, one each."""
         return [
-            grade_answer(self.parts.task, problem, r.text, truncated=r.truncated)
+            grade_answer(self.parts.task, problem, r.text, truncated=r.truncated, turns=r.turns)
             for problem, r in zip(problems, rollouts, strict=True)
         ]
 
@@ -112,14 +114,19 @@ class Course:
         errors = [failure(grade.error, grade.reward) for grade in grades]
         need_grades(step, errors, self.settings.rollout.max_grader_errors)
 
-    def experience(self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor) -> Experience:
-        """The batch as tensors, with its advantages; the old policy is not yet known in it."""
-        parts = self.parts
+    def experience(
+        self, rollouts: Sequence[Rollout], reward_PG: torch.Tensor, grades: Sequence[Grade] = ()
+    ) -> Experience:
+        """The batch as tensors, with its advantages; the old policy is not yet known in it. Where turns are credited
+        `grades` tell what each has earned."""
+        parts, how = self.parts, self.settings.objective
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
-        if parts.critic is None:
-            adv = advantages(reward_PG, self.settings.objective.advantage).view(-1, 1)
-        else:
+        if parts.critic is not None:
             adv = parts.critic.advantages(experience, reward_PG.flatten())
+        elif how.turn_credit == "turn":
+            adv = turn_credit(rollouts, grades, reward_PG, how.advantage)
+        else:
+            adv = advantages(reward_PG, how.advantage).view(-1, 1)
         experience.credit(adv.to(parts.device))
         if self.settings.update.skip_zero_advantage and parts.reference is None:
             experience.evaluated_N = (experience.adv_NT != 0).any(dim=1)

@@ -97,24 +97,25 @@ def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experie
     """Pad rollouts into an experience with all advantages 0."""
     prompts, responses = [r.request.prompt_ids for r in rollouts], [r.response_ids for r in rollouts]
     everywhere = [[True] * len(ids) for ids in responses]
-    mask_NT = _padded([r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False).to(device)
+    mask_NT = padded([r.loss_mask or row for r, row in zip(rollouts, everywhere, strict=True)], False).to(device)
     nothing_NT = torch.zeros(mask_NT.shape, device=device)
     return Experience(
-        prompt_NP=_padded(prompts, pad, left=True).to(device),
-        response_NT=_padded(responses, pad).to(device),
-        prompt_mask_NP=_padded([[True] * len(ids) for ids in prompts], False, left=True).to(device),
-        attention_NT=_padded(everywhere, False).to(device),
+        prompt_NP=padded(prompts, pad, left=True).to(device),
+        response_NT=padded(responses, pad).to(device),
+        prompt_mask_NP=padded([[True] * len(ids) for ids in prompts], False, left=True).to(device),
+        attention_NT=padded(everywhere, False).to(device),
         mask_NT=mask_NT,
         adv_NT=nothing_NT,
         evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
         old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
-        sampler_logp_NT=_padded([r.logprobs for r in rollouts], 0.0).to(device).masked_fill(~mask_NT, 0.0),
+        sampler_logp_NT=padded([r.logprobs for r in rollouts], 0.0).to(device).masked_fill(~mask_NT, 0.0),
         old_logp_NT=nothing_NT.clone(),
         entropy_NT=nothing_NT.clone(),
     )
 
 
-def _padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -> Tensor:
+def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -> Tensor:
+    """[N, longest] of rows of unequal length, filled up with `nothing`."""
     longest = max(map(len, rows))
     gaps = [[nothing] * (longest - len(row)) for row in rows]
     return torch.tensor([[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, gaps, strict=True)])

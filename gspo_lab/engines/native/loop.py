@@ -57,16 +57,17 @@ class Loop(Course):
     def _step(self, index: int) -> None:
         settings, parts, clock = self.settings, self.parts, Clock()
         problems = self.prompts.step(index)
-        rollouts = self.sample(self.requests(index))
+        each = [problem for problem in problems for _ in range(settings.rollout.group_size)]
+        rollouts = self.sample(self.requests(index), each)
         parts.sampler.rest()
         clock.lap("rollout")
 
-        grades = self.grade([problem for problem in problems for _ in range(settings.rollout.group_size)], rollouts)
+        grades = self.grade(each, rollouts)
         self.need_grades(index, grades)
         reward_PG = self.rewards(grades)
         clock.lap("grade")
 
-        experience = self.experience(rollouts, reward_PG)
+        experience = self.experience(rollouts, reward_PG, grades)
         if parts.critic is not None:
             clock.lap("values")
         minibatches = self._minibatches(index, experience)

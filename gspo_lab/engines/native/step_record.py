@@ -13,6 +13,7 @@ import torch
 from gspo_lab.engines.native.experience import Experience, pack_routes
 from gspo_lab.engines.native.prompts import rolled
 from gspo_lab.engines.native.setup import Parts
+from gspo_lab.engines.native.turns import turn_fields
 from gspo_lab.evaluation import answer_record
 from gspo_lab.models.routing import expert_change
 from gspo_lab.objectives import explained_variance, mismatch_measures
@@ -111,6 +112,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         response_tokens_t1=float(lengths[len(lengths) // 3]),
         response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
         truncated_responses=sum(r.truncated for r in rollouts) / len(rollouts),
+        **turn_fields(rollouts),
         **_old_policy_fields(step, parts),
         value_explained_variance=_explained(experience),
         prompts_total=totals.prompts,

@@ -59,6 +59,7 @@ class TrlEngine:
             *(f"objective.{key}" for key in ("clip", "clip_low", "clip_high", "clip_target")),
         ),
         records={field.name: OWN.get(field.name, "") for kind in (StepRecord, UpdateRecord) for field in fields(kind)},
+        turns=False,
     )
 
     def __init__(self, *, processes: int = 1, microbatches: int = 1, sampling: str = LAB) -> None:

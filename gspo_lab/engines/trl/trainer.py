@@ -143,7 +143,7 @@ class LabTrainer(GRPOTrainer):  # type: ignore[misc]
         self.share.problems = [problems[row // group] for row in range(first, first + len(prompts))]
         assert prompts == [problem.prompt for problem in self.share.problems], "TRL asks other prompts than the lab"
         if self.own is None:
-            self.share.rollouts = course.sample(requests)
+            self.share.rollouts = course.sample(requests, self.share.problems)
         else:
             torch.manual_seed(noise_key(*course.noise, "trl generation", self.step, self.accelerator.process_index))
             self.share.rollouts = self.own.sample(requests)

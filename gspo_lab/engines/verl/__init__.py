@@ -21,7 +21,7 @@ __all__ = ["VerlEngine"]
 class VerlEngine:
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time."""
 
-    capabilities = Capabilities(settings=SETTINGS, records=RECORDS)
+    capabilities = Capabilities(settings=SETTINGS, records=RECORDS, turns=False)
 
     def __init__(
         self,

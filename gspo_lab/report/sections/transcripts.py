@@ -1,5 +1,6 @@
 """All arms' answers to the same problems, side by side, chosen by a rule that the page states."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -177,12 +178,19 @@ def _answer(row: dict[str, Any]) -> Html:
         ("extracted", h("code", marked(_cut(row["extracted"], SHORT))) if row["extracted"] is not None else "nothing"),
         ("reason", marked(_cut(row["reason"], SHORT)) if row["reason"] is not None else None),
         ("error", marked(_cut(row["error"], SHORT)) if row["error"] is not None else None),
+        ("turns", marked(_cut(_turns(row["turns"]), SHORT)) if row.get("turns") is not None else None),
         ("length", f"{number(row['tokens'])} tokens{', cut at the limit' if row['truncated'] else ''}"),
         ("reward", number(row["reward"])),
     ]
     listed = [h("div", h("dt", name), h("dd", shown)) for name, shown in facts if shown is not None]
     said = _text(row["text"]) if row["text"] is not None else h("p", NOT_MEASURED, class_="missing")
     return h("div", h("h4", _chip(row["arm"], row["correct"])), said, h("dl", *listed), class_="answer")
+
+
+def _turns(told: str) -> str:
+    """What the model wrote by turns, each with its reward where it has one: the text has the replies among them."""
+    turns = json.loads(told)
+    return " · ".join(turn["text"] + (f" ({turn['reward']:g})" if "reward" in turn else "") for turn in turns)
 
 
 def _text(value: str) -> Html:

@@ -1,0 +1,124 @@
+r"""A calculator: sums and products of several numbers, worked out by calling a tool for one step at a time.
+
+    47*36+12=47*36\n     the model's call
+    =1692\n1692+12\n     the tool's result; the model's next call
+    =1704\n#1704\n       and its answer
+
+Expressions are worked out from left to right, whatever the operators are. A turn with the marker `#` is the answer.
+"""
+
+import functools
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from gspo_lab.tasks.base import Grade, Problem, Task, Turn
+from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+
+MARKER = "#"
+OPERATORS = "+*"
+LONGEST = 12
+"""Digits of a number that the calculator takes."""
+
+SLACK_TOKENS = 8
+
+
+class Calculator(Task):
+    """Expressions of `terms` numbers of at most `digits` digits. One call for each operator, an answer, and one turn
+    to spare.
+
+    `hasty` is the share of training demonstrations that answer at once, without the tool, with a made-up number of the
+    right length. A tenth of all expressions is held out.
+    """
+
+    name = "calculator"
+    grader = "calculator/1"
+    stop: tuple[str, ...] = ("\n",)
+
+    def __init__(
+        self, digits: int = 2, terms: int = 2, train: int = 20_000, held_out: int = 1_000, hasty: float = 0.0
+    ) -> None:
+        self.digits = whole(self.name, "digits", digits, 1, 3)
+        self.terms = whole(self.name, "terms", terms, 2, 4)
+        self.train = whole(self.name, "train", train, 1, 1_000_000)
+        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.hasty = share(self.name, "hasty", hasty)
+        self.max_turns = terms + 1
+        longest = demonstration([10**digits - 1] * terms, OPERATORS[-1] * (terms - 1))
+        self.max_tokens = sum(map(len, longest)) + 2 * terms * digits + SLACK_TOKENS
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The pool."""
+        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
+
+        def make(index: int, drawn: tuple[tuple[int, ...], str]) -> Problem:
+            numbers, operators = drawn
+            prompt = expression(numbers, operators) + "="
+            source, value = random.Random(prompt), str(result(numbers, operators))
+            hurried = split == "train" and source.random() < self.hasty
+            made_up = f"{MARKER}{source.randrange(10 ** len(value)):0{len(value)}}\n"
+            shown = (made_up,) if hurried else demonstration(numbers, operators)
+            name = f"calc{self.digits}x{self.terms}-{label}-{index}"
+            return Problem(name, prompt, value, demonstrated_turns=shown)
+
+        return Pool(self._dealt[split], make)
+
+    def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+        """The result of two numbers and an operator between them; `?` to anything else; None to an answer."""
+        said = turns[-1].text
+        if MARKER in said:
+            return None
+        call = re.fullmatch(rf"([0-9]{{1,{LONGEST}}})([+*])([0-9]{{1,{LONGEST}}})", said)
+        return "?\n" if call is None else f"={result((int(call[1]), int(call[3])), call[2])}\n"
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """Right is the right number behind the marker, and nothing else. A response of several turns has its last one
+        graded; how it came by it is not looked at."""
+        before, marker, extracted = answer.partition(MARKER)
+        if before or not marker:
+            return Grade(0.0, False, None, "no answer marker found at the beginning of the last turn")
+        if not re.fullmatch("[0-9]+", extracted):
+            return Grade(0.0, False, extracted or None, f"not a whole number: {extracted[:40]!r}")
+        if (extracted.lstrip("0") or "0") == problem.reference:
+            return Grade(1.0, True, extracted, "equal to the reference")
+        return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+
+    @functools.cached_property
+    def _dealt(self) -> dict[str, list[tuple[tuple[int, ...], str]]]:
+        return deal(self._drawn(), self.train, self.held_out)
+
+    def _drawn(self) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
+        """Every expression once; it is its own key."""
+        side, kinds = 10**self.digits, len(OPERATORS)
+        for index in shuffled(side**self.terms * kinds ** (self.terms - 1), seed=self.digits):
+            numbers, operators = [], ""
+            for _ in range(self.terms):
+                index, number = divmod(index, side)
+                numbers.append(number)
+            for _ in range(self.terms - 1):
+                index, kind = divmod(index, kinds)
+                operators += OPERATORS[kind]
+            yield expression(numbers, operators), (tuple(numbers), operators)
+
+
+def expression(numbers: Sequence[int], operators: str) -> str:
+    """`expression([47, 36, 12], "*+") == "47*36+12"`."""
+    return str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in zip(operators, numbers[1:], strict=True))
+
+
+def result(numbers: Sequence[int], operators: str) -> int:
+    """From left to right: `result([1, 2, 3], "+*") == 9`."""
+    value = numbers[0]
+    for sign, number in zip(operators, numbers[1:], strict=True):
+        value = value + number if sign == "+" else value * number
+    return value
+
+
+def demonstration(numbers: Sequence[int], operators: str) -> tuple[str, ...]:
+    r"""Every call with its result, then the answer: `("47*36\n", "=1692\n", ..., "#1704\n")`."""
+    said, value = [], numbers[0]
+    for sign, number in zip(operators, numbers[1:], strict=True):
+        call, value = f"{value}{sign}{number}\n", result((value, number), sign)
+        said += [call, f"={value}\n"]
+    return (*said, f"{MARKER}{value}\n")

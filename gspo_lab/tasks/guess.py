@@ -1,0 +1,137 @@
+r"""Guess the number: a range in, and a hint after each guess. The smallest task whose later turns depend on replies.
+
+    12-42:27\n         the model's guess
+    >28-42:35\n        the environment: it is greater, and between 28 and 42; the model again
+    <28-34:...
+
+A reply begins with how the number compares and repeats what the model knows by now, so that every turn asks the same.
+"""
+
+import functools
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from gspo_lab.tasks.base import Grade, Problem, Task, Turn
+from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+
+WASTED = -0.1
+"""What a turn earns that cannot be right: outside of what is left, or no number."""
+
+SLACK_TOKENS = 8
+
+
+class Guess(Task):
+    """A whole number of a range of `width` numbers at most (and more than half as many), in `max_turns` guesses.
+
+    The range lies below 10^`digits`. `hasty` is the share of training demonstrations that guess anywhere in the first
+    range, whatever they were told; the others take the middle of what is left, which finds each of `width` numbers
+    within log2(width + 1) guesses. A tenth of the ranges is held out, with all their numbers.
+    """
+
+    name = "guess"
+    grader = "guess/1"
+    stop: tuple[str, ...] = ("\n",)
+
+    def __init__(
+        self,
+        digits: int = 2,
+        width: int = 31,
+        max_turns: int = 5,
+        train: int = 20_000,
+        held_out: int = 1_000,
+        hasty: float = 0.0,
+    ) -> None:
+        self.digits = whole(self.name, "digits", digits, 1, 4)
+        self.width = whole(self.name, "width", width, 2, 10**digits)
+        self.max_turns = whole(self.name, "max_turns", max_turns, 2, 100)
+        self.train = whole(self.name, "train", train, 1, 1_000_000)
+        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.hasty = share(self.name, "hasty", hasty)
+        self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The pool: a range and one of its numbers each."""
+        known_split(self.name, split)
+
+        def make(index: int, drawn: tuple[int, int, int]) -> Problem:
+            low, high, number = drawn
+            name = f"guess-{low}-{high}-{number}"
+            shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
+            return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
+
+        return Pool(self._dealt[split], make)
+
+    def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
+        """How the number compares with the last guess, and what is left; None where it is found."""
+        (low, high), guess, number = _left(problem, turns)[-1], _guess(turns[-1].text), int(problem.reference)
+        if guess == number:
+            return None
+        return f"{'?' if guess is None else '>' if number > guess else '<'}{low}-{high}:"
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """The grade of a response of one turn."""
+        return self.grade_turns(problem, [Turn(answer)])
+
+    def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
+        """Right is a number that was found, for which its turn earns 1; a turn that could not find it earns -0.1."""
+        earned = []
+        for turn, (low, high) in zip(turns, _left(problem, turns), strict=False):  # what was left before it
+            guess = _guess(turn.text)
+            possible = guess is not None and low <= guess <= high
+            earned.append(float(guess == int(problem.reference)) if possible else WASTED)
+        found = earned[-1] == 1.0
+        reason = f"{'found' if found else 'not found'} in {len(turns)} turns"
+        return Grade(sum(earned), found, turns[-1].text or None, reason, turn_rewards=tuple(earned))
+
+    @functools.cached_property
+    def _dealt(self) -> dict[str, list[tuple[int, int, int]]]:
+        return deal(self._drawn(), self.train, self.held_out)
+
+    def _drawn(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
+        """Every number of every range once; the key that decides the split is the range's."""
+        numbers = 10**self.digits
+        for index in shuffled(numbers * self.width * self.width, seed=self.digits):
+            rest, offset = divmod(index, self.width)
+            low, width = rest // self.width, rest % self.width + 1
+            if offset < width and 2 * width > self.width and low + width <= numbers:
+                yield f"{low}-{low + width - 1}", (low, low + width - 1, low + offset)
+
+    def _demonstration(self, low: int, high: int, number: int, *, hasty: bool) -> Iterator[str]:
+        """What is said and replied, by turns, until the number is found or no turn is left."""
+        source = random.Random(f"{low}-{high}-{number}")
+        anywhere = hasty and source.random() < self.hasty
+        problem, turns, left = Problem("", f"{low}-{high}:", str(number)), [], (low, high)
+        for turn in range(self.max_turns):
+            guess = source.randint(low, high) if anywhere else sum(left) // 2
+            yield f"{guess}\n"
+            turns.append(Turn(str(guess)))
+            reply = self.reply(problem, turns)
+            if reply is None or turn + 1 == self.max_turns:
+                return
+            yield reply
+            left = _range(reply[1:])
+
+
+def _left(problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
+    """What the number may be, from the first to the last: before any turn, and after each."""
+    left, number = [_range(problem.prompt)], int(problem.reference)
+    for turn in turns:
+        (low, high), guess = left[-1], _guess(turn.text)
+        if guess is not None and guess < number:
+            low = max(low, guess + 1)
+        elif guess is not None and guess > number:
+            high = min(high, guess - 1)
+        left.append((low, high))
+    return left
+
+
+def _range(text: str) -> tuple[int, int]:
+    low, _, high = text.rstrip(":").partition("-")
+    return int(low), int(high)
+
+
+def _guess(text: str) -> int | None:
+    """The number that a turn is, and nothing else; None where it is none."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None

@@ -1,0 +1,185 @@
+"""The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lottery import train
+
+from gspo_lab.engines.native.turns import turn_credit, turn_fields
+from gspo_lab.evaluation.ask import turns_told
+from gspo_lab.objectives import PRESETS, Batch, surrogate
+from gspo_lab.records import is_time, to_dict
+from gspo_lab.samplers import Request, Rollout
+from gspo_lab.study import Run, load_study
+from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
+
+STUDY = """
+question = "does it go on behind a reply?"
+model = "tiny-qwen3"
+steps = 3
+seeds = [0]
+[task]
+name = "guess"
+max_turns = 3
+[rollout]
+prompts_per_step = 4
+group_size = 4
+max_tokens = 40
+stop = ["{stop}"]
+[update]
+minibatches = 2
+learning_rate = 1e-3
+warmup_updates = 1
+checkpoint_every = 10
+[record]
+rollouts = 1.0
+[[bench]]
+name = "guess"
+problems = 4
+every = 3
+[arm.gspo]
+objective = "gspo"
+[arm.turns]
+objective = "gspo-token"
+turn_credit = "turn"
+"""
+
+
+def make(folder: Path, arm: str, task: str = "") -> Run:
+    folder.mkdir(exist_ok=True)
+    text = STUDY.format(stop='", "'.join(map(chr, range(97, 123)))).replace(
+        'name = "guess"\nmax', task + "\nmax" if task else 'name = "guess"\nmax'
+    )
+    (folder / "study.toml").write_text(text)
+    return next(run for run in load_study(folder / "study.toml").runs() if run.arm == arm)
+
+
+def rollout(turns: list[Turn], mask: list[int]) -> Rollout:
+    request = Request("p", (1,), 0, 0)
+    ids = list(range(len(mask)))
+    return Rollout(request, ids, [0.0] * len(ids), "", False, loss_mask=list(map(bool, mask)), turns=turns)
+
+
+def test_each_turns_advantage_stands_on_its_tokens() -> None:
+    rollouts = [
+        rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
+        rollout([Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)], [1, 0, 1, 0, 1, 1]),
+        replace(rollout([Turn("a", tokens=3)], [1, 1, 1]), loss_mask=None),
+        rollout([Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]),  # an empty reply parts two turns too
+    ]
+    grades = [
+        Grade(1.0, True, turn_rewards=(0.25, 0.75)),
+        Grade(0.0, False),
+        Grade(None, None, error="it broke"),
+        Grade(3.0, True, turn_rewards=(2.0, 1.0)),
+    ]
+    adv_NT = turn_credit(rollouts, grades, torch.tensor([[1.0, 0.0, 0.0, 3.0]]), "group-mean")
+    # First turns return 1, 0, 0, 3: mean 1. Second ones 0.75, 0, 1: mean 7/12. The third is alone.
+    low, none, high = 0.75 - 7 / 12, -7 / 12, 1 - 7 / 12
+    assert adv_NT.tolist() == [
+        pytest.approx(row, abs=1e-6)
+        for row in [[0, 0, 0, 0, low, 0], [-1, 0, none, 0, 0, 0], [-1, -1, -1, 0, 0, 0], [2, high, 0, 0, 0, 0]]
+    ]
+    assert turn_fields(rollouts) == {"turns_mean": 2.0, "reply_tokens": 4 / 16}
+
+
+@pytest.mark.parametrize("preset", ["grpo", "gspo", "gspo-token", "dapo", "dr-grpo"])
+def test_ratio_length_and_loss_are_those_of_a_response_without_the_replies(preset: str) -> None:
+    torch.manual_seed(0)
+    mask_BT = torch.tensor([[1, 1, 0, 0, 1, 1], [1, 0, 0, 0, 1, 0]], dtype=torch.bool)
+    old_BT, adv_BT = torch.randn(2, 6), torch.tensor([[1.0] * 6, [-2.0] * 6])
+    logp_BT = old_BT + 0.3 * torch.randn(2, 6)
+    cut_BT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]], dtype=torch.bool)
+
+    def without(x_BT: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(2, 4)
+        for row in range(2):
+            own = x_BT[row][mask_BT[row]]
+            out[row, : len(own)] = own
+        return out
+
+    def batch(mask: torch.Tensor, adv: torch.Tensor, old: torch.Tensor) -> Batch:
+        return Batch(mask, adv * mask, old * mask, responses=2, tokens=6)
+
+    whole = surrogate(logp_BT, batch(mask_BT, adv_BT, old_BT), PRESETS[preset])
+    cut = surrogate(without(logp_BT), batch(cut_BT, without(adv_BT), without(old_BT)), PRESETS[preset])
+    assert whole.loss.item() == pytest.approx(cut.loss.item(), rel=1e-6)
+    assert torch.allclose(without(whole.ratio_BT), cut.ratio_BT * cut_BT)
+    assert torch.equal(without(whole.clipped_BT.float()), cut.clipped_BT.float())
+
+
+def plain(records: list[Any]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in to_dict(r).items() if not is_time(k)} for r in records if r.kind != "status"]
+
+
+@pytest.mark.parametrize("arm", ["gspo", "turns"])
+def test_a_stopped_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(arm: str, tmp_path: Path) -> None:
+    run = make(tmp_path / "study", arm)
+    whole = train(run, tmp_path / "whole")
+    asked = count()
+    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 2)
+    assert len(first.steps) == 1
+    second = train(run, tmp_path / "parts")
+    assert plain(first.records + second.records) == plain(whole.records)
+    weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+    task = build_task("guess", {"max_turns": 3})
+    problems = {one.id: one for split in ("train", "held-out") for one in task.problems(split)}
+    assert {answer.bench for answer in whole.answers} == {"rollout", "guess"}
+    for answer in whole.answers:
+        turns = turns_told(answer.turns)
+        again = grade_answer(task, problems[answer.problem], answer.text, truncated=bool(answer.truncated), turns=turns)
+        assert (again.reward, again.correct) == (answer.reward, bool(answer.correct))
+        assert [turn["reward"] for turn in answer.turns] == list(again.turn_rewards)
+        assert answer.tokens == sum(turn.tokens for turn in turns)
+        for place, turn in enumerate(turns[:-1]):
+            assert turn.reply == task.reply(problems[answer.problem], turns[: place + 1])
+            assert turn.reply in answer.text
+    kept = [answer for answer in whole.answers if answer.bench == "rollout"]
+    of_step = [[a for a in kept if a.step == step.step] for step in whole.steps]
+    for step, answers in zip(whole.steps, of_step, strict=True):
+        assert step.turns_mean == sum(len(a.turns) for a in answers) / len(answers)
+        assert step.response_tokens_mean == sum(a.tokens for a in answers) / len(answers)
+        assert 0 < step.reply_tokens < 1
+    assert sum(update.response_tokens for update in whole.updates) == sum(a.tokens for a in kept)
+
+
+def test_turns_of_a_response_may_differ_in_their_advantage(tmp_path: Path) -> None:
+    """Rewards of turns reach the gradient: the two ways to credit them part with the first update, not before."""
+    whole = [train(make(tmp_path / "study", arm), tmp_path / arm) for arm in ("gspo", "turns")]
+    assert whole[0].steps[0].rollout_digest == whole[1].steps[0].rollout_digest
+    assert whole[0].steps[0].reward_mean == whole[1].steps[0].reward_mean
+    assert whole[0].updates[0].grad_norm != whole[1].updates[0].grad_norm
+
+
+MINE = """
+def grade(problem, answer):
+    return len(answer) % 2
+
+def reply(problem, turns):
+    if len(turns) == 2 and len(turns[0].text) % 3 == 0:
+        raise ValueError("no more")
+    return "abc"
+"""
+
+
+def test_what_an_environment_fails_at_trains_with_reward_0_and_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "mine.py").write_text(MINE)
+    (folder / "p.jsonl").write_text("\n".join(f'{{"prompt": "{n}?", "reference": ""}}' for n in range(20)))
+    run = make(folder, "gspo", 'name = "mine.py:grade"\nreply = "reply"\nproblems = "p.jsonl"')
+    done = train(run, tmp_path / "run")
+    failed = [answer for answer in done.answers if answer.error is not None]
+    assert failed
+    for answer in failed:
+        assert answer.error == "no reply: ValueError: no more (mine.py:7)"
+        assert answer.turns[-1]["error"] == answer.error
+        assert (answer.reward, answer.correct) == (None, None)
+    for step in done.steps:
+        assert step.grader_errors == sum(a.step == step.step and a.bench == "rollout" for a in failed)

@@ -1,0 +1,127 @@
+"""Tasks of several turns: what a grade of them must hold, and a user's own with a function that replies."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks import Grade, Problem, ReplyError, Turn, build_task, grade_answer
+from gspo_lab.tasks.trial import first_failure
+
+MINE = """
+import time
+
+def grade(problem, answer):
+    return float(answer == problem.reference)
+
+def grade_all(problem, answer, turns=()):
+    return 0.1 * len(turns) + (answer == problem.reference)
+
+def reply(problem, turns):
+    said = turns[-1].text
+    if said == "hang":
+        while True:
+            time.sleep(0.01)
+    return {"raise": 1 / (said != "raise"), "number": 7, "half": "\\ud800", "end": None}.get(said, f"heard {said}")
+"""
+PROBLEM = Problem("a", "?", "yes")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MINE)
+    lines = [
+        {"id": str(n), "prompt": f"{n}?", "reference": "yes", "demonstration": ["x", "heard x", "yes"]}
+        for n in range(9)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path
+
+
+def own(folder: Path, grader: str = "grade", **options: Any) -> Any:
+    given = {"problems": "p.jsonl", "reply": "reply", "seconds": 1, **options}
+    return build_task(f"mine.py:{grader}", given, folder)
+
+
+def test_a_function_of_the_graders_file_replies(folder: Path) -> None:
+    task = own(folder)
+    assert task.max_turns == 8
+    assert task.reply(PROBLEM, [Turn("hello")]) == "heard hello"
+    assert task.reply(PROBLEM, [Turn("end")]) is None
+    assert task.grade_turns(PROBLEM, [Turn("no"), Turn("yes")]).reward == 1.0
+    assert own(folder, "grade_all").grade_turns(PROBLEM, [Turn("no"), Turn("yes")]).reward == pytest.approx(1.2)
+    assert task.problems("train")[0].demonstrated_turns == ("x", "heard x", "yes")
+    assert own(folder, max_turns=3).max_turns == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("raise", "ZeroDivisionError.*mine.py:15"),
+        ("hang", "no reply after 1 s"),
+        ("number", "the reply is 7, neither text nor None"),
+        ("half", "no Unicode text"),
+    ],
+)
+def test_a_reply_that_fails_is_an_error_of_that_one_response(folder: Path, said: str, told: str) -> None:
+    with pytest.raises(ReplyError, match=told):
+        own(folder).reply(PROBLEM, [Turn(said)])
+
+
+def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None:
+    grade = grade_answer(own(folder), PROBLEM, "yes", truncated=False, turns=[Turn("yes", error="it broke")])
+    assert grade == Grade(None, None, error="it broke")
+
+
+@pytest.mark.parametrize(
+    ("reward", "rewards", "told"),
+    [
+        (1.0, (0.5, 0.5), None),
+        (0.3, (0.1, 0.2), None),
+        (1.0, (0.5,), "1 rewards for 2 turns"),
+        (1.0, (0.5, 0.25), "add up to 0.75, and the reward 1"),
+        (1.0, (0.5, float("nan")), "add up to nan"),
+    ],
+)
+def test_the_reward_is_the_sum_of_its_turns(reward: float, rewards: tuple[float, ...], told: str | None) -> None:
+    task = build_task("guess", {})
+    task.grade_turns = lambda problem, turns: Grade(reward, True, turn_rewards=rewards)  # type: ignore[method-assign]
+    grade = grade_answer(task, PROBLEM, "", truncated=False, turns=[Turn(""), Turn("")])
+    if told is None:
+        assert (grade.reward, grade.error) == (reward, None)
+    else:
+        assert (grade.reward, grade.correct, grade.turn_rewards) == (None, None, None)
+        assert told in str(grade.error)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"reply": "nothing"}, "nothing"),
+        ({"reply": "time"}, "reply = 'time' is module, not a function"),
+        ({"reply": 3}, "must name a function of the grader's file"),
+        ({"reply": None, "max_turns": 3}, "max_turns needs a function that replies"),
+        ({"max_turns": 1}, "max_turns = 1 must be a whole number from 2"),
+    ],
+)
+def test_senseless_options_are_refused(folder: Path, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(LabError, match=told):
+        own(folder, **options)
+
+
+def test_a_class_with_turns_needs_a_reply(tmp_path: Path) -> None:
+    body = "name='t'; grader='t/1'; stop=(); max_tokens=4; max_turns=2\n    def problems(self, split): return []\n"
+    (tmp_path / "t.py").write_text(f"class T:\n    {body}    def grade(self, problem, answer): pass\n")
+    with pytest.raises(LabError, match="has 2 turns and no 'reply'"):
+        build_task("t.py:T", {}, tmp_path)
+
+
+def test_a_reply_is_tried_before_a_study_trains(folder: Path) -> None:
+    options = {"problems": "p.jsonl", "reply": "reply"}
+    assert first_failure("mine.py:grade", options, folder) is None
+    (folder / "mine.py").write_text(MINE.replace("said = ", "said = problem.nothing or "))
+    failure = first_failure("mine.py:grade", options, folder)
+    assert failure is not None
+    assert "an empty answer: no reply: AttributeError" in failure
