@@ -17,15 +17,14 @@ from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
 from gspo_lab.study.claim_rules import CLAIM_ROLES
+from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.schema import (
     ARM_KEYS,
     BenchTable,
-    ClaimTable,
     ObjectiveTable,
     RecordTable,
     Settings,
     TuneTable,
-    VerdictTable,
 )
 from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 

@@ -16,9 +16,10 @@ from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, Declaration, Edit
 from gspo_lab.study.dotted import flat
+from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
-from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
+from gspo_lab.study.schema import Settings
 
 ABSENT = "not recorded"
 """Stands for a model and a task that nobody told."""

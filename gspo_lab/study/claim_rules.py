@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
-from gspo_lab.study.schema import ClaimTable
+from gspo_lab.study.judging import ClaimTable
 
 CLAIM_ROLES: dict[str, str] = {
     "grpo": "token-level ratio, no replay",

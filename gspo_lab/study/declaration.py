@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
-from gspo_lab.study.schema import ClaimTable, Settings, VerdictTable
+from gspo_lab.study.judging import ClaimTable, VerdictTable
+from gspo_lab.study.schema import Settings
 from gspo_lab.study.tune import Tune
 
 LOCKED = (

@@ -16,6 +16,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
+from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.overrides import set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
@@ -24,10 +25,8 @@ from gspo_lab.study.schema import (
     NAME,
     STUDY_KEYS,
     BenchTable,
-    ClaimTable,
     Settings,
     Table,
-    VerdictTable,
 )
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep

@@ -6,7 +6,8 @@ from itertools import combinations, pairwise
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat, under
-from gspo_lab.study.schema import COLDEST, Settings, VerdictTable
+from gspo_lab.study.judging import VerdictTable
+from gspo_lab.study.schema import COLDEST, Settings
 
 RATIO_KEYS = (
     *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),

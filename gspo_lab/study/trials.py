@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted import flat, under
+from gspo_lab.study.judging import VerdictTable
 from gspo_lab.study.rules import broken_within
-from gspo_lab.study.schema import BenchTable, Settings, TuneTable, VerdictTable
+from gspo_lab.study.schema import BenchTable, Settings, TuneTable
 from gspo_lab.study.study import Study
 from gspo_lab.study.tune import REWARD, Tune, with_values
 

@@ -12,7 +12,7 @@ from gspo_lab.claims.statistics import STATISTICS
 from gspo_lab.findings import Findings
 from gspo_lab.study import Run
 from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
-from gspo_lab.study.schema import Statistic
+from gspo_lab.study.judging import Statistic
 
 
 def test_the_library_is_what_studies_may_name() -> None:

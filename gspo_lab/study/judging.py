@@ -1,0 +1,79 @@
+"""How a study is judged: the keys of `[verdict]` and of `[[claim]]`. The rest of the TOML is in schema.py."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.functional_validators import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from gspo_lab.study.schema import HUGE, MANY, Name, Table
+
+Statistic = Literal[
+    "mean over updates",
+    "mean over updates with minibatch = 0",
+    "mean over updates with minibatch >= 1",
+    "mean over steps",
+    "mean over the last fifth",
+    "area under the curve",
+    "largest",
+    "mean over the last evaluations",
+]
+
+
+def _known_question(asked: Any) -> Any:
+    names = asked if isinstance(asked, list) else None
+    if asked in ("score", "stability") or (names and all(type(name) is str for name in names)):
+        return asked
+    raise PydanticCustomError("question", "must be 'score', 'stability' or a list of the names of its claims")
+
+
+class VerdictTable(Table):
+    """The rule, fixed before the first step, by which the study is decided."""
+
+    question: Annotated[str | list[str], BeforeValidator(_known_question)] = Field(
+        "score",
+        description="what answers the question: the `score`, the `stability` of runs, or a list of claims' names",
+    )
+    primary: str | None = Field(None, description="the benchmark whose score decides; unset: the first one")
+    last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
+    margin: float = Field(
+        0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"
+    )
+    reward_margin: float | None = Field(
+        None,
+        gt=0,
+        le=HUGE,
+        description="the same of the mean training reward, in its own units, for claims that call rewards equal "
+        "(C12, C13); unset: none is called equal",
+    )
+    alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
+    looks: list[int] | None = Field(
+        None,
+        min_length=1,
+        description="after how many seeds to look; the study stops at the first look that resolves every arm. "
+        "Unset: once, after all",
+    )
+    baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
+
+
+class ClaimTable(Table):
+    """A statement that the evidence shall support or contradict: built-in by its name, or written in place.
+
+    In place: `metric` and `statistic` make one number of each run, `comparison` relates two arms seed by seed (`of` to
+    `against`), and one of `above`, `below` and `inside` says where the result is expected.
+    """
+
+    name: Name = Field(description="a built-in claim (`gspo-lab claims` lists them), or a new name for one in place")
+    arms: dict[str, str] | None = Field(
+        None, description='role = arm, e.g. `{grpo = "a"}`, in place `of` and `against`; unset: found by their settings'
+    )
+    metric: str | None = Field(None, description="in place: a metric of steps or updates, or a benchmark's name")
+    statistic: Statistic | None = Field(None, description="in place: what becomes of the metric in one run")
+    comparison: Literal["difference", "ratio"] | None = Field(
+        None, description="in place: `of` - `against`, or `of` / `against`"
+    )
+    above: float | None = Field(None, description="in place: expected above this")
+    below: float | None = Field(None, description="in place: expected below this")
+    inside: list[float] | None = Field(
+        None, min_length=2, max_length=2, description="in place: expected between these two"
+    )
