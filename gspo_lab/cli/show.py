@@ -55,14 +55,18 @@ def show(
 
 
 def _told(evidence: "Evidence", study: str) -> list[str]:
-    """The study's question and its answer; then its predecessors and replications, and which words held, nothing where
-    it was run once."""
+    """The study's question, its answer and what its arms chose on trials; then its predecessors and replications, and
+    which words held, nothing where it was run once."""
     from gspo_lab.claims import answer
     from gspo_lab.findings import Findings
+    from gspo_lab.matching.tuned import choices
     from gspo_lab.report.sections.replications import lines
+    from gspo_lab.study.tune import budget
 
     found = Findings(evidence, study)
-    return ["", found.declaration.question, *answer(found).lines, *lines(found)]
+    tune = found.declaration.tune
+    tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
+    return ["", found.declaration.question, *answer(found).lines, *tuned, *lines(found)]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:

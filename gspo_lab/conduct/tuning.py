@@ -79,6 +79,8 @@ def _refuse_other_study(own: Path, name: str) -> None:
 def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> Trials | None:
     """Train round after round; None where Ctrl-C or the machine ended it before all arms had chosen."""
     runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
+    asked: dict[str, int] = {}
+    began = len(crew.endings)
     again = {run for run, one in runs.items() if RunFolder(one.folder(crew.runs)).standing().state is State.FAILED}
     if not crew.work(f"{trials.name}: warm starts", starts_to_make(runs.values(), crew.runs)):
         return None
@@ -92,7 +94,14 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> 
                 f"choose; gspo-lab show {trials.name} says how, give it calmer values under [tune]"
             )
         if not found.open:
+            del crew.endings[began:]  # a trial that died is a result, and no failure of the study
             return found
+        if silent := [run for run, steps in found.open if asked.get(run) == steps]:
+            raise LabError(
+                f"{silent[0]} came to step {asked[silent[0]]} and left no {tune.metric} there: its engine does not "
+                "evaluate before it stops; give such a study fixed values"
+            )
+        asked |= dict(found.open)
         steps = found.open[0][1]
         errands = [_errand(runs[run], steps, crew.runs) for run, _ in found.open]
         number = 1 + len(found.rounds)

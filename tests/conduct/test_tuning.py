@@ -4,16 +4,23 @@ The counting engine rewards a step with .5 + .01 x step + .001 x seed, .1 more f
 """
 
 import json
+import os
+import shutil
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from counting import Bench
 
+from gspo_lab.conduct import StudyOutcome
+from gspo_lab.conduct.replication import replication
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
 from gspo_lab.matching import Certificate
-from gspo_lab.store import Evidence
+from gspo_lab.matching.verified import verified
+from gspo_lab.store import Evidence, ingest
 
 TUNE = """
 [tune]
@@ -28,10 +35,25 @@ BONUS = {"a@1e-05": 0.1, "a@2e-05": 0.3, "a@4e-05": 0.2, "a@0.0002": 0.0, "b@4e-
 TRIALS = "count-trials"
 
 
-@pytest.fixture
-def tuned(bench: Bench) -> Bench:
+def tuning(bench: Bench) -> Bench:
     bench.steps, bench.seeds, bench.verdict, bench.bonus = 3, [0, 1, 2], TUNE, BONUS
     return bench
+
+
+@pytest.fixture
+def tuned(bench: Bench) -> Bench:
+    """A study that has not begun."""
+    return tuning(bench)
+
+
+@pytest.fixture(scope="module")
+def done(starts: Path, tmp_path_factory: pytest.TempPathFactory) -> "Done":
+    """One that is over, which no test changes; its outcome and what the console showed."""
+    bench = tuning(Bench(tmp_path_factory.mktemp("tuned")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GSPO_LAB_CACHE", str(starts))
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        return (bench, *bench.conduct())
 
 
 def study(bench: Bench, name: str = "count") -> dict[str, Any]:
@@ -39,7 +61,7 @@ def study(bench: Bench, name: str = "count") -> dict[str, Any]:
     return found
 
 
-def came_to(bench: Bench, state: str = "") -> dict[str, int]:
+def came_to(bench: Bench) -> dict[str, int]:
     """Per trial of seed 100 the steps that it has trained."""
     out = {}
     for arm in study(bench, TRIALS)["arms"]:
@@ -57,8 +79,11 @@ def certificate(bench: Bench) -> Certificate:
         return Findings(evidence, "count").certificate
 
 
-def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(tuned: Bench) -> None:
-    found, shown = tuned.conduct()
+Done = tuple[Bench, StudyOutcome, str]
+
+
+def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: Done) -> None:
+    tuned, found, shown = done
     assert found.exit_code == 0
     # a: .3 and .2 lead; b: 2e-5 and 4e-5 are equal, the others too: the declared 1e-4 is nearer to 4e-5.
     assert came_to(tuned) == {
@@ -83,9 +108,8 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(tuned:
     assert tuned.states_of(f"../{TRIALS}/a@2e-05/s100")[:3] == [("started", 0), ("stopped", 2), ("started", 2)]
 
 
-def test_the_certificate_says_that_each_arm_chose_on_the_same_budget(tuned: Bench) -> None:
-    tuned.conduct()
-    found = certificate(tuned)
+def test_the_certificate_says_that_each_arm_chose_on_the_same_budget(done: Done) -> None:
+    found = certificate(done[0])
     assert found.ok
     assert found.tuning is not None
     assert found.tuning.state == "differs as declared"
@@ -93,8 +117,8 @@ def test_the_certificate_says_that_each_arm_chose_on_the_same_budget(tuned: Benc
     assert "each arm chose on 8 trials (4 candidates x 2 seeds, 24 steps in all), by reward" in found.tuning.detail
 
 
-def test_trials_are_in_the_database_and_in_no_verdict(tuned: Bench) -> None:
-    found, _ = tuned.conduct()
+def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
+    tuned, found, _ = done
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials, own = Findings(evidence, TRIALS), Findings(evidence, "count")
         assert len(trials.runs) == 16
@@ -114,8 +138,8 @@ def test_a_benchmark_is_asked_at_every_rounds_end(tuned: Bench) -> None:
     assert asked == {0, 2, 4}
 
 
-def test_the_same_command_trains_no_trial_again(tuned: Bench) -> None:
-    tuned.conduct()
+def test_the_same_command_trains_no_trial_again(done: Done) -> None:
+    tuned = done[0]
     before = study(tuned), study(tuned, TRIALS)
     found, shown = tuned.conduct()
     assert (found.exit_code, "round" in shown) == (0, False)
@@ -144,6 +168,7 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert not (tuned.home / "a").exists()
     tuned.fail = {"a@2e-05/s101": "crash"}  # at its third step, in the second round
     found, _ = tuned.conduct()
+    assert found.exit_code == 0
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = Findings(evidence, "count").trials
@@ -171,15 +196,43 @@ def test_another_tuning_is_refused_once_the_study_has_begun(tuned: Bench) -> Non
     assert sorted(one.name for one in (tuned.runs / "_archive").iterdir()) == ["count-1", "count-trials-1"]
 
 
-def test_what_the_arms_were_given_is_held_against_their_trials(tuned: Bench) -> None:
-    tuned.conduct()
-    path = tuned.runs / TRIALS / "a@1e-05/s100/journal.jsonl"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join(lines[:-1]) + "\n")
-    with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
-        from gspo_lab.matching.verified import verified
-
+def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(done[0].runs, runs)
+    path = runs / TRIALS / "a@1e-05/s100/journal.jsonl"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    with Evidence.open(runs / "lab.db", runs) as evidence:
         found = verified(evidence, Findings(evidence, "count").certificate, {})
     (journals,) = [check for _, check in found.of("journals")]
     assert journals.state == "differs undeclared"
     assert f"{TRIALS}/a@1e-05/s100: its journal is not what the arms chose on" in journals.detail
+
+
+def test_a_choice_that_the_trials_do_not_call_for_is_no_match(done: Done, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(done[0].runs, runs)
+    edited = study(done[0])
+    edited["tune"]["chosen"]["a"] = 0
+    (runs / "count/study.json").write_text(json.dumps(edited))
+    ingest(runs)
+    with Evidence.open(runs / "lab.db", runs) as evidence:
+        found = Findings(evidence, "count").certificate
+    assert found.tuning is not None
+    assert found.tuning.state == "differs undeclared"
+    assert "by its trials' records a would choose 2e-05" in found.tuning.detail
+    assert "a was not given what it chose" in found.tuning.detail
+    assert not found.ok
+
+
+def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(done: Done, tmp_path: Path) -> None:
+    bench = done[0]
+    runs = tmp_path / "runs"
+    shutil.copytree(bench.runs, runs)
+    for wanted in ("count", str(bench.toml)):
+        again = replication(wanted, runs).study
+        assert again.seeds == (102, 103, 104)
+        assert again.tune is not None
+        assert again.tune.chosen == {"a": 1, "b": 2}
+        assert again.arms["a"].settings.update.learning_rate == 2e-5
+    with pytest.raises(LabError, match="count-trials are the trials of count: gspo-lab replicate count"):
+        replication(TRIALS, runs)
