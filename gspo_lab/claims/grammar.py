@@ -174,7 +174,7 @@ def from_table(table: ClaimTable) -> Claim:
         id=table.name,
         grade="C",
         statement=f"{metric}, {statistic}: the {table.comparison} of the two arms lies {expected}.",
-        source="this study",
+        source=table.source or "this study",
         value="its own expectation",
         criterion=f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}",
         roles=(OF, AGAINST),

@@ -120,7 +120,8 @@ def _of_scores(found: "Findings") -> Answer:
     # One bound on what may still fall is enough: the sentence's own, where it has one.
     bounded = _unbounded(found, said) != said
     fallen = found.regime.told(None if bounded else 1 - found.declaration.verdict.alpha)
-    ground = f"{_numbers(verdicts)} {fallen.capitalize()}."
+    best = [found.ranking.sentence] if found.ranking is not None else []
+    ground = " ".join([_numbers(verdicts), *best, f"{fallen.capitalize()}."])
     if words == {"withheld"}:
         return Answer("withheld", "grey", said, ground, _replicate(found))
     if words <= {"not resolved", "withheld"}:

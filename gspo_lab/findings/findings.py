@@ -28,6 +28,7 @@ from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.findings.ranked import ranked
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.matching.tuned import Trials, read_trials
@@ -35,6 +36,7 @@ from gspo_lab.states import State
 from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
+from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.series import held
 from gspo_lab.store.answers import grades, tallies
 from gspo_lab.study import Declaration
@@ -296,6 +298,11 @@ class Findings:
     def decision(self) -> Decision:
         """What the study says of its question so far."""
         return decision(self)
+
+    @cached_property
+    def ranking(self) -> Ranking | None:
+        """Which of three arms or more may be the best; None where nothing ranks them."""
+        return ranked(self)
 
     def against(self, baseline: str) -> "Findings":
         """The same records with another arm as the baseline: what its words say is description."""

@@ -44,6 +44,7 @@ def all_checks(
         deeds.first_rewards(pair),
         deeds.first_counts(pair),
         deeds.first_minibatches(pair),
+        deeds.compute(pair),
         deeds.benchmark_protocol(pair),
         deeds.benchmark_items(pair, first_item),
         deeds.benchmark_grader(pair),

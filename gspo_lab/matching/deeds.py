@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
 from gspo_lab.matching.settings import listed, shown
-from gspo_lab.matching.trace import COUNTS, IDENTITIES, REWARDS, Stream, Trace
+from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, IDENTITIES, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
 
@@ -64,6 +64,7 @@ COSTS = (
         "objective.kl_coef",
         "objective.advantage",
         "objective.turn_credit",
+        "objective.policy_loss",
         "routing_replay",
         "update.minibatches",
         "update.epochs",
@@ -87,6 +88,23 @@ def first_counts(pair: Sides) -> Check:
     reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
     costs = pair.excuses(*COSTS) if odd == ["flops_total"] else []
     return differs(name, said, tuple(odd), [*reasons, *costs])
+
+
+def compute(pair: Sides) -> Check:
+    """Prompts asked and updates made in all, which equal compute means; tokens and FLOPs are told, for answers may grow
+    longer in one arm than in another."""
+    name, one, other = "compute", pair.one.spent, pair.other.spent
+    known = [set(GIVEN) <= side.keys() for side in (one, other)]
+    if not all(known):
+        ended = pair.one.finished and pair.other.finished
+        return Check(name, UNKNOWN, pair.silent(*known) if ended else "counted when both have finished")
+    odd = [key for key in GIVEN if one[key] != other[key]]
+    if odd:
+        said = "; ".join(f"{key}: {pair.told(one[key], other[key])}" for key in odd)
+        return differs(name, said, tuple(odd), pair.excuses("steps", "rollout.prompts_per_step", "update", "engine"))
+    ratios = [f"{key} {other[key] / one[key]:.3f}" for key in GROWN if one.get(key) and key in other]
+    grown = f"; {pair.other.arm} / {pair.one.arm}: {', '.join(ratios)}" if ratios else ""
+    return Check(name, EQUAL, f"{', '.join(f'{key} {shown(one[key])}' for key in GIVEN)}{grown}")
 
 
 def first_minibatches(pair: Sides) -> Check:

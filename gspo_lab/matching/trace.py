@@ -22,6 +22,8 @@ REWARDS = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors")
 COUNTS = ("response_tokens_mean", "tokens_sampled_total", "flops_total")
 FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 """What is compared of a run's step 0, before any update could make two arms differ."""
+GIVEN, GROWN = ("prompts_total", "updates_total"), ("tokens_sampled_total", "tokens_trained_total", "flops_total")
+"""What a run's compute is by the end: as declared, and as the lengths of its answers made it."""
 IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")
 """Both are 0 on a mini-batch that meets the very policy that sampled it."""
 
@@ -92,6 +94,8 @@ class Trace:
     starts: tuple[Start, ...]
     prompts: Stream
     first: dict[str, Any]
+    spent: dict[str, float]
+    """GIVEN and GROWN at the last planned step; empty before."""
     identities: Identities
     asked: dict[tuple[str, int], Asked]
     """Per bench (or ROLLOUT) and step."""
@@ -133,6 +137,8 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     starts = _by_run(evidence.starts(study))
     streams = evidence.prompt_streams(study)
     firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
+    last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
+    spent = {(str(row["run_id"]), row["step"]): row for row in _rows(evidence.steps(study, (*GIVEN, *GROWN), at=last))}
     first_minibatches = evidence.first_minibatches(study, IDENTITIES)
     scores = _by_run(evidence.scores(study))
     seals = evidence.seals(study)
@@ -166,6 +172,11 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                 ),
                 prompts=Stream(*streams.get(run, (0, None)), read=partial(evidence.prompt_digests, run)),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
+                spent={
+                    name: value
+                    for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
+                    if name in (*GIVEN, *GROWN) and value is not None
+                },
                 identities=_identities(evidence, study, run, first_minibatches.get(run, (0, False, None))),
                 asked=asked(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},

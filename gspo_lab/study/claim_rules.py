@@ -27,7 +27,7 @@ CLAIM_ROLES: dict[str, str] = {
 """Every role that a built-in claim may ask for, and the arm that plays it by default."""
 LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
 IN_PLACE_ROLES = ("of", "against")
-IN_PLACE = ("statistic", "comparison", "above", "below", "inside")
+IN_PLACE = ("source", "statistic", "comparison", "above", "below", "inside")
 OVER_UPDATES = ("mean over updates", *(f"mean over updates with minibatch {which}" for which in ("= 0", ">= 1")))
 OVER_STEPS = ("mean over steps",)
 OF_BENCHMARKS = ("mean over the last evaluations",)

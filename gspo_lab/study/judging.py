@@ -67,6 +67,7 @@ class ClaimTable(Table):
     arms: dict[str, str] | None = Field(
         None, description='role = arm, e.g. `{grpo = "a"}`, in place `of` and `against`; unset: found by their settings'
     )
+    source: str | None = Field(None, description="in place: who says so; unset: this study")
     metric: str | None = Field(None, description="in place: a metric of steps or updates, or a benchmark's name")
     statistic: Statistic | None = Field(None, description="in place: what becomes of the metric in one run")
     comparison: Literal["difference", "ratio"] | None = Field(

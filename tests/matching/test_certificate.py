@@ -20,6 +20,7 @@ CHECKS = [
     *("settings", "declaration", "code", "packages", "device", "numerics", "restarts"),
     *("weights", "tokenizer", "chat template", "other facts", "grader"),
     *("prompts", "first rollout", "first log-probs", "first rewards", "first counts", "first mini-batches"),
+    "compute",
     *("benchmark protocol", "benchmark items", "benchmark grader", "base score"),
     *("identity", "plan", "own numbers", "sealed answers"),
 ]
@@ -45,7 +46,7 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
         "objective.importance_sampling_level",
         "objective.preset",
     )
-    assert found.headline == "toy: matched (3 pairs of runs, 27 checks)"
+    assert found.headline == "toy: matched (3 pairs of runs, 28 checks)"
     assert lab.verdict()["word"] == "better beyond margin"
 
 
@@ -325,7 +326,7 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     lab.edit_journal("gspo/s0", forget)
     found = lab.certificate()
     unknown = {check.name for check in found.pairs[0].checks if check.state == "not recorded"}
-    same = {"settings", "declaration", "benchmark protocol", "other facts", "first log-probs"}
+    same = {"settings", "declaration", "benchmark protocol", "other facts", "first log-probs", "compute"}
     assert unknown == set(CHECKS) - same | {"other facts"}
     assert of(found, "weights").detail == "nothing recorded by gspo"
     assert found.ok
@@ -469,11 +470,11 @@ def test_an_acceptance_needs_a_mismatch_and_a_reason(lab: Lab) -> None:
 
 def test_one_line_a_check_where_all_pairs_agree(lab: Lab) -> None:
     lines = lab.certificate().lines()
-    assert len(lines) == 1 + 30
+    assert len(lines) == 1 + 31
     lab.set_facts("gspo/s2", threads=2)
     text = lab.certificate().lines()
     assert "  numerics            DIFFERS UNDECLARED  threads: 1 in grpo, 2 in gspo  [grpo / gspo, seed 2]" in text
-    assert len(text) == 1 + 30 + 1
+    assert len(text) == 1 + 31 + 1
 
 
 def test_many_different_findings_are_counted_and_not_all_printed(tmp_path: Path) -> None:
@@ -524,3 +525,19 @@ def test_engines_that_a_study_compares_may_count_other_flops_and_no_other_tokens
 def test_of_one_engine_other_flops_are_a_mismatch(lab: Lab) -> None:
     lab.set_of("gspo/s0", "step", {"flops_total": 1.5e6}, step=0)
     assert odd_ones(lab.certificate()) == {("first counts", 0)}
+
+
+def test_compute_is_prompts_and_updates_and_what_became_of_it_is_told(lab: Lab) -> None:
+    found = of(lab.certificate(), "compute")
+    assert found.state == "equal"
+    assert found.detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, ")
+
+
+def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab) -> None:
+    lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
+    found = of(lab.certificate(), "compute")
+    assert found.state == "equal"
+    assert "gspo / grpo: tokens_sampled_total 1.125, tokens_trained_total 1.000, flops_total 1.000" in found.detail
+    lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)
+    found = of(lab.certificate(), "compute")
+    assert (found.state, found.detail) == ("differs undeclared", "updates_total: 8 in grpo, 7 in gspo")

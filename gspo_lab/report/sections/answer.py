@@ -11,12 +11,13 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import grounds, numbers, summary
-from gspo_lab.report.markup import Html, h, plain, unbroken
+from gspo_lab.report.markup import Html, h, markdown_table, number, plain, table, unbroken
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.report.trust import badge_text, trust
 from gspo_lab.states import State
 from gspo_lab.stats import TwoWay
+from gspo_lab.stats.ranking import Place, Ranking
 from gspo_lab.stats.verdict import Verdict
 
 
@@ -51,6 +52,8 @@ def answer(found: Findings) -> Section | None:
         f"the planned end; a pair is two runs with the same seed; {decided.baseline} is the baseline. "
         f"{' '.join(decided.flags)}"
     ).strip()
+    if found.ranking is not None:
+        data["ranking"] = found.ranking.to_json()
     body = [
         h(
             "div",
@@ -62,6 +65,7 @@ def answer(found: Findings) -> Section | None:
         ),
         arms_table(found, said),
         trust(found, progress),
+        _folded_places(found.ranking) if found.ranking is not None else None,
         grounds(verdicts, len(decided.seeds), decided.missing, wider) if verdicts else None,
         h("p", rule, class_="soft") if verdicts else None,
     ]
@@ -72,9 +76,35 @@ def answer(found: Findings) -> Section | None:
     calibrated = " ".join(f"{line}." for line in (calibration_lines(verdicts) if verdicts else ()))
     arms = [f"- **{plain(one.sentence)}** {plain(numbers(one, wider.get(one.labels[1])))}" for one in verdicts]
     matched = " ".join((f"Matching: {plain(badge_text(decided.matched))}.", plain(progress), plain(link or "")))
-    markdown = [first, "\n".join(arms), matched.strip(), calibrated, plain(rule) if verdicts else ""]
+    places = "" if found.ranking is None else markdown_table(PLACES, _places(found.ranking))
+    markdown = [first, "\n".join(arms), places, matched.strip(), calibrated, plain(rule) if verdicts else ""]
     shown = tuple(part for part in body if part is not None)
     return Section("answer", "Answer", shown, data, "\n\n".join(filter(None, markdown)), lines)
+
+
+PLACES = ("arm", "mean score", "place", "may be", "place on each seed")
+
+
+def _places(ranked: Ranking) -> list[list[str]]:
+    """Every arm's place with its uncertainty."""
+    return [
+        [one.arm, number(one.mean), str(one.place), _between(one), ", ".join(map(str, one.by_seed))]
+        for one in ranked.places
+    ]
+
+
+def _between(one: Place) -> str:
+    return str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+
+
+def _folded_places(ranked: Ranking) -> Html:
+    """Below the answer, which has the gist."""
+    level = f"{100 * (1 - ranked.alpha):.3g} %"
+    caption = (
+        "May be: between the arms that are told to be better and those told to be worse, by a paired t of every "
+        f"two arms, Holm's over all {ranked.compared}: {level} for all arms together. Single seeds are description"
+    )
+    return h("details", h("summary", "Places, and how sure they are"), table(PLACES, _places(ranked), caption=caption))
 
 
 def _headline(said: str, denied: str) -> Html:

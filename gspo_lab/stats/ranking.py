@@ -1,0 +1,109 @@
+"""The places of three arms or more by their scores, and between which places each may truly be.
+
+Every two arms are compared by a paired t, all of these together by Holm: an arm is behind those that are told to be
+better and ahead of those that are told to be worse. The chance that any arm's true place lies outside of what is said
+of it is at most alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks", with Holm's rule for their
+resampling: resampled seeds promise too much where there are few, see `calibration.py`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from gspo_lab.stats.holm import step_down
+from gspo_lab.stats.paired import LEAST_SEEDS, paired_t
+
+
+@dataclass(frozen=True)
+class Place:
+    """One arm: its mean score, its place by that (1 is the best; equal means share one), the first and the last place
+    that it may truly have, and its place on every seed."""
+
+    arm: str
+    mean: float
+    place: int
+    first: int
+    last: int
+    by_seed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All arms, the best mean first; `apart` of the `compared` pairs of arms are told apart by `seeds` seeds."""
+
+    places: tuple[Place, ...]
+    seeds: int
+    apart: int
+    compared: int
+    alpha: float
+
+    @property
+    def may_be_best(self) -> tuple[str, ...]:
+        """The arms than which no other is told to be better."""
+        return tuple(one.arm for one in self.places if one.first == 1)
+
+    @property
+    def sentence(self) -> str:
+        """Which arms may be the best, for people."""
+        arms, best = len(self.places), self.may_be_best
+        if self.seeds < LEAST_SEEDS:
+            return f"Which of the {arms} arms is best cannot be told from fewer than {LEAST_SEEDS} seeds."
+        told = f"{self.apart or 'none'} of {self.compared} pairs of arms told apart by {self.seeds} seeds"
+        if len(best) == 1:
+            return f"{best[0]} is the best of the {arms} arms: {told}."
+        if len(best) == arms:
+            return f"Any of the {arms} arms may be the best: {told}."
+        return f"The best of the {arms} arms is {', '.join(best[:-1])} or {best[-1]}: {told}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as the report's JSON has it."""
+        return {**asdict(self), "may_be_best": list(self.may_be_best), "sentence": self.sentence}
+
+
+def ranking(
+    scores: Mapping[str, Sequence[float]], alpha: float, items_variance: Callable[[str, str], float | None]
+) -> Ranking:
+    """The places of arms by their scores, one for each seed, in the same order of seeds in every arm.
+
+    `items_variance` is what the answers alone would vary in one pair's difference of two arms, as the verdict has it.
+    """
+    pairs = list(combinations(scores, 2))
+    found = [
+        paired_t(
+            np.subtract(scores[b], scores[a]),
+            alpha,
+            scale=float(np.abs([*scores[a], *scores[b]]).max()),
+            items_variance=items_variance(a, b),
+        )
+        for a, b in pairs
+    ]
+    ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
+    steps = step_down([one.p for one in found], alpha)
+    for (a, b), one, step in zip(pairs, found, steps, strict=True):
+        if step.rejected and one.estimate is not None:
+            better, worse = (b, a) if one.estimate > 0 else (a, b)
+            ahead[worse] += 1
+            behind[better] += 1
+    means = {arm: float(np.mean(own)) for arm, own in scores.items()}
+    by_seed = list(zip(*scores.values(), strict=True))
+    places = [
+        Place(
+            arm,
+            means[arm],
+            _place(means[arm], means.values()),
+            1 + ahead[arm],
+            len(scores) - behind[arm],
+            tuple(_place(score, seed) for score, seed in zip(own, by_seed, strict=True)),
+        )
+        for arm, own in scores.items()
+    ]
+    told = sum(step.rejected for step in steps)
+    ordered = tuple(sorted(places, key=lambda one: one.place))
+    return Ranking(ordered, len(by_seed), told, len(pairs), alpha)
+
+
+def _place(score: float, among: Iterable[float]) -> int:
+    return 1 + sum(1 for other in among if other > score)

@@ -1,0 +1,81 @@
+"""Which arm may be the best: told with the answer of three arms and more, and of nothing else."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from laboratory import rendered
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
+
+from gspo_lab.findings import Findings
+from gspo_lab.records import AnswerRecord, Record, StepRecord
+from gspo_lab.report import Report
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run
+
+THREE = TWO_ARMS + '[arm.third]\nobjective = "gspo-token"\n'
+
+
+def right(**by_arm: int) -> Change:
+    """So many of 20 problems are right at the end, plus the seed; before the first step 5 are."""
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        number = int(record.problem.rpartition("-")[2])
+        return replace(record, correct=int(number < (by_arm[run.arm] + run.seed if record.step else 5)))
+
+    return change
+
+
+def answer(report: Report) -> Any:
+    return json.loads(report.json)["studies"]["toy"]["answer"]
+
+
+@pytest.mark.parametrize(
+    ("third", "said"),
+    [
+        (14, "third is the best of the 3 arms: 2 of 3 pairs of arms told apart by 3 seeds."),
+        (8, "Any of the 3 arms may be the best: none of 3 pairs of arms told apart by 3 seeds."),
+    ],
+)
+def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, third: int, said: str) -> None:
+    """6 problems more on every seed are more than asking varies; 8 like the others are equal scores."""
+    report = rendered(make_lab(tmp_path, THREE, change=right(grpo=8, gspo=8, third=third)), "toy")
+    data = answer(report)["ranking"]
+    assert data["sentence"] == said
+    assert said in answer(report)["answer"]["rests_on"]
+    assert said in report.markdown
+    assert said in report.lines[1]
+    assert "Places, and how sure they are" in report.html
+    places = {one["arm"]: (one["place"], one["by_seed"]) for one in data["places"]}
+    assert places["third"] == (1, [1, 1, 1])
+    assert places["grpo"] == places["gspo"] == ((2, [2, 2, 2]) if third > 8 else (1, [1, 1, 1]))
+
+
+def other_prompts(run: Run, record: Record) -> Record:
+    if isinstance(record, StepRecord) and run.arm == "third":
+        return replace(record, prompt_digest="others")
+    return record
+
+
+@pytest.mark.parametrize(
+    ("toml", "made"),
+    [
+        (TWO_ARMS, {}),
+        (THREE, {"change": other_prompts}),
+        (THREE, {"end": lambda run: "stopped" if run.arm == "third" else "finished"}),
+    ],
+    ids=["two arms have a verdict", "runs that are no pairs", "runs that have not finished"],
+)
+def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: dict[str, Any]) -> None:
+    with Evidence.open(make_lab(tmp_path, toml, **made)) as evidence:
+        assert Findings(evidence, "toy").ranking is None
+
+
+def test_stability_is_not_answered_by_places(tmp_path: Path) -> None:
+    report = rendered(make_lab(tmp_path, FOUR_ARMS + '[verdict]\nquestion = "stability"\n'), "toy")
+    assert len(answer(report)["ranking"]["places"]) == 4
+    assert "the best" not in report.lines[1]
