@@ -101,7 +101,7 @@ def compute(pair: Sides) -> Check:
     odd = [key for key in GIVEN if one[key] != other[key]]
     if odd:
         said = "; ".join(f"{key}: {pair.told(one[key], other[key])}" for key in odd)
-        return differs(name, said, tuple(odd), pair.excuses("steps", "rollout.prompts_per_step", "update", "engine"))
+        return differs(name, said, tuple(odd), pair.excuses("steps", "rollout", "update", "engine"))
     ratios = [f"{key} {other[key] / one[key]:.3f}" for key in GROWN if one.get(key) and key in other]
     grown = f"; {pair.other.arm} / {pair.one.arm}: {', '.join(ratios)}" if ratios else ""
     return Check(name, EQUAL, f"{', '.join(f'{key} {shown(one[key])}' for key in GIVEN)}{grown}")
