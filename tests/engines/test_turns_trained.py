@@ -1,14 +1,16 @@
 """The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
 
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lottery import train
+from lottery import Memory, train
 
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.step_record import Step
 from gspo_lab.engines.native.turns import turn_credit, turn_fields
 from gspo_lab.evaluation.ask import turns_told
 from gspo_lab.objectives import PRESETS, Batch, surrogate
@@ -49,13 +51,13 @@ turn_credit = "turn"
 """
 
 
-def make(folder: Path, arm: str, task: str = "") -> Run:
+def make(folder: Path, arm: str, task: str = "", overrides: tuple[str, ...] = ()) -> Run:
     folder.mkdir(exist_ok=True)
     text = STUDY.format(stop='", "'.join(map(chr, range(97, 123)))).replace(
         'name = "guess"\nmax', task + "\nmax" if task else 'name = "guess"\nmax'
     )
     (folder / "study.toml").write_text(text)
-    return next(run for run in load_study(folder / "study.toml").runs() if run.arm == arm)
+    return next(run for run in load_study(folder / "study.toml", overrides=overrides).runs() if run.arm == arm)
 
 
 def rollout(turns: list[Turn], mask: list[int]) -> Rollout:
@@ -116,15 +118,39 @@ def plain(records: list[Any]) -> list[dict[str, Any]]:
     return [{k: v for k, v in to_dict(r).items() if not is_time(k)} for r in records if r.kind != "status"]
 
 
-@pytest.mark.parametrize("arm", ["gspo", "turns"])
-def test_a_stopped_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(arm: str, tmp_path: Path) -> None:
-    run = make(tmp_path / "study", arm)
+class Killed(BaseException):
+    """Ends a worker as a kill does: it has no last word."""
+
+
+@pytest.mark.parametrize(
+    ("arm", "overrides"),
+    [
+        ("gspo", ("update.checkpoint_every=1",)),
+        ("turns", ("update.checkpoint_every=1",)),
+        ("turns", ("update.checkpoint_every=1", "model=tiny-qwen3-moe", "routing_replay=rollout")),
+    ],
+)
+def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
+    arm: str, overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(tmp_path / "study", arm, overrides=overrides)
     whole = train(run, tmp_path / "whole")
-    asked = count()
-    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 2)
-    assert len(first.steps) == 1
+    memory, record = Memory(), Loop.record
+
+    def dies(loop: Loop, step: Step, updates: Any) -> None:
+        if step.index == 1:
+            raise Killed
+        record(loop, step, updates)
+
+    (tmp_path / "parts").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(Loop, "record", dies)
+        loop = Loop(run, set_up(run, None), memory, tmp_path / "parts")
+        with pytest.raises(Killed):
+            loop.run(lambda: False)
+    assert len(memory.steps) == 1
     second = train(run, tmp_path / "parts")
-    assert plain(first.records + second.records) == plain(whole.records)
+    assert plain(memory.records + second.records) == plain(whole.records)
     weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
