@@ -54,6 +54,10 @@ def whole(path: Path, *, shared: bool = False, lasting: bool = True) -> Iterator
             _to_disk(beside)
         beside.replace(path)
         _folder_to_disk(path.parent)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # writing to a file that is open names none
+            error.filename = str(path)
+        raise
     finally:
         beside.unlink(missing_ok=True)
 

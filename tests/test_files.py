@@ -1,5 +1,6 @@
 """Files that are whole or absent, and locks."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -94,6 +95,13 @@ def test_a_file_whose_writing_fails_stays_as_it_was(tmp_path: Path) -> None:
         failing()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_the_system_refuses_names_the_file_also_where_it_was_open(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(OSError, match="File too large") as told, whole(path):
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))  # as a write to an open file does
+    assert told.value.filename == str(path)
 
 
 def test_two_who_share_a_file_write_beside_each_other(tmp_path: Path) -> None:

@@ -139,14 +139,18 @@ def refuse_damaged(folder: Path) -> None:
     """LabError where a file is not what the folder's own digests say; a folder without any is believed."""
     if not (folder / SUMS).is_file():
         return
-    for line in (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, _, name = line.partition("  ")
-        path = folder / name
-        if not path.is_file() or _sha256(path) != digest:
-            raise LabError(
-                f"{path} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} where it was "
-                "meant to be changed; a warm start's folder can be deleted, and is made again"
-            )
+    text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
+    told = [line.partition("  ")[::2] for line in text.splitlines()]
+    odd = next((name for digest, name in told if not _is(folder / name, digest)), None)
+    if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in told):
+        raise LabError(
+            f"{folder / (odd or SUMS)} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
+            "where it was meant to be changed; a warm start's folder can be deleted, and is made again"
+        )
+
+
+def _is(path: Path, digest: str) -> bool:
+    return path.is_file() and _sha256(path) == digest
 
 
 def _sha256(path: Path) -> str:

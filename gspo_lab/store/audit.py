@@ -12,6 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import holder, sha256_of
 from gspo_lab.journal import sealed
 from gspo_lab.layout import JOURNAL, LOCK, STUDY
+from gspo_lab.store.damage import END_LOST, PLACES
 from gspo_lab.store.database import nowhere, transaction
 from gspo_lab.store.files import json_file
 from gspo_lab.store.ingest import take_run
@@ -64,9 +65,11 @@ def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str, 
         take_run(connection, runs, runs / run, {}, None)
     except LabError as error:
         yield str(error)
-    for path, line, gap in connection.execute("SELECT path, line, gap FROM damaged ORDER BY path, line"):
-        where = path.removeprefix(f"{run}/")
-        yield f"{where}: a line is missing before line {line}" if gap else f"{where}: line {line} is damaged"
+    broken = "SELECT path, line, COALESCE(gap, 0) FROM damaged"
+    # That a journal was longer only the database knows.
+    known = evidence.rows(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
+    for path, line, gap in sorted([*connection.execute(broken), *known]):
+        yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
     for table, own, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
         place = f": {own} where there are {theirs}" if own != theirs else None
         if place or (own and (place := _parted(evidence, connection, table, run))):

@@ -1,10 +1,19 @@
-"""Damaged lines of journals in words, for as long as what they held is missing."""
+"""What is damaged in journals, in words, for as long as what it held is missing."""
 
 import sqlite3
 from pathlib import Path
 
 from gspo_lab.layout import EVALUATIONS
 from gspo_lab.states import State
+
+END_LOST = 2
+"""Of the column `gap`: the journal was longer when it was read before."""
+PLACES = {
+    0: ", line {}: damaged and left out",
+    1: ": a line is missing before line {}",
+    END_LOST: ": its end is gone or damaged, from line {} on",
+}
+"""By the column `gap`, behind the journal's name."""
 
 LINES = (
     "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "
@@ -21,12 +30,7 @@ WHOLE = """
 def told(connection: sqlite3.Connection, runs: Path) -> tuple[str, ...]:
     """A line for people about each journal in which something is missing."""
     return tuple(
-        (
-            f"{runs / path}: a line is missing before line {lines}"
-            if gap
-            else f"{runs / path}, line {lines}: damaged and left out"
-        )
-        + "; what it recorded is missing from every number. "
+        f"{runs / path}{PLACES[gap].format(lines)}; what it recorded is missing from every number. "
         + ("The same gspo-lab eval asks it again" if path.split("/")[-3:-2] == [EVALUATIONS] else REMEDY)
         for run, path, gap, lines in connection.execute(LINES).fetchall()
         if not _asked_again(connection, run, path)

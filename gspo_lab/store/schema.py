@@ -200,13 +200,18 @@ FILES = Table(
 
 DAMAGED = Table(
     "damaged",
-    "One row per line of a journal that is damaged and left out, or before which one is missing.",
+    "One row per line of a journal that is damaged and left out, before which one is missing, or at which its end is.",
     ("path", "line"),
     (
         _plain("path", "the journal, from runs/ on", required=True),
         _plain("line", "the line in it, counted from 1", type="INTEGER", required=True),
         RUN_ID,
-        _plain("gap", "1 where the line itself is whole, but does not follow from the one before it", type="INTEGER"),
+        _plain(
+            "gap",
+            "1 where the line itself is whole, but does not follow from the one before it; 2 where the journal was "
+            "longer, and went on with this line",
+            type="INTEGER",
+        ),
     ),
 )
 

@@ -320,6 +320,27 @@ def test_a_flipped_bit_and_a_deleted_line_are_told(lab: Lab) -> None:
     assert lab.query("SELECT COUNT(*) FROM steps") == [(4,)]
 
 
+def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again(lab: Lab) -> None:
+    lab.declare("adding", ("grpo",), [0])
+    lab.train(RUN)
+    path = lab.runs / RUN / "journal.jsonl"
+    ingest(lab.runs)
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for left, line in ((b"".join(lines[:5]), 6), (whole[:-20], len(lines)), (lines[0], 2), (whole[:9], 1)):
+        path.write_bytes(left)
+        for _ in range(2):  # again, with nothing new
+            (told,) = ingest(lab.runs).damaged
+            assert told.startswith(f"{path}: its end is gone or damaged, from line {line} on; ")
+        path.write_bytes(whole)
+        assert ingest(lab.runs).damaged == ()
+        assert lab.query("SELECT COUNT(*) FROM steps") == [(4,)]
+    path.write_bytes(b"".join(lines[:5]))
+    assert len(ingest(lab.runs).damaged) == 1
+    lab.train(RUN)  # a worker that begins again makes what is gone
+    assert ingest(lab.runs).damaged == ()
+
+
 def test_a_record_of_the_wrong_type_is_refused_by_name(lab: Lab) -> None:
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, StepRecord(step=0, prompts="many", responses=4))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.report.frames import records
 from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
 from gspo_lab.report.section import Section
+from gspo_lab.store.damage import END_LOST
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ORIGIN
 
@@ -24,10 +25,11 @@ def provenance(found: Findings) -> Section | None:
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
     origins = _origins(found)
     body += [h("p", f"{one}: taken on trust.", class_="warn") for one in origins]
-    damaged, gaps = _damaged(found, gap=False), _damaged(found, gap=True)
+    damaged, gaps, ends = (_damaged(found, gap) for gap in (0, 1, END_LOST))
     told = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
         *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
+        *(f"Gone, or damaged: the end of {path}, from line {lines[0]} on" for path, lines in ends.items()),
     ]
     body += [
         h("p", f"{one}. What was recorded there is missing from every number above.", class_="warn") for one in told
@@ -53,6 +55,7 @@ def provenance(found: Findings) -> Section | None:
         "origins": origins,
         "damaged": damaged,
         "gaps": gaps,
+        "ends": ends,
     }
     gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
@@ -98,10 +101,10 @@ def _origins(found: Findings) -> dict[str, list[str]]:
     return runs
 
 
-def _damaged(found: Findings, *, gap: bool) -> dict[str, list[int]]:
-    """By journal the lines that are damaged, or those before which one is missing."""
+def _damaged(found: Findings, gap: int) -> dict[str, list[int]]:
+    """By journal the lines that are damaged, those before which one is missing, or that from which on all are."""
     lines: dict[str, list[int]] = {}
-    of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap:d}"
+    of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap}"
     query = f"SELECT path, line {of_it} ORDER BY path, line"
     for row in records(found.evidence.select(found.study, query)):
         lines.setdefault(row["path"], []).append(int(row["line"]))
