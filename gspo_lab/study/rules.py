@@ -7,7 +7,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat, under
 from gspo_lab.study.judging import VerdictTable
-from gspo_lab.study.schema import COLDEST, Settings
+from gspo_lab.study.schema import COLDEST, ObjectiveTable, Settings
 
 RATIO_KEYS = (
     *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
@@ -153,6 +153,11 @@ def broken_within(settings: Settings) -> list[str]:
             f"objective.turn_credit = 'turn' with advantage = '{objective.advantage}': turns are compared within their "
             "group; use advantage = 'group-mean-std', 'group-mean' or 'leave-one-out'"
         )
+    if objective.turn_credit == "turn" and objective.clip == "calibrated":
+        out.append(
+            "objective.clip = 'calibrated' with turn_credit = 'turn': a pilot counts moves by the sign of each "
+            "response's one advantage; give clip_low and clip_high"
+        )
     if objective.policy_loss == "vespo" and objective.mismatch_correction != "none":
         out.append(
             f"objective.mismatch_correction = '{objective.mismatch_correction}' with policy_loss = 'vespo': its paper "
@@ -238,7 +243,9 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     losses = {one.policy_loss for one in both}
     if key in ("objective.clip_low", "objective.clip_high") and losses <= WITHOUT_RANGE:
         return f"{key.removeprefix('objective.')} does nothing with policy_loss = {_either(losses)}"
-    if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL:
+    levels = {one.importance_sampling_level for one in both}
+    averaged = {one.advantage for one in both} == {"gae"} and "sequence" in levels
+    if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL and not averaged:
         return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
     for loss in ("bapo", "sapo", "pspo", "vespo"):
         if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
@@ -258,9 +265,23 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
     replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
     alike = key == "objective.policy_loss" and not losses & {"pspo", "fspo"}  # at ratio 1 these two pull otherwise
+    if key in ("objective.importance_sampling_level", "objective.policy_loss") and _means_differ(both):
+        return None
     if once and (key in RATIO_KEYS or replays_itself or alike):
         return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
     return None
+
+
+def _means_differ(both: Sequence[ObjectiveTable]) -> bool:
+    """Whether a sequence's ratio pulls otherwise than its tokens' own, even at 1: it gives every token the mean of what
+    their advantages or weights are, which only equal ones have too."""
+    by_token = any(
+        one.turn_credit == "turn"
+        or (one.advantage == "gae" and one.importance_sampling_level != "sequence")
+        or one.mismatch_correction in ("tis", "icepop")
+        for one in both
+    )
+    return by_token and any(one.importance_sampling_level == "sequence" or one.policy_loss == "gmpo" for one in both)
 
 
 def _either(losses: Collection[str]) -> str:

@@ -144,6 +144,12 @@ def test_what_a_critic_cannot_be_combined_with(tmp_path: Path) -> None:
         assert key in mistakes(tmp_path, overrides=[gae, f"{key}={value}"])[0]
 
 
+def test_a_pilot_knows_one_advantage_of_a_response(tmp_path: Path) -> None:
+    """Turns with advantages +1 and -1 have the mean 0: a pilot would count the response as one without."""
+    (only,) = mistakes(tmp_path, overrides=["objective.turn_credit=turn", "objective.clip=calibrated"])
+    assert only.startswith("objective.clip = 'calibrated' with turn_credit = 'turn'")
+
+
 def test_one_response_to_a_prompt_only_where_none_is_compared(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, overrides=["rollout.group_size=1"])
     assert only == (
@@ -245,6 +251,29 @@ def test_on_policy_most_losses_are_the_same(tmp_path: Path) -> None:
     (only,) = mistakes(tmp_path, once + arms('objective = "grpo"', 'objective = "sapo"'))
     assert only.endswith("every ratio is 1; use minibatches >= 2")
     assert load(tmp_path, once + arms('objective = "grpo"', 'policy_loss = "pspo"')).arms
+
+
+@pytest.mark.parametrize("table", ['objective = "gspo"', 'objective = "gmpo"'])
+@pytest.mark.parametrize("key", ["advantage=gae", "turn_credit=turn", "mismatch_correction=tis"])
+def test_where_tokens_pull_apart_a_sequence_s_ratio_is_another_arm_at_1_too(
+    tmp_path: Path, key: str, table: str
+) -> None:
+    """Tokens with A = 1 and 0, all ratios 1: each pulls with its own, or both with their mean, one half."""
+    once = SHARED.replace("minibatches = 2", "minibatches = 1")
+    assert load(tmp_path, once + arms('objective = "grpo"', table), overrides=[f"objective.{key}"]).arms
+
+
+@pytest.mark.parametrize("key", ["advantage=gae", "turn_credit=turn", "mismatch_correction=tis"])
+def test_tokens_ratios_of_1_are_one_arm_whatever_their_advantages(tmp_path: Path, key: str) -> None:
+    once = SHARED.replace("minibatches = 2", "minibatches = 1")
+    for table in ('objective = "gspo-token"', 'objective = "sapo"'):
+        (only,) = mistakes(tmp_path, once + arms('objective = "grpo"', table), overrides=[f"objective.{key}"])
+        assert only.endswith("every ratio is 1; use minibatches >= 2")
+
+
+def test_with_a_critic_the_level_averages_advantages_of_a_loss_without_ratio_too(tmp_path: Path) -> None:
+    tables = ('objective = "rloo"', 'objective = "rloo"\nimportance_sampling_level = "sequence"')
+    assert load(tmp_path, SHARED + arms(*tables), overrides=["objective.advantage=gae"]).arms
 
 
 def test_vespo_takes_no_other_paper_s_correction(tmp_path: Path) -> None:
