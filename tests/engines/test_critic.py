@@ -8,9 +8,10 @@ import torch
 from lottery import MakeRun, Memory, train
 from test_gradients import experience_of
 from test_loop import without_times
+from test_seams import rollouts
 
 from gspo_lab.engines.native.critic import Critic
-from gspo_lab.engines.native.experience import Experience
+from gspo_lab.engines.native.experience import Experience, pack
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.records import StepRecord, UpdateRecord
@@ -93,6 +94,21 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
         ends.append((learnt.loss, learnt.moved.grad_norm))
     assert ends[1] == ends[2]
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
+
+
+def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
+    """Of the first response a tool wrote the middle two of four tokens: no value, no return, no advantage, no count."""
+    setting = set_up(make_run("grpo", GAE, "objective.whiten_advantages=false", "objective.gae_lambda=0.5"), None)
+    experience = pack(rollouts(tool=True), 0, setting.device)
+    reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
+    assert torch.equal(setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0]))
+    learnt = setting.critic.update(experience, torch.arange(2))
+    # Returns 0.5, 1 and 0.125, 0.25, 0.5 against values of 0, half the mean square over five tokens.
+    assert learnt.loss == pytest.approx((0.25 + 1 + 0.125**2 + 0.0625 + 0.25) / 10)
+    setting.critic.advantages(experience, reward_N)
+    for x_NT in (experience.value_NT, experience.return_NT):
+        assert x_NT[mask_NT].all()
+        assert not x_NT[~mask_NT].any()
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
