@@ -34,20 +34,20 @@ def tuning(found: Findings) -> Section | None:
     if trials is None:
         body.append(h("p", f"The trials, {tune.trials}, are not in this database.", class_="missing"))
         return Section("tuning", "Tuning", tuple(body), _data(tune, None), plain(told))
-    body += [_chart(tune, trials, arm, at) for at, arm in enumerate(tune.candidates)]
+    body += [_chart(tune, trials, arm) for arm in tune.candidates]
     rows = [row for arm in tune.candidates for row in _rows(tune, trials, arm)]
-    body.append(h("details", h("summary", f"All {len(rows)} candidates, round by round"), table(HEAD, rows)))
+    body.append(h("details", h("summary", "Every candidate, round by round"), table(HEAD, rows)))
     markdown = f"{plain(told)}\n\n{markdown_table(HEAD, rows)}"
     return Section("tuning", "Tuning", tuple(body), _data(tune, trials), markdown)
 
 
-def _chart(tune: Tune, trials: Trials, arm: str, colour: int) -> Chart:
-    """Score against value, a series for each round."""
+def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
+    """Score against value, a series for each round, which has one colour in all arms."""
     labels = tuple(label(values) for values in tune.candidates[arm])
     series = tuple(
         Series(
             f"step {one.steps}",
-            colour + number,
+            number,
             labels,
             tuple(_score(one.tried[arm].get(place)) for place in range(tune.number)),
         )
@@ -64,6 +64,7 @@ def _chart(tune: Tune, trials: Trials, arm: str, colour: int) -> Chart:
         tune.metric,
         series,
         kind="bars",
+        whole=True,
         finding=f"{arm} chose {label(tune.values(arm))}{spread}",
     )
 
