@@ -18,6 +18,7 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     """
     settings = recorded.settings
     pool = [arm for arm in settings if not moe or recorded.mixtures[arm] is not False]
+    pool.sort(key=lambda arm: _behind(settings[arm]))  # the least stale arm plays a rule's part
     out: dict[str, str] = {}
 
     def play(role: str, fits: Callable[[Settings], bool], arms: list[str] | None = None) -> None:
@@ -33,8 +34,12 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     play("grpo", lambda one: one.objective.preset == "grpo" and _plain(one) and _token(one))
     if "grpo" not in out:
         play("grpo", lambda one: _token(one) and _plain(one))
-    model = settings[out["grpo"]].model if "grpo" in out else None
-    alike = [arm for arm in pool if model in (None, settings[arm].model)]
+    grpo = settings.get(out.get("grpo", ""))
+    alike = [
+        arm
+        for arm in pool
+        if grpo is None or (grpo.model, _behind(grpo)) == (settings[arm].model, _behind(settings[arm]))
+    ]
     for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
         levels = [arm for arm in alike if settings[arm].objective.importance_sampling_level == level]
         play(role, _plain, levels)
@@ -60,6 +65,12 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
 
 def _token(one: Settings) -> bool:
     return one.objective.importance_sampling_level == "token"
+
+
+def _behind(one: Settings) -> tuple[int, bool, int]:
+    """How far its rollouts lie behind the policy that trains on them: by their weights, then by their pieces."""
+    budget = one.rollout.tokens_per_step
+    return one.rollout.staleness, budget is not None, -(budget or 0)
 
 
 def _plain(one: Settings) -> bool:

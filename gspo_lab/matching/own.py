@@ -153,7 +153,8 @@ def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[
     """Steps and updates, evaluations and their answers, as the settings schedule them; `most`: per bench the problems
     that any run of the study was asked."""
     steps = settings.steps
-    if missing := first_missing(evidence, trace.id, steps, settings.update.per_rollout_batch):
+    each = settings.update.per_rollout_batch if settings.rollout.tokens_per_step is None else None
+    if missing := first_missing(evidence, trace.id, steps, each):
         yield "steps", missing
     for bench in settings.bench:
         found = {step for name, step in trace.asked if name == bench.name}
@@ -182,6 +183,7 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         "rate": update.learning_rate,
         "warmup": max(update.warmup_updates, 1),
         "kept": settings.record.rollouts,
+        "partial": rollout.tokens_per_step is not None,
     }
     band = [objective.clip_low, objective.clip_high]
     same = objective.policy_loss == "clip" and trace.bands.get(rule) == band

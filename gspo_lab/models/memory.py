@@ -68,6 +68,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
     weights = shape.parameters * BYTES[base] + (4.0 * trained if adapted else 0.0)
     shared = rollout.dtype == base and rollout.sampler == "transformers"
     copies = 0.0 if shared else float(shape.parameters * BYTES[rollout.dtype])
+    if rollout.staleness:  # what is frozen beside adapters is shared; older weights than these lie in main memory
+        copies += 4.0 * trained
     if settings.objective.kl_coef > 0 and not adapted:
         copies += 4.0 * shape.parameters
     eight_bit = update.optimizer == "adamw-8bit"

@@ -17,8 +17,12 @@ class StepRecord:
     table: ClassVar[str] = "steps"
 
     step: int = key("index of the rollout batch, from 0")
-    prompts: int = metric("prompts", "prompts sampled for in this step")
-    responses: int = metric("responses", "responses sampled in this step: prompts x group_size")
+    prompts: int = metric("prompts", "prompts asked in this step")
+    responses: int = metric(
+        "responses",
+        "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step those of the groups "
+        "that were completed in it, whenever they were asked for. What is said of responses is said of these",
+    )
     reward_mean: float | None = metric("reward", "mean reward over the step's responses")
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
     zero_variance_groups: float | None = metric(
@@ -46,7 +50,8 @@ class StepRecord:
     mismatch_k1: float | None = metric(
         "nats/token",
         "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 "
-        "mu is renormalised over the nucleus, which d then contains",
+        "mu is renormalised over the nucleus, which d then contains; where tokens were drawn by older weights "
+        "(version_lag_mean > 0) d holds the weights' difference too",
     )
     mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
     mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
@@ -64,8 +69,20 @@ class StepRecord:
     mismatch_outside_2_responses: float | None = metric("share of responses", "those with prod exp(d) outside [1/2, 2]")
     route_gap: float | None = metric(
         "share of experts",
-        "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights, over all fed "
-        "positions, prompts included; MoE only",
+        "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights (version_lag_max = 0), over "
+        "all fed positions, prompts included; MoE only",
+    )
+    version_lag_mean: float | None = metric(
+        "rollout batches",
+        "mean over response tokens of step - version, the rollout batches trained on when the token was drawn: how old "
+        "the policy is that wrote them",
+    )
+    version_lag_max: int | None = metric("rollout batches", "largest step - version of a response token")
+    mixed_version_share: float | None = metric(
+        "share of responses", "responses whose tokens are of more than one version; only with rollout.tokens_per_step"
+    )
+    waiting_responses: int | None = metric(
+        "responses", "responses asked for and not over when the step ended; after a run's last step they are lost"
     )
     value_explained_variance: float | None = metric(
         "-",

@@ -22,22 +22,37 @@ CHANGES = """
     SELECT *,
            prompts_total - LAG(prompts_total, 1, 0) OVER w AS more_prompts,
            tokens_sampled_total - LAG(tokens_sampled_total, 1, 0) OVER w AS more_tokens,
+           tokens_trained_total - LAG(tokens_trained_total, 1, 0) OVER w AS more_trained,
+           updates_total - LAG(updates_total, 1, 0) OVER w AS more_updates,
            device_seconds_total - LAG(device_seconds_total, 1, 0) OVER w AS more_seconds,
            flops_total - LAG(flops_total, 1, 0) OVER w AS more_flops
     FROM steps WHERE run_id = :run WINDOW w AS (ORDER BY step)"""
+ORDERED = "SELECT *, ROW_NUMBER() OVER (ORDER BY step, minibatch) - 1 AS before FROM updates WHERE run_id = :run"
+TRAINED = "COALESCE(responses * response_tokens_mean, 0) * :epochs"
+UPDATES_DUE = "MIN(:updates / :epochs, responses / :group_size) * :epochs"
+"""With a budget of tokens a step: of a step's complete groups, which may be fewer than mini-batches."""
 COUNTS = {
     "prompts": "prompts <> :prompts OR more_prompts <> prompts",
-    "responses": "responses <> prompts * :group_size",
-    "tokens_sampled_total": f"ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens",
-    "tokens_trained_total": "tokens_trained_total <> tokens_sampled_total * :epochs",
-    "updates_total": "updates_total <> (step + 1) * :updates",
+    "responses": "CASE WHEN :partial THEN responses % :group_size <> 0 ELSE responses <> prompts * :group_size END",
+    "tokens_sampled_total": (
+        "CASE WHEN :partial THEN more_tokens < 0 OR tokens_trained_total > tokens_sampled_total * :epochs "
+        f"ELSE ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens END"
+    ),
+    "tokens_trained_total": (
+        f"CASE WHEN :partial THEN ABS(more_trained - {TRAINED}) > {SINGLE} * more_trained "
+        "ELSE tokens_trained_total <> tokens_sampled_total * :epochs END"
+    ),
+    "updates_total": (
+        f"CASE WHEN :partial THEN more_updates <> {UPDATES_DUE} ELSE updates_total <> (step + 1) * :updates END"
+    ),
     "flops_total": "more_flops <= 0",
     "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
 }
 """By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""
 CLIPS = {
     "learning_rate": (
-        f"ABS(learning_rate - :rate * MIN(1.0, (step * :updates + minibatch + 1.0) / :warmup)) > {EQUAL_TO} * :rate"
+        "ABS(learning_rate - :rate * MIN(1.0, (CASE WHEN :partial THEN before ELSE step * :updates + minibatch END "
+        f"+ 1.0) / :warmup)) > {EQUAL_TO} * :rate"
     ),
     "clipped_tokens": "ABS(clipped_tokens - clip_fraction_tokens * response_tokens) > 1e-6 * response_tokens",
     "clip_fraction_tokens": (
@@ -47,9 +62,16 @@ CLIPS = {
 """The same of updates."""
 
 
-def first_missing(evidence: "Evidence", run: str, steps: int, updates: int) -> str | None:
-    """What is missing of `steps` steps with `updates` updates each, or is too much; None: nothing is."""
+def first_missing(evidence: "Evidence", run: str, steps: int, updates: int | None) -> str | None:
+    """What is missing of `steps` steps with `updates` updates each, or is too much; None: nothing is.
+
+    `updates` None: as many as the steps say that they made.
+    """
     for table, each, column in (("steps", 1, "0"), ("updates", updates, "minibatch")):
+        if each is None:
+            query = "SELECT (SELECT COUNT(*) FROM updates WHERE run_id = :run), MAX(updates_total) FROM steps"
+            made, due = evidence.rows(f"{query} WHERE run_id = :run", {"run": run})[0]
+            return None if made == due else f"{made} updates, where its steps count {due}"
         query = f"SELECT COUNT(*), MIN(step), MAX(step), MAX({column}) FROM {table} WHERE run_id = ?"
         count, low, high, last = evidence.rows(query, (run,))[0]
         if (count, low, high, last) != ((steps * each, 0, steps - 1, each - 1) if steps else (0, None, None, None)):
@@ -63,7 +85,8 @@ def at_odds(
     """Each column that contradicts others or the settings, and the first place where it does.
 
     `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
-    are). `rule`: the one whose would_clip_* the run's own clips must equal, where both have the same range.
+    are), partial (whether responses have a budget of tokens a step). `rule`: the one whose would_clip_* the run's own
+    clips must equal, where both have the same range.
     """
     conditions = dict(CLIPS)
     if rule is not None:
@@ -71,7 +94,7 @@ def at_odds(
         conditions[own] = f"ABS({own} - clip_fraction_tokens) > {EQUAL_TO}"
     values = {"run": run, **settings}
     yield from _first_of(evidence, f"({CHANGES})", {**_shares(STEPS), **COUNTS}, values)
-    yield from _first_of(evidence, "updates WHERE run_id = :run", {**_shares(UPDATES), **conditions}, values)
+    yield from _first_of(evidence, f"({ORDERED})", {**_shares(UPDATES), **conditions}, values)
     if settings["kept"] >= 1:
         query = f"""
             SELECT steps.step FROM steps JOIN (

@@ -213,6 +213,18 @@ def _mismatch(study: Study, known: Known) -> Iterator[Finding]:
             yield Finding("warn", "mismatch-uncorrected", message, "2512.01374, Fig. 1; 2510.11370; 2510.18855")
 
 
+def _lag(study: Study, known: Known) -> Iterator[Finding]:
+    for arm in study.arms.values():
+        rollout, corrected = arm.settings.rollout, arm.settings.objective.mismatch_correction != "none"
+        behind = [f"rollout.{key}" for key in ("staleness", "tokens_per_step") if getattr(rollout, key)]
+        if behind and not corrected and arm.settings.update.old_logprobs == "trainer":
+            message = (
+                f"arm.{arm.name}: {' and '.join(behind)} with old_logprobs = 'trainer' and no mismatch_correction: the "
+                "ratio begins at 1 in every step, and nothing corrects for the older policy that drew the tokens"
+            )
+            yield Finding("warn", "lag-uncorrected", message, "2110.00641; 2505.24298, sec. 5; docs/asynchrony.md")
+
+
 def _mismatch_range(study: Study, known: Known) -> Iterator[Finding]:
     for arm in study.arms.values():
         objective = arm.settings.objective
@@ -317,18 +329,8 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
 
 
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
-    *(
-        _too_wide,
-        _too_narrow,
-        _aggregation_label,
-        _aggregation_constant,
-        _kl,
-        _undeclared,
-        _replay,
-        _rollout_logprobs,
-        _mismatch,
-    ),
-    *(_mismatch_range, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
+    *(_too_wide, _too_narrow, _aggregation_label, _aggregation_constant, _kl, _undeclared, _replay, _rollout_logprobs),
+    *(_mismatch, _lag, _mismatch_range, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
 )
 
 

@@ -1,5 +1,6 @@
 """What no single key can say: settings that only together make no sense, each as one line with the way out."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 
@@ -255,6 +256,13 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         return f"{key.removeprefix('objective.')} does nothing without advantage = 'gae'"
     if key == "objective.sequence_advantage" and all(one.importance_sampling_level != "sequence" for one in critics):
         return "sequence_advantage does nothing without advantage = 'gae' and importance_sampling_level = 'sequence'"
+    if key == "rollout.staleness" and min(one.rollout.staleness for one in (a, b)) >= max(a.steps, b.steps) - 1:
+        return f"with steps = {a.steps} every rollout batch is drawn from the starting weights"
+    if key == "rollout.tokens_per_step" and all(
+        one.rollout.tokens_per_step is None or one.rollout.tokens_per_step >= (one.rollout.max_tokens or math.inf)
+        for one in (a, b)
+    ):
+        return "a tokens_per_step of rollout.max_tokens or more cuts nothing"
     if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
         return "lora_alpha does nothing with lora_rank = 0"
     if key in ("objective.mismatch_low", "objective.mismatch_high") and all(

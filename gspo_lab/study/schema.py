@@ -111,6 +111,20 @@ class RolloutTable(Table):
     at_a_time: int = Field(
         512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"
     )
+    staleness: int = Field(
+        0,
+        ge=0,
+        le=MANY,
+        description="rollout batches by which the weights that a batch is drawn from are older than those it trains; "
+        "those of the start until there were as many. Benchmarks are asked of the newest weights",
+    )
+    tokens_per_step: int | None = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description="new tokens that a response gets in one step; one that is not over goes on under the next step's "
+        "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
+    )
     thinking: bool | None = Field(
         None,
         description="for chat templates that know it: whether the model is asked to think before it answers; unset: "

@@ -141,6 +141,13 @@ def arm(which: str, lines: str) -> tuple[str, str]:
             "sampled in bfloat16, trained in float32",
         ),
         (
+            [("[update]", "[rollout]\nstaleness = 2\ntokens_per_step = 8\n[update]")],
+            LONG,
+            "warn",
+            "lag-uncorrected",
+            "arm.gspo: rollout.staleness and rollout.tokens_per_step with old_logprobs = 'trainer' and no mismatch",
+        ),
+        (
             [arm("gspo", "mismatch_high = 2.0")],
             LONG,
             "warn",

@@ -348,3 +348,27 @@ def test_a_study_of_stability_takes_no_looks(tmp_path: Path) -> None:
 def test_looks_that_cannot_be_taken(tmp_path: Path, looks: list[int], said: str) -> None:
     found = mistakes(tmp_path, seeds=[0, 1, 2, 3, 4], overrides=[f"verdict.looks={looks}"])
     assert found == [f"verdict.looks = {looks}: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reason"),
+    [
+        (
+            "rollout.staleness = 3",
+            "rollout.staleness = 8",
+            "with steps = 4 every rollout batch is drawn from the start",
+        ),
+        ("rollout.tokens_per_step = 40", "rollout.max_tokens = 40", None),
+        ("rollout.max_tokens = 40", "rollout = {max_tokens = 40, tokens_per_step = 40}", "rollout.max_tokens or more"),
+        ("rollout.staleness = 2", "rollout.staleness = 3", None),
+        ("rollout.max_tokens = 40", "rollout = {max_tokens = 40, tokens_per_step = 39}", None),
+        ("", "rollout.tokens_per_step = 64", None),
+    ],
+)
+def test_a_lag_that_cannot_show_makes_no_other_arm(tmp_path: Path, one: str, other: str, reason: str | None) -> None:
+    text = SHARED + arms(f'objective = "grpo"\n{one}', f'objective = "grpo"\n{other}')
+    if reason is None:
+        assert load(tmp_path, text, overrides=["steps=4"]).arms
+        return
+    (only,) = mistakes(tmp_path, text, overrides=["steps=4"])
+    assert reason in only

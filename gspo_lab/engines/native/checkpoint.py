@@ -10,11 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import torch
 
-from gspo_lab.engines.native.trained import Trained
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole, whole_folder
 from gspo_lab.models.check import write_sums
@@ -30,7 +29,19 @@ FROM_THERE = "the run goes on from its last checkpoint"
 AGAIN = "delete it and the run starts again from its first step"
 
 
-def save(path: Path, owner: str, step: int, trained: Mapping[str, Trained], totals: dict[str, Any]) -> None:
+class Kept(Protocol):
+    """A part of a run that its checkpoint keeps: a trained model, or what else the next step depends on."""
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        ...
+
+
+def save(path: Path, owner: str, step: int, trained: Mapping[str, Kept], totals: dict[str, Any]) -> None:
     """Replace the checkpoint that the run `owner` would go on from; a death on the way leaves the one before."""
     state = {"step": step, "trained": {name: one.state() for name, one in trained.items()}, "totals": totals}
     with told_by_name(path, FROM_THERE), whole(path) as beside:
@@ -40,7 +51,7 @@ def save(path: Path, owner: str, step: int, trained: Mapping[str, Trained], tota
             file.write(b"\n" + json.dumps(seal).encode() + b"\n")
 
 
-def load(path: Path, owner: str, trained: Mapping[str, Trained]) -> tuple[int, dict[str, Any]] | None:
+def load(path: Path, owner: str, trained: Mapping[str, Kept]) -> tuple[int, dict[str, Any]] | None:
     """Put back what `save` kept, and its step and totals; None at the very start.
 
     LabError where the file is damaged or another run's, or holds other parts than `trained` has.

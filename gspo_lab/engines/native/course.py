@@ -49,6 +49,10 @@ class Course:
         self.sink = sink
         self.folder = RunFolder(folder)
         self.totals = Totals()
+        self.kept: dict[str, checkpoint.Kept] = {**parts.trained}
+        """What a checkpoint holds, by its name."""
+        if run.settings.rollout.staleness:
+            self.kept["past"] = parts.lag
         self.prompts = PromptStream(parts.task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
 
     def begin(self, first: int, **about: Any) -> None:
@@ -107,7 +111,8 @@ class Course:
     def rewards(self, grades: Sequence[Grade]) -> torch.Tensor:
         """[P, G] of a step's rewards; where the grader failed that is 0."""
         rewards = torch.tensor([0.0 if grade.reward is None else grade.reward for grade in grades])
-        return rewards.view(-1, self.settings.rollout.group_size)
+        group = self.settings.rollout.group_size
+        return rewards.view(len(grades) // group, group)
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
         """LabError where the grader failed on more of a step's responses than the study allows."""
@@ -121,7 +126,9 @@ class Course:
         `grades` tell what each has earned."""
         parts, how = self.parts, self.settings.objective
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
-        if parts.critic is not None:
+        if not rollouts:
+            adv = reward_PG.view(0, 1)
+        elif parts.critic is not None:
             adv = parts.critic.advantages(experience, reward_PG.flatten())
         elif how.turn_credit == "turn":
             adv = turn_credit(rollouts, grades, reward_PG, how.advantage)
@@ -161,23 +168,25 @@ class Course:
 
     def evaluate(self, done: int) -> None:
         """Ask the benchmarks that are due after `done` steps; all are at the start and at the end."""
-        for bench in self.settings.bench:
-            if done in (0, self.settings.steps) or done % bench.every == 0:
-                task = self.parts.bench_tasks[bench.name]
-                sampler, tokenizer = self.parts.sampler, self.parts.tokenizer
-                steps = self.settings.steps
-                self.sink.write(evaluate(bench, task, sampler, tokenizer, seed=self.seed, step=done, steps=steps))
+        steps, parts = self.settings.steps, self.parts
+        due = [bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0]
+        if not due:
+            return
+        with parts.lag.present(parts.sampler):
+            for bench in due:
+                task, sampler = parts.bench_tasks[bench.name], parts.sampler
+                self.sink.write(evaluate(bench, task, sampler, parts.tokenizer, seed=self.seed, step=done, steps=steps))
 
     def checkpoint(self, done: int) -> None:
         """Keep what the run goes on from after `done` steps."""
-        checkpoint.save(self.folder.resume, self.owner, done, self.parts.trained, dataclasses.asdict(self.totals))
+        checkpoint.save(self.folder.resume, self.owner, done, self.kept, dataclasses.asdict(self.totals))
 
     def resume(self) -> int:
         """Put back what the last checkpoint kept; the step to go on with."""
-        found = checkpoint.load(self.folder.resume, self.owner, self.parts.trained)
+        found = checkpoint.load(self.folder.resume, self.owner, self.kept)
         if found is None:
             return 0
         step, totals = found
-        self.parts.sampler.refresh()
+        self.parts.lag.follow(self.parts.sampler)
         self.totals = Totals(**totals)
         return step

@@ -114,11 +114,15 @@ def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experie
     )
 
 
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
+
+
 def padded(rows: Sequence[Sequence[Any]], nothing: Any, *, left: bool = False) -> Tensor:
     """[N, longest] of rows of unequal length, filled up with `nothing`."""
-    longest = max(map(len, rows))
+    longest = max(map(len, rows), default=0)
     gaps = [[nothing] * (longest - len(row)) for row in rows]
-    return torch.tensor([[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, gaps, strict=True)])
+    filled = [[*gap, *row] if left else [*row, *gap] for row, gap in zip(rows, gaps, strict=True)]
+    return torch.tensor(filled, dtype=DTYPES[type(nothing)]).view(len(rows), longest)
 
 
 def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int, top_k: int) -> Tensor:
@@ -126,8 +130,8 @@ def pack_routes(rollouts: Sequence[Rollout], experience: Experience, layers: int
 
     Raises LabError where a rollout has no routes, or routes that do not line up with its tokens and the model's layers.
     """
-    P, T = experience.prompt_NP.shape[1], experience.mask_NT.shape[1]
-    out = torch.zeros(len(rollouts), P + T - 1, layers, top_k, dtype=torch.int16)
+    P = experience.prompt_NP.shape[1]
+    out = torch.zeros(*experience.input_mask_NS.shape, layers, top_k, dtype=torch.int16)
     for row, r in enumerate(rollouts):
         p, t = len(r.request.prompt_ids), len(r.response_ids)
         if r.routes is None:

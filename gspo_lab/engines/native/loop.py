@@ -2,7 +2,7 @@
 
     for step in 0 .. steps-1:                                  one rollout batch
         problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──> advantages
-                                   │
+           of the lagging policy   │      those that are over; the others wait for more tokens
                                    └── old policy: log-probs (and routes) of mini-batches 1 .. K-1;
                                        mini-batch 0 learns its own from its first forward pass
         for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
@@ -20,7 +20,8 @@ import torch
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.native.course import Course
 from gspo_lab.engines.native.experience import Experience
-from gspo_lab.engines.native.setup import set_up
+from gspo_lab.engines.native.partial import Asked, Waiting
+from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.step_record import Clock, Step, positions
 from gspo_lab.engines.native.update import Minibatch
 from gspo_lab.samplers.base import Rollout
@@ -39,6 +40,13 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
 class Loop(Course):
     """One run's training in this process."""
 
+    def __init__(self, run: Run, parts: Parts, sink: Sink, folder: Path) -> None:
+        super().__init__(run, parts, sink, folder)
+        budget = run.settings.rollout.tokens_per_step
+        self.waiting = Waiting(self._asked, budget, parts.sampling.max_tokens)
+        if budget is not None:
+            self.kept["waiting"] = self.waiting
+
     def run(self, stop: Stop) -> bool:
         """Train to the last step; True when done, False when `stop` asked for an earlier end."""
         first = self.resume()
@@ -52,13 +60,18 @@ class Loop(Course):
             self._step(step)
             self.after(step + 1)
         self.end()
+        if left := self.waiting.responses():
+            print(f"{left} responses were not over after the last step: sampled, never trained on", flush=True)
         return True
 
     def _step(self, index: int) -> None:
         settings, parts, clock = self.settings, self.parts, Clock()
-        problems = self.prompts.step(index)
+        asked = self.waiting.ask(index)
+        drawn = self.sample([request for _, request in asked], [problem for problem, _ in asked])
+        groups = self.waiting.take(drawn, parts.lag.version(index))
+        problems = [group.problem for group in groups]
         each = [problem for problem in problems for _ in range(settings.rollout.group_size)]
-        rollouts = self.sample(self.requests(index), each)
+        rollouts = [one for group in groups for one in group.responses]
         parts.sampler.rest()
         clock.lap("rollout")
 
@@ -74,8 +87,9 @@ class Loop(Course):
         seconds_replay = self._old_policy(experience, minibatches)
         clock.lap("old_logprobs")
 
+        parts.lag.remember()
         updates = [parts.updater.update(experience, minibatch) for minibatch in minibatches]
-        parts.sampler.refresh()
+        parts.lag.follow(parts.sampler)
         clock.lap("update")
 
         seconds_replay += sum(one.seconds_replay for one in updates)
@@ -88,25 +102,39 @@ class Loop(Course):
             experience,
             clock,
             seconds_replay,
-            self._positions(rollouts, experience),
+            self._positions(rollouts, experience, len(minibatches) // settings.update.epochs),
+            asked=self.prompts.step(index),
+            drawn=drawn,
+            waiting=self.waiting.responses(),
         )
         self.record(step, updates)
 
-    def _positions(self, rollouts: Sequence[Rollout], experience: Experience) -> float:
-        update, updater = self.settings.update, self.parts.updater
+    def _asked(self, step: int) -> list[Asked]:
+        """The problems of a step, each with the requests for its group's responses."""
+        requests, group = self.requests(step), self.settings.rollout.group_size
+        return [
+            (problem, requests[place * group : (place + 1) * group])
+            for place, problem in enumerate(self.prompts.step(step))
+        ]
+
+    def _positions(self, rollouts: Sequence[Rollout], experience: Experience, minibatches: int) -> float:
+        update, updater, parts = self.settings.update, self.parts.updater, max(minibatches, 1)
         known = zip(positions(rollouts), experience.evaluated_N.tolist(), strict=True)
-        old_share = (update.minibatches - 1) / update.minibatches if self.parts.asks_old_policy else 0.0
-        ranged = update.epochs - (0.0 if updater.sampler_is_old else 1 / update.minibatches)
+        old_share = (parts - 1) / parts if self.parts.asks_old_policy else 0.0
+        ranged = update.epochs - (0.0 if updater.sampler_is_old else 1 / parts)
         passes = old_share + 3 * update.epochs + updater.moves_range * ranged + (self.parts.reference is not None)
         of_critic = 0.0 if self.parts.critic is None else (1 + 3 * update.epochs) * sum(positions(rollouts))
         return of_critic + passes * sum(count for count, evaluated in known if evaluated)
 
     def _minibatches(self, step: int, experience: Experience) -> list[Minibatch]:
-        update = self.settings.update
-        rows = torch.arange(len(experience.mask_NT), device=self.parts.device).chunk(update.minibatches)
+        """Whole groups, shared out as evenly as they go; where there are fewer groups than mini-batches, one each."""
+        update, group = self.settings.update, self.settings.rollout.group_size
+        groups = len(experience.mask_NT) // group
+        rows_PG = torch.arange(groups * group, device=self.parts.device).view(groups, group)
+        parts = rows_PG.tensor_split(min(update.minibatches, groups)) if groups else ()
         return [
-            Minibatch(step, index, rows[index % len(rows)], fresh=index == 0)
-            for index in range(update.minibatches * update.epochs)
+            Minibatch(step, index, parts[index % len(parts)].flatten(), fresh=index == 0)
+            for index in range(len(parts) * update.epochs)
         ]
 
     def _old_policy(self, experience: Experience, minibatches: Sequence[Minibatch]) -> float:
@@ -115,7 +143,7 @@ class Loop(Course):
         if self.parts.asks_old_policy:
             # Mini-batch by mini-batch, so that each pass has the very rows and padding that its update will have: in
             # bfloat16 another grouping alone moves log s by more than GSPO's range is wide.
-            later = minibatches[1 : self.settings.update.minibatches]
+            later = minibatches[1 : len(minibatches) // self.settings.update.epochs]
             seconds = sum(self.parts.policy.remember(experience, one.rows) for one in later)
         if self.parts.reference is not None:
             experience.ref_logp_NT = self.parts.reference.reference(experience)

@@ -12,6 +12,7 @@ from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit
+from gspo_lab.engines.native.staleness import Lag
 from gspo_lab.engines.native.trained import Trained, large
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
@@ -38,6 +39,8 @@ class Parts:
     """Every model that is trained, by its name; its checkpoints hold them all: the policy, and the critic if any."""
     critic: Critic | None
     reference: Policy | None
+    lag: Lag
+    """What the sampler draws from."""
     sampler: Sampler
     sampling: Sampling
     tokenizer: Any
@@ -94,10 +97,17 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     if settings.objective.kl_coef > 0:
         reference = policy if adapted else policy_of(copy.deepcopy(model).requires_grad_(False))
     update, rollout = settings.update, settings.rollout
-    sampler = look_up("sampler", rollout.sampler, SAMPLERS, base)(model, tokenizer, rollout.dtype, rollout.at_a_time)
+    lag = Lag(model, rollout.staleness)
+    made = look_up("sampler", rollout.sampler, SAMPLERS, base)
+    sampler = made(lag.model, tokenizer, rollout.dtype, rollout.at_a_time)
     check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
     if settings.routing_replay == "rollout" and not sampler.tells_routes:
         raise LabError(no_routes(rollout.sampler))
+    if rollout.tokens_per_step is not None and not getattr(sampler, "continues", False):
+        raise LabError(
+            f"rollout.tokens_per_step: the sampler '{rollout.sampler}' does not go on with a response (`continues`); "
+            "leave it out or use rollout.sampler = 'transformers'"
+        )
     if update.optimizer == "adamw-8bit":
         check_eight_bit()
         if device.type != "cuda":
@@ -120,6 +130,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         trained=trained,
         critic=critic,
         reference=reference,
+        lag=lag,
         sampler=sampler,
         sampling=Sampling(
             temperature=rollout.temperature,

@@ -5,6 +5,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that has been trained on: P problems, P x G rollouts and their grades, rewards [P, G]."""
+    """A step that is over: P problems trained on, P x G rollouts and their grades, rewards [P, G].
+
+    `asked` are the problems that it asked and `drawn` what it sampled: with a budget of tokens not those trained on, of
+    which there may then be none.
+    """
 
     index: int
     problems: Sequence[Problem]
@@ -62,6 +67,10 @@ class Step:
     seconds_replay: float
     trainer_positions: float
     """Positions that the trainer fed x forward passes' worth of each."""
+    asked: Sequence[Problem]
+    drawn: Sequence[Rollout]
+    waiting: int | None = None
+    """Responses that go on in the next step; None: not known."""
     devices: int = 1
 
 
@@ -79,50 +88,42 @@ class Totals:
 
     def add(self, step: Step, settings: Settings, parts: Parts) -> None:
         """Count one more step."""
-        tokens = int(step.experience.mask_NT.sum())
-        self.prompts += len(step.problems)
-        self.tokens_sampled += tokens
-        self.tokens_trained += tokens * settings.update.epochs
-        self.flops += 2.0 * parts.active_parameters * (sum(positions(step.rollouts)) + step.trainer_positions)
+        self.prompts += len(step.asked)
+        self.tokens_sampled += sum(len(r.response_ids) if r.loss_mask is None else sum(r.loss_mask) for r in step.drawn)
+        self.tokens_trained += int(step.experience.mask_NT.sum()) * settings.update.epochs
+        self.flops += 2.0 * parts.active_parameters * (sum(positions(step.drawn)) + step.trainer_positions)
         self.device_seconds += step.devices * step.clock.total()
-        self.prompt_digest = rolled(self.prompt_digest, step.problems)
+        self.prompt_digest = rolled(self.prompt_digest, step.asked)
 
 
 def positions(rollouts: Sequence[Rollout]) -> list[int]:
-    """Each response's length, its prompt included."""
-    return [len(r.request.prompt_ids) + len(r.response_ids) for r in rollouts]
+    """Each response's length, its prompt and what was given of it included."""
+    return [len(r.request.fed_ids) + len(r.response_ids) for r in rollouts]
 
 
 def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:
     """The record of a step; `totals` have counted it."""
-    rollouts, reward_PG, experience, laps = step.rollouts, step.reward_PG, step.experience, step.clock.laps
-    lengths = sorted(experience.mask_NT.sum(dim=1).tolist())
+    experience, laps = step.experience, step.clock.laps
     moe = parts.policy.routers is not None
     replayed = {"none": None, "old-policy": experience.natural_NSLK, "rollout": experience.rollout_routes_NSLK}
     kept = replayed[settings.routing_replay]
     return StepRecord(
         step=step.index,
-        prompts=len(step.problems),
-        responses=len(rollouts),
-        reward_mean=float(reward_PG.mean()),
-        reward_std=float(reward_PG.std()),
-        zero_variance_groups=_without_variance(reward_PG),
+        prompts=len(step.asked),
+        responses=len(step.rollouts),
         grader_errors=sum(grade.reward is None for grade in step.grades),
-        response_tokens_mean=sum(lengths) / len(lengths),
-        response_tokens_t1=float(lengths[len(lengths) // 3]),
-        response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
-        truncated_responses=sum(r.truncated for r in rollouts) / len(rollouts),
-        **turn_fields(rollouts),
+        waiting_responses=step.waiting,
+        **_response_fields(step),
+        **_version_fields(step),
         **_old_policy_fields(step, parts),
-        value_explained_variance=_explained(experience),
         prompts_total=totals.prompts,
         tokens_sampled_total=totals.tokens_sampled,
         tokens_trained_total=totals.tokens_trained,
         updates_total=parts.updater.trained.updates,
         flops_total=totals.flops,
         prompt_digest=totals.prompt_digest,
-        rollout_digest=_digest("q", [r.response_ids for r in rollouts]),
-        logprob_digest=_digest("d", [r.logprobs for r in rollouts]),
+        rollout_digest=_digest("q", [r.response_ids for r in step.drawn]),
+        logprob_digest=_digest("d", [r.logprobs for r in step.drawn]),
         replay_bytes=(0 if kept is None else kept.numel() * kept.element_size()) if moe else None,
         seconds_replay=step.seconds_replay if moe else None,
         seconds_rollout=laps["rollout"],
@@ -149,6 +150,46 @@ def _explained(experience: Experience) -> float | None:
     if value_NT is None or return_NT is None:
         return None
     return explained_variance(value_NT, return_NT, experience.mask_NT)
+
+
+def _response_fields(step: Step) -> dict[str, Any]:
+    """Rewards and lengths of the responses trained on; nothing where there were none."""
+    rollouts, reward_PG = step.rollouts, step.reward_PG
+    if not rollouts:
+        return {}
+    lengths = sorted(step.experience.mask_NT.sum(dim=1).tolist())
+    return {
+        "reward_mean": float(reward_PG.mean()),
+        "reward_std": float(reward_PG.std()),
+        "zero_variance_groups": _without_variance(reward_PG),
+        "response_tokens_mean": sum(lengths) / len(lengths),
+        "response_tokens_t1": float(lengths[len(lengths) // 3]),
+        "response_tokens_t2": float(lengths[2 * len(lengths) // 3]),
+        "truncated_responses": sum(r.truncated for r in rollouts) / len(rollouts),
+        "value_explained_variance": _explained(step.experience),
+        **turn_fields(rollouts),
+    }
+
+
+def _version_fields(step: Step) -> dict[str, Any]:
+    """How far the policies that drew the tokens trained on lie behind the step's; nothing where no one kept it."""
+    own = [
+        [
+            step.index - version
+            for version, mine in zip(one.versions, one.loss_mask or repeat(True), strict=False)
+            if mine
+        ]
+        for one in step.rollouts
+        if one.versions is not None
+    ]
+    if not own or len(own) < len(step.rollouts):
+        return {}
+    lags = [lag for row in own for lag in row]
+    return {
+        "version_lag_mean": sum(lags) / len(lags),
+        "version_lag_max": max(lags),
+        "mixed_version_share": sum(len(set(row)) > 1 for row in own) / len(own),
+    }
 
 
 def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.study import Run, Settings
+from gspo_lab.study.schema import RolloutTable
 
 VERSIONS = {"trl": "1.16.0", "accelerate": "1.15.0"}
 """What this room was written for and tested with: it takes hold of the trainer's inner methods."""
@@ -41,6 +42,11 @@ OWN = {
 }
 
 
+ASYNCHRONY = ("staleness", "tokens_per_step")
+ASYNCHRONOUS = ("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses")
+"""Settings of a rollout that it does not vary, and what is recorded of them."""
+
+
 class TrlEngine:
     """Trains with TRL's GRPOTrainer, in `processes` processes that hold the whole model each (data parallel).
 
@@ -50,7 +56,8 @@ class TrlEngine:
 
     capabilities = Capabilities(
         settings=(
-            *("model", "steps", "device", "routing_replay", "warm_start", "rollout", "record", "bench"),
+            *("model", "steps", "device", "routing_replay", "warm_start", "record", "bench"),
+            *(f"rollout.{key}" for key in RolloutTable.model_fields if key not in ASYNCHRONY),
             *(f"update.{key}" for key in ("minibatches", "epochs", "learning_rate", "warmup_updates", "weight_decay")),
             *(f"update.{key}" for key in ("adam_beta1", "adam_beta2", "max_grad_norm", "optimizer", "dtype")),
             *(f"update.{key}" for key in ("lora_rank", "lora_alpha", "gradient_checkpointing", "checkpoint_every")),
@@ -58,7 +65,12 @@ class TrlEngine:
             *(f"objective.{key}" for key in ("importance_sampling_level", "advantage")),
             *(f"objective.{key}" for key in ("clip", "clip_low", "clip_high", "clip_target")),
         ),
-        records={field.name: OWN.get(field.name, "") for kind in (StepRecord, UpdateRecord) for field in fields(kind)},
+        records={
+            field.name: OWN.get(field.name, "")
+            for kind in (StepRecord, UpdateRecord)
+            for field in fields(kind)
+            if field.name not in ASYNCHRONOUS
+        },
         turns=False,
     )
 

@@ -97,11 +97,11 @@ class RolloutBatch:
 
     def step(self, clock: Clock, updates: Sequence[Updated]) -> Step:
         """The step that has been trained on."""
-        course = self.course
+        course, problems = self.course, self.course.prompts.step(self.index)
         epochs = course.settings.update.epochs
         return Step(
             self.index,
-            course.prompts.step(self.index),
+            problems,
             self.rollouts,
             self.grades,
             course.rewards(self.grades),
@@ -109,7 +109,9 @@ class RolloutBatch:
             clock,
             sum(one.seconds_replay for one in updates),
             sum(positions(self.rollouts)) * (self.asked_old + 3.0 * epochs),
-            self.processes,
+            asked=problems,
+            drawn=self.rollouts,
+            devices=self.processes,
         )
 
 

@@ -20,7 +20,7 @@ IMPORTED = (
 
 def limits_section(found: Findings) -> Section | None:
     """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
-    said = [*limits(found.declaration), *_ungraded(found)]
+    said = [*limits(found.declaration), *_ungraded(found), *_unfinished(found)]
     body = [h("ul", *(h("li", line) for line in said))]
     if not found.declaration.claims:
         against = {one.text: one.source for name in CENTRAL for one in LIBRARY[name].counter}
@@ -60,6 +60,17 @@ def _tuned(declared: Declaration, tasks: str) -> list[str]:
             "score of a few was taken, which is a little better than it will be on other problems."
         )
     return out
+
+
+def _unfinished(found: Findings) -> list[str]:
+    """Responses in pieces that no step was left for."""
+    if all(arm.settings.rollout.tokens_per_step is None for arm in found.declaration.arms.values()):
+        return []
+    steps = found.evidence.steps(found.study, ["waiting_responses"])
+    last = steps[steps["run_id"].isin(set(found.finished.values()))].groupby("run_id")["waiting_responses"].last()
+    return [
+        f"{int(last.sum())} responses were asked for and not over when their runs ended: sampled, never trained on."
+    ]
 
 
 def limits(declared: Declaration) -> list[str]:

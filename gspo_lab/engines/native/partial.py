@@ -1,0 +1,116 @@
+"""Partial rollouts: a response gets a budget of new tokens a step, and goes on under the next step's weights.
+
+    step:  its own prompts ─┬─> each response gets up to `budget` tokens ─┬─> groups that are over: trained on
+           what waits ──────┘                                             └─> the others wait for the next step
+
+Without a budget every group is complete in the step that asks for it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from gspo_lab.samplers.base import Request, Rollout, joined
+from gspo_lab.tasks.base import Problem
+
+Asked = tuple[Problem, list[Request]]
+"""A prompt and the requests for the responses to it."""
+
+
+@dataclass(slots=True)
+class Group:
+    """The responses to the prompt at `place` of step `step`, as far as they have come; None: not one token yet."""
+
+    step: int
+    place: int
+    problem: Problem
+    requests: list[Request]
+    rollouts: list[Rollout | None]
+
+    @property
+    def responses(self) -> list[Rollout]:
+        """Those of a complete group."""
+        return [one for one in self.rollouts if one is not None]
+
+
+class Waiting:
+    """The groups under way. `asked` gives what a step asks for, whenever it is called; `limit` is of the whole."""
+
+    def __init__(self, asked: Callable[[int], list[Asked]], budget: int | None, limit: int) -> None:
+        self._asked = asked
+        self._budget = budget
+        self._limit = limit
+        self._groups: list[Group] = []
+
+    def ask(self, step: int) -> list[tuple[Problem, Request]]:
+        """What step `step` has to draw: more of what waits, and its own prompts' responses."""
+        self._groups += [
+            Group(step, place, problem, requests, [None] * len(requests))
+            for place, (problem, requests) in enumerate(self._asked(step))
+        ]
+        return [
+            (group.problem, self._request(group.requests[sample], group.rollouts[sample]))
+            for group, sample in self._open()
+        ]
+
+    def take(self, drawn: Sequence[Rollout], version: int) -> list[Group]:
+        """Put what was drawn, by the policy `version`, to its responses; the groups that are complete with it."""
+        for (group, sample), new in zip(list(self._open()), drawn, strict=True):
+            new.versions = [version] * len(new.response_ids)
+            earlier = group.rollouts[sample]
+            whole = replace(new, request=group.requests[sample]) if earlier is None else joined(earlier, new)
+            group.rollouts[sample] = whole
+        going = {id(group) for group, _ in self._open()}
+        complete = [group for group in self._groups if id(group) not in going]
+        self._groups = [group for group in self._groups if id(group) in going]
+        return complete
+
+    def responses(self) -> int:
+        """How many responses are not over."""
+        return sum(1 for _ in self._open())
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: what has been drawn of the groups under way; the requests are made again."""
+        return {"groups": [(one.step, one.place, [_kept(r) for r in one.rollouts]) for one in self._groups]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Put back what `state` gave."""
+        self._groups = []
+        for step, place, kept in state["groups"]:
+            problem, requests = self._asked(step)[place]
+            rollouts = [_put_back(request, one) for request, one in zip(requests, kept, strict=True)]
+            self._groups.append(Group(step, place, problem, requests, rollouts))
+
+    def _open(self) -> Iterator[tuple[Group, int]]:
+        for group in self._groups:
+            for sample, rollout in enumerate(group.rollouts):
+                if rollout is None or self._goes_on(rollout):
+                    yield group, sample
+
+    def _goes_on(self, rollout: Rollout) -> bool:
+        return self._budget is not None and rollout.truncated and len(rollout.response_ids) < self._limit
+
+    def _request(self, request: Request, earlier: Rollout | None) -> Request:
+        if self._budget is None:
+            return request
+        given = () if earlier is None else tuple(earlier.response_ids)
+        return replace(request, given_ids=given, max_tokens=min(self._budget, self._limit - len(given)))
+
+
+KEPT = ("response_ids", "logprobs", "text", "truncated", "loss_mask", "versions")
+
+
+def _kept(rollout: Rollout | None) -> dict[str, Any] | None:
+    if rollout is None:
+        return None
+    routes = None if rollout.routes is None else torch.from_numpy(rollout.routes)
+    return {"routes": routes, **{name: getattr(rollout, name) for name in KEPT}}
+
+
+def _put_back(request: Request, kept: dict[str, Any] | None) -> Rollout | None:
+    if kept is None:
+        return None
+    routes = None if kept["routes"] is None else kept["routes"].numpy()
+    return Rollout(request, routes=routes, **{name: kept[name] for name in KEPT})
