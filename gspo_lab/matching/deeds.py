@@ -18,7 +18,9 @@ def prompts(pair: Sides) -> Check:
     if parted is not None:
         said = f"the streams of prompts part at step {parted}"
         return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
-    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT]
+    # Where responses come in pieces, which groups a step completes follows from what was sampled.
+    pieces = any(side.settings.get("rollout.tokens_per_step") is not None for side in (pair.one, pair.other))
+    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not pieces]
     worded = next((step for step in kept if not _same_items(pair, ROLLOUT, step)), None)
     if worded is not None:
         said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
@@ -206,9 +208,13 @@ def _first(pair: Sides, name: str, digest: str, what: str) -> Check:
 
 
 def _sampled_apart(pair: Sides) -> list[str]:
-    """Why two runs may sample different first responses: other sampling is declared, or their noise is not shared."""
+    """Why two runs may sample different first responses: other sampling is declared, or their noise is not shared.
+
+    Staleness is no such reason: whatever it is, the first rollouts are drawn from the starting weights.
+    """
+    sampling = [key for key in pair.excuses(*SAMPLING) if key != "rollout.staleness"]
     uncoupled = any(side.settings.get("rollout.coupled") is False for side in (pair.one, pair.other))
-    return [*pair.excuses(*SAMPLING), *(["rollout.coupled = false"] if uncoupled else [])]
+    return [*sampling, *(["rollout.coupled = false"] if uncoupled else [])]
 
 
 def _common_asked(pair: Sides) -> list[tuple[str, int]]:

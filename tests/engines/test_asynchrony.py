@@ -207,7 +207,7 @@ def test_a_step_without_a_complete_group_makes_no_update(make_run: MakeRun, tmp_
     for step, record in ((0, first), (8, before)):
         assert (record.prompts, record.responses, record.prompts_total) == (4, 0, 4 * (step + 1))
         assert (record.reward_mean, record.response_tokens_mean, record.truncated_responses) == (None, None, None)
-        assert (record.version_lag_mean, record.entropy, record.evaluated_responses) == (None, None, 0)
+        assert (record.version_lag_mean, record.entropy, record.grader_errors) == (None, None, None)
         assert (record.updates_total, record.tokens_trained_total) == (0, 0)
     assert 0 < first.flops_total < before.flops_total
     assert memory.updates[0].step == 9

@@ -4,16 +4,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matched_lab import FACTS, Lab, Lines, ids, odd_ones, of, rolling
+from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
-from gspo_lab.study import digest
+from gspo_lab.study import Run, digest
 from gspo_lab.study.declaration import LOCKED
 
 CHECKS = [
@@ -389,6 +391,55 @@ def test_declared_sampling_excuses_the_first_rollout_alone(tmp_path: Path, how: 
     assert of(found, "first rollout", 1).state == "equal"
     lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0)
     assert odd_ones(lab.certificate()) == {("base score", 0)}
+
+
+def test_staleness_is_declared_and_excuses_no_other_first_rollout(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo="rollout = { staleness = 2 }")
+    found = lab.certificate()
+    assert (of(found, "settings").state, of(found, "first rollout").state) == ("differs as declared", "equal")
+    assert "rollout.staleness" in of(found, "settings").detail
+    lab.set_of("gspo/s0", "step", {"rollout_digest": "o"}, step=0)
+    assert odd_ones(lab.certificate()) == {("first rollout", 0)}
+
+
+def in_pieces(run: Run) -> list[Record]:
+    """Of gspo, two responses a group, two mini-batches: no group is complete in step 0, one in step 1, then 7 and 4."""
+    if run.arm == "grpo":
+        return history(run)
+    asked = [name for step in range(4) for name in ids(run.seed, step)]
+    out: list[Record] = [one for one in history(run) if not isinstance(one, StepRecord | UpdateRecord | AnswerRecord)]
+    done = trained = 0
+    for step, groups in enumerate((0, 1, 7, 4)):
+        for minibatch in range(min(2, groups)):
+            rate = 1e-4 * min(1.0, (done + 1) / 8)
+            out.append(UpdateRecord(step=step, minibatch=minibatch, learning_rate=rate, response_tokens=16))
+            done += 1
+        trained += 8 * groups
+        plain = next(one for one in history(run) if isinstance(one, StepRecord) and one.step == step)
+        measured = {"reward_mean": 0.5, "response_tokens_mean": 4.0} if groups else {}
+        unknown = ("reward_mean", "reward_std", "zero_variance_groups", "grader_errors", "response_tokens_mean")
+        nothing = dict.fromkeys(unknown)
+        counts = {"responses": 2 * groups, "tokens_trained_total": trained, "updates_total": done}
+        pieces: dict[str, Any] = {**nothing, **measured, **counts, "rollout_digest": f"pieces {run.seed} {step}"}
+        out.append(replace(plain, **pieces))
+        for problem in asked[sum((0, 1, 7, 4)[:step]) :][:groups]:
+            out += [answer(step, "rollout", problem, sample, f"{problem} {sample}", 1 - sample) for sample in (0, 1)]
+    return out + [one for one in history(run) if isinstance(one, AnswerRecord) and one.bench == "sums"]
+
+
+def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo="rollout = { tokens_per_step = 3 }", records=in_pieces)
+    found = lab.certificate()
+    assert [of(found, name).state for name in ("plan", "own numbers", "prompts")] == ["equal"] * 3
+    assert of(found, "first rollout").state == "differs as declared"
+    assert (of(found, "first rewards").state, odd_ones(found)) == ("not recorded", set())
+    for place, (column, wrong) in enumerate({"updates_total": 4, "responses": 13, "tokens_trained_total": 63}.items()):
+        lab.set_of(f"gspo/s{place}", "step", {column: wrong}, step=2)
+        odd = of(lab.certificate(), "own numbers", place)
+        assert odd.state == "differs undeclared"
+        assert f"{column} contradicts the settings or other columns from step 2 on" in odd.detail
+    lab.set_of("gspo/s0", "update", {"learning_rate": 2e-5}, step=2, minibatch=0)
+    assert "learning_rate contradicts" in of(lab.certificate(), "own numbers").detail
 
 
 def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_path: Path) -> None:

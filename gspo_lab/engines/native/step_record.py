@@ -111,7 +111,6 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         step=step.index,
         prompts=len(step.asked),
         responses=len(step.rollouts),
-        grader_errors=sum(grade.reward is None for grade in step.grades),
         waiting_responses=step.waiting,
         **_response_fields(step),
         **_version_fields(step),
@@ -161,6 +160,7 @@ def _response_fields(step: Step) -> dict[str, Any]:
     return {
         "reward_mean": float(reward_PG.mean()),
         "reward_std": float(reward_PG.std()),
+        "grader_errors": sum(grade.reward is None for grade in step.grades),
         "zero_variance_groups": _without_variance(reward_PG),
         "response_tokens_mean": sum(lengths) / len(lengths),
         "response_tokens_t1": float(lengths[len(lengths) // 3]),
