@@ -48,7 +48,7 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
 
 def check_turns(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
     """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
-    first, reply, or where turns shall be credited that are none."""
+    first, reply, or go on with a response; or where turns shall be credited that are none."""
     several = [task.name for task in tasks if task.max_turns > 1]
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
@@ -56,11 +56,18 @@ def check_turns(arm: str, settings: Settings, tasks: Sequence[Task], base: Path 
             f"arm.{arm}: the engine '{settings.engine.name}' cannot train on or ask '{several[0]}', whose responses "
             "have several turns; use engine = 'native'"
         )
-    name = settings.rollout.sampler
-    if several and name not in SAMPLERS and not getattr(look_up("sampler", name, SAMPLERS, base), "continues", False):
+    name, pieces = settings.rollout.sampler, settings.rollout.tokens_per_step is not None
+    if pieces and tasks[0].max_turns > 1:
+        raise LabError(f"arm.{arm}: rollout.tokens_per_step with '{tasks[0].name}', whose responses have several turns")
+    if (
+        (several or pieces)
+        and name not in SAMPLERS
+        and not getattr(look_up("sampler", name, SAMPLERS, base), "continues", False)
+    ):
+        why = f"'{several[0]}' replies to the model" if several else "rollout.tokens_per_step wants it in pieces"
         raise LabError(
-            f"arm.{arm}: the sampler '{name}' does not go on with a response (`continues`), and '{several[0]}' replies "
-            "to the model; use rollout.sampler = 'transformers'"
+            f"arm.{arm}: the sampler '{name}' does not go on with a response (`continues`), and {why}; use "
+            "rollout.sampler = 'transformers'"
         )
     if settings.objective.turn_credit == "turn" and tasks[0].max_turns == 1:
         raise LabError(

@@ -3,6 +3,7 @@
 import dataclasses
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ import torch
 from lottery import MakeRun, Memory, train
 from safetensors.torch import load_file
 
+from gspo_lab.engines.check import check_turns
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.partial import Asked, Waiting
 from gspo_lab.engines.native.setup import set_up
+from gspo_lab.errors import LabError
 from gspo_lab.records import Record, is_time, to_dict
 from gspo_lab.samplers import Request, Rollout
 from gspo_lab.tasks.base import Problem
@@ -242,3 +245,26 @@ def test_a_step_of_few_groups_makes_an_update_of_each(make_run: MakeRun, tmp_pat
     assert first_sampled <= 64
     assert trained == sum(update.response_tokens for update in memory.updates)
     assert trained < memory.steps[-1].tokens_sampled_total
+
+
+def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "forgetful.py").write_text(
+        "class Forgetful:\n"
+        "    def __init__(self, model, tokenizer, dtype, rows): ...\n"
+        "    def sample(self, requests, sampling, *, routes=False): ...\n"
+        "    def refresh(self): ...\n"
+        "    def rest(self): ...\n"
+        "    def facts(self): ...\n"
+    )
+    task: Any = SimpleNamespace(name="guess", max_turns=1)
+    whole = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
+    check_turns("gspo", whole, [task], tmp_path)
+    pieces = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3").settings
+    with pytest.raises(LabError, match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it"):
+        check_turns("gspo", pieces, [task], tmp_path)
+    own = make_run("gspo", "rollout.tokens_per_step=3").settings
+    check_turns("gspo", own, [task], tmp_path)
+    several: Any = SimpleNamespace(name="guess", max_turns=3)
+    with pytest.raises(LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns"):
+        check_turns("gspo", own, [several], tmp_path)
+    check_turns("gspo", own, [task, several], tmp_path)  # a benchmark may have them

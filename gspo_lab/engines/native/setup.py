@@ -103,11 +103,6 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     check_made("sampler", rollout.sampler, sampler, (*METHODS, "separate", "tells_routes"))
     if settings.routing_replay == "rollout" and not sampler.tells_routes:
         raise LabError(no_routes(rollout.sampler))
-    if rollout.tokens_per_step is not None and not getattr(sampler, "continues", False):
-        raise LabError(
-            f"rollout.tokens_per_step: the sampler '{rollout.sampler}' does not go on with a response (`continues`); "
-            "leave it out or use rollout.sampler = 'transformers'"
-        )
     if update.optimizer == "adamw-8bit":
         check_eight_bit()
         if device.type != "cuda":
