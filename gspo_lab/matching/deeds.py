@@ -19,13 +19,17 @@ def prompts(pair: Sides) -> Check:
         said = f"the streams of prompts part at step {parted}"
         return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
     # Where responses come in pieces, which groups a step completes follows from what was sampled.
-    pieces = any(side.settings.get("rollout.tokens_per_step") is not None for side in (pair.one, pair.other))
-    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not pieces]
+    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not _in_pieces(pair)]
     worded = next((step for step in kept if not _same_items(pair, ROLLOUT, step)), None)
     if worded is not None:
         said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
         return differs("prompts", said, (f"step {worded}, texts",), pair.excuses("task"))
     return Check("prompts", EQUAL, f"the same prompts in the same order over {count} steps")
+
+
+def _in_pieces(pair: Sides) -> bool:
+    """Whether responses wait for a next step, so that what a step trains on follows from what was sampled."""
+    return any(side.settings.get("rollout.tokens_per_step") is not None for side in (pair.one, pair.other))
 
 
 def _compared(one: Stream, other: Stream) -> tuple[int, int | None]:
@@ -96,17 +100,20 @@ def compute(pair: Sides) -> Check:
     """Prompts asked and updates made in all, which equal compute means; tokens and FLOPs are told, for answers may grow
     longer in one arm than in another."""
     name, one, other = "compute", pair.one.spent, pair.other.spent
-    known = [set(GIVEN) <= side.keys() for side in (one, other)]
+    # In pieces the number of complete groups decides that of a step's updates, as answers' lengths do that of tokens.
+    given = [key for key in GIVEN if key != "updates_total" or not _in_pieces(pair)]
+    grew = [key for key in (*GIVEN, *GROWN) if key not in given]
+    known = [set(given) <= side.keys() for side in (one, other)]
     if not all(known):
         ended = pair.one.finished and pair.other.finished
         return Check(name, UNKNOWN, pair.silent(*known) if ended else "counted when both have finished")
-    odd = [key for key in GIVEN if one[key] != other[key]]
+    odd = [key for key in given if one[key] != other[key]]
     if odd:
         said = "; ".join(f"{key}: {pair.told(one[key], other[key])}" for key in odd)
         return differs(name, said, tuple(odd), pair.excuses("steps", "rollout", "update", "engine"))
-    ratios = [f"{key} {other[key] / one[key]:.3f}" for key in GROWN if one.get(key) and key in other]
+    ratios = [f"{key} {other[key] / one[key]:.3f}" for key in grew if one.get(key) and key in other]
     grown = f"; {pair.other.arm} / {pair.one.arm}: {', '.join(ratios)}" if ratios else ""
-    return Check(name, EQUAL, f"{', '.join(f'{key} {shown(one[key])}' for key in GIVEN)}{grown}")
+    return Check(name, EQUAL, f"{', '.join(f'{key} {shown(one[key])}' for key in given)}{grown}")
 
 
 def first_minibatches(pair: Sides) -> Check:

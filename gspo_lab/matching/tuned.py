@@ -82,6 +82,7 @@ class _Seen:
         there = name in evidence.studies()
         self._states: dict[str, tuple[str, str | None]] = {}
         self._rewards: dict[str, list[tuple[float, float]]] = {}
+        self._reached: dict[str, int] = {}
         self._scores: dict[tuple[str, int], float] = {}
         self._nonfinite: dict[str, list[int]] = {}
         if there:
@@ -89,6 +90,9 @@ class _Seen:
             self._states = {row["run_id"]: (row["state"], row["message"]) for row in runs.to_dict("records")}
             rewards = evidence.series(name, "steps", "reward_mean").items()
             self._rewards = {run: list(zip(at.tolist(), own.tolist(), strict=True)) for run, (at, own) in rewards}
+            # A step that completed no group has no reward, and was made all the same.
+            made = evidence.series(name, "steps", "prompts")
+            self._reached = {run: int(at[-1]) for run, (at, _) in made.items() if len(at)}
             bad = evidence.updates(name, [], nonfinite=1)
             self._nonfinite = {str(run): [int(step) for step in own] for run, own in bad.groupby("run_id")["step"]}
             scores = evidence.scores(name)
@@ -119,10 +123,9 @@ class _Seen:
         """The metric after so many steps; None where the run has not come so far, NaN where it was not graded."""
         if self._tune.metric != REWARD:
             return self._scores.get((run, steps))
-        measured = self._rewards.get(run, [])
-        if not measured or measured[-1][0] < steps - 1:
+        if self._reached.get(run, -1) < steps - 1:
             return None
-        late = [reward for step, reward in measured if steps - -(-steps // TAIL) <= step < steps]
+        late = [reward for step, reward in self._rewards.get(run, []) if steps - -(-steps // TAIL) <= step < steps]
         return sum(late) / len(late) if late else math.nan
 
     def _fell(self, run: str, steps: int) -> str:

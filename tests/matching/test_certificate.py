@@ -584,6 +584,16 @@ def test_compute_is_prompts_and_updates_and_what_became_of_it_is_told(lab: Lab) 
     assert found.detail.startswith("prompts_total 16, updates_total 8; gspo / grpo: tokens_sampled_total 1.000, ")
 
 
+def test_in_pieces_the_groups_that_are_complete_decide_how_many_updates_there_are(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, coupled="true\ntokens_per_step = 4")
+    lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)  # of 8
+    found = of(lab.certificate(), "compute")
+    assert found.state == "equal"
+    assert found.detail.startswith("prompts_total 16; gspo / grpo: updates_total 0.875, tokens_sampled_total 1.000")
+    lab.set_of("gspo/s0", "step", {"prompts_total": 15}, step=3)
+    assert of(lab.certificate(), "compute").state == "differs undeclared"
+
+
 def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab) -> None:
     lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 144}, step=3)  # of 128
     found = of(lab.certificate(), "compute")
