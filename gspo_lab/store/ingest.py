@@ -365,8 +365,9 @@ def _follow(
         raise LabError(f"{path} holds a record that fits no column ({error}); its engine wrote it wrongly") from error
     damaged = [(name, journal.line_number(path, one.at), source.run_id, int(one.gap)) for one in lines.damaged]
     shorter = before is not None and now.size < before.size and head in (None, before.head)
-    # What is gone in the middle leaves a gap, and the end as it was.
-    if before is not None and shorter and before.tail not in (None, digest_before(path, lines.end)):
+    # What is gone in the middle leaves a gap, and the end as it was; one that was written anew has a seal at its end.
+    ended = before is not None and before.tail in (None, digest_before(path, lines.end))
+    if shorter and not ended and not journal.sealed(path):
         damaged.append((name, journal.line_number(path, lines.end), source.run_id, damage.END_LOST))
     rows.insert(connection, DAMAGED, damaged)
     remember(connection, name, now._replace(offset=lines.end, head=head, tail=digest_before(path, lines.end)))
