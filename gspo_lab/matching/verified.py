@@ -45,7 +45,7 @@ def _journals(evidence: "Evidence", study: str) -> Check:
         return _failed(JOURNALS, odd)
     agree = "the database holds what the files do"
     if unsealed:
-        return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {', '.join(unsealed)}")
+        return Check(JOURNALS, UNKNOWN, f"{agree}; not sealed: {_some(unsealed, ', ')}")
     return Check(JOURNALS, EQUAL, f"{sealed} sealed journals, line by line; {agree}")
 
 
@@ -77,9 +77,13 @@ def _signed(evidence: "Evidence", study: str) -> Check:
 
 
 def _failed(name: str, odd: Sequence[tuple[str, str]]) -> Check:
-    said = [words for _, words in odd]
-    more = [f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else []
-    return Check(name, UNDECLARED, "; ".join([*said[:SHOWN], *more]), tuple(dict.fromkeys(part for part, _ in odd)))
+    parts = tuple(dict.fromkeys(part for part, _ in odd))
+    return Check(name, UNDECLARED, _some([words for _, words in odd], "; "), parts)
+
+
+def _some(said: Sequence[str], mark: str) -> str:
+    """The first few, and how many more there are: a study may have a thousand runs."""
+    return mark.join([*said[:SHOWN], *([f"and {len(said) - SHOWN} more"] if len(said) > SHOWN else [])])
 
 
 def _short(run: str) -> str:
