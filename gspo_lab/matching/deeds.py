@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
 from gspo_lab.matching.settings import listed, shown
-from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, IDENTITIES, REWARDS, Stream, Trace
+from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
 
@@ -117,19 +117,24 @@ def compute(pair: Sides) -> Check:
 
 
 def first_minibatches(pair: Sides) -> Check:
-    """A step's first mini-batch meets the policy that sampled it: its ratios are 1 and nothing clips, in every step."""
-    name, parts, said, steps = "first mini-batches", [], [], 0
+    """A step's first mini-batch meets the policy that sampled it: its ratios are 1 and nothing clips, in every step.
+
+    Its ratios must be known; a loss without a clip has no clip fraction, and is held to them alone.
+    """
+    name, parts, said = "first mini-batches", [], []
     for trace in (pair.one, pair.other):
         if not trace.identities.known:
             return Check(name, UNKNOWN, pair.silent(*(t.identities.known > 0 for t in (pair.one, pair.other))))
-        steps += trace.identities.known
         broken = trace.identities.broken
         if broken is not None:
-            values = ", ".join(f"{key} {shown(v)}" for key, v in zip(IDENTITIES, broken[1], strict=True))
+            values = ", ".join(f"{key} {shown(v)}" for key, v in broken[1].items())
             parts.append(f"{trace.arm}, step {broken[0]}")
             said.append(f"{trace.id} at step {broken[0]}: {values}")
     if not parts:
-        return Check(name, EQUAL, f"ratio 1 and clip 0 in all {steps} of them")
+        both = pair.one.identities, pair.other.identities
+        known, clips = sum(one.known for one in both), sum(one.clips for one in both)
+        some = f"ratio 1 in all {known} of them, clip 0 in the {clips} that count clips"
+        return Check(name, EQUAL, some if clips < known else f"ratio 1 and clip 0 in all {known} of them")
     apart = [t.arm for t in (pair.one, pair.other) if t.identities.odd]
     sampler = {t.arm for t in (pair.one, pair.other) if t.settings.get("update.old_logprobs") == "sampler"}
     reasons = ["update.old_logprobs = sampler"] if sampler.issuperset(apart) else []

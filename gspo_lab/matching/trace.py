@@ -25,7 +25,7 @@ FIRST = ("rollout_digest", "logprob_digest", *REWARDS, *COUNTS)
 GIVEN, GROWN = ("prompts_total", "updates_total"), ("tokens_sampled_total", "tokens_trained_total", "flops_total")
 """What a run's compute is by the end: as declared, and as the lengths of its answers made it."""
 IDENTITIES = ("log_ratio_max_abs", "clip_fraction_tokens")
-"""Both are 0 on a mini-batch that meets the very policy that sampled it."""
+"""Both are 0 on a mini-batch that meets the very policy that sampled it; a loss without a clip has the first alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """A run's first mini-batches: how many have IDENTITIES, whether any is not 0, and where that begins, with what."""
+    """A run's first mini-batches: how many have a log-ratio, how many of these a clip fraction, whether any is not 0,
+    and where that begins, with what."""
 
     known: int
+    clips: int
     odd: bool
-    broken: tuple[int, tuple[float, ...]] | None
+    broken: tuple[int, dict[str, float]] | None
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     for name, value in spent.get((run, (row["steps_planned"] or 0) - 1), {}).items()
                     if name in (*GIVEN, *GROWN) and value is not None
                 },
-                identities=_identities(evidence, study, run, first_minibatches.get(run, (0, False, None))),
+                identities=_identities(evidence, study, run, first_minibatches[run]),
                 asked=asked(evidence, run),
                 base={r["bench"]: r["score"] for r in scores.get(run, []) if r["step"] == 0 and r["score"] is not None},
                 declaration=row["declaration"],
@@ -227,12 +229,12 @@ def _by_run(frame: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _identities(evidence: "Evidence", study: str, run: str, found: tuple[int, bool, int | None]) -> Identities:
-    known, odd, step = found
+def _identities(evidence: "Evidence", study: str, run: str, found: tuple[bool, int | None, list[int]]) -> Identities:
+    odd, step, (known, clips) = found
     if step is None:
-        return Identities(known, odd, None)
+        return Identities(known, clips, odd, None)
     [row] = _rows(evidence.updates(study, IDENTITIES, run=run, at=[step], minibatch=0))
-    return Identities(known, odd, (step, tuple(row[name] for name in IDENTITIES)))
+    return Identities(known, clips, odd, (step, {name: row[name] for name in IDENTITIES if row[name] is not None}))
 
 
 def _rows(frame: "DataFrame") -> Iterator[dict[str, Any]]:

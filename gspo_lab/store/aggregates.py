@@ -74,13 +74,15 @@ def of_minibatches(weights: Sequence[tuple[str, str]]) -> str:
 
 
 def of_first_minibatches(metrics: Iterable[str]) -> str:
-    """One row (run id) over the updates with minibatch 0: how many have all metrics, whether any metric of any is not
-    0, and the first step at which all are recorded and one is not 0."""
+    """One row (run id) over the updates with minibatch 0: whether any metric of any is not 0, the first step at which
+    one is not where the first metric is recorded, and how many have the first, the first and the second, and so on."""
     names = [f'"{name}"' for name in metrics]
-    known, odd = " AND ".join(f"{name} IS NOT NULL" for name in names), " OR ".join(f"{name} <> 0" for name in names)
+    odd = " OR ".join(f"{name} <> 0" for name in names)
+    known = [" AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1]) for count in range(len(names))]
+    counts = ", ".join(f"COUNT(*) FILTER (WHERE {both})" for both in known)
     return (
-        f"SELECT COUNT(*) FILTER (WHERE {known}), COUNT(*) FILTER (WHERE {odd}), "
-        f"MIN(step) FILTER (WHERE {known} AND ({odd})) FROM updates WHERE run_id = ? AND minibatch = 0"
+        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})), {counts} "
+        "FROM updates WHERE run_id = ? AND minibatch = 0"
     )
 
 

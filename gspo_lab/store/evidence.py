@@ -279,12 +279,12 @@ class Evidence:
             for run, (count, text) in found.items()
         }
 
-    def first_minibatches(self, study: str, metrics: Sequence[str]) -> dict[str, tuple[int, bool, int | None]]:
-        """Per run id, of its updates with minibatch 0: how many have all metrics, whether any metric of any is not 0,
-        and the first step at which all are recorded and one is not 0."""
+    def first_minibatches(self, study: str, metrics: Sequence[str]) -> dict[str, tuple[bool, int | None, list[int]]]:
+        """Per run id, of its updates with minibatch 0: whether any metric of any is not 0, the first step at which one
+        is not where the first metric is recorded, and how many have the first, the first and the second, and so on."""
         query = of_first_minibatches(self._numbers("updates", metrics))
         found = {run.id: self.rows(query, (run.id,))[0] for run in self.chosen(study)}
-        return {run: (count, bool(odd), first) for run, (count, odd, first) in found.items()}
+        return {run: (bool(odd), first, counts) for run, (odd, first, *counts) in found.items()}
 
     def select(self, study: str, query: str, *values: Any) -> "DataFrame":
         """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""

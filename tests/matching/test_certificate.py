@@ -451,6 +451,28 @@ def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_pa
     assert odd_ones(lab.certificate()) == {("first mini-batches", 0)}
 
 
+def unclipped(run: Run) -> list[Record]:
+    """The arm `gspo` with a loss that clips nothing."""
+    bare: dict[str, Any] = {"clipped_tokens": None, "clip_fraction_tokens": None}
+    without = run.arm == "gspo"
+    return [replace(one, **bare) if without and isinstance(one, UpdateRecord) else one for one in history(run)]
+
+
+def test_a_loss_without_a_clip_is_held_to_its_ratios_on_first_minibatches(tmp_path: Path) -> None:
+    """Two arms of four steps: eight first mini-batches, of which the clipping arm's four count clips."""
+    lab = Lab(tmp_path, gspo='policy_loss = "sapo"', records=unclipped)
+    found = of(lab.certificate(), "first mini-batches")
+    assert (found.state, found.detail) == ("equal", "ratio 1 in all 8 of them, clip 0 in the 4 that count clips")
+    lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=2, minibatch=0)
+    lab.set_of("gspo/s1", "update", {"log_ratio_max_abs": None})
+    lab.set_of("grpo/s2", "update", {"clip_fraction_tokens": 0.5}, step=1, minibatch=0)
+    moved, silent, clipped = (of(lab.certificate(), "first mini-batches", seed) for seed in range(3))
+    assert (moved.state, moved.parts) == ("differs undeclared", ("gspo, step 2",))
+    assert moved.detail == "toy/gspo/s0 at step 2: log_ratio_max_abs 1e-07"
+    assert silent.state == "not recorded"
+    assert (clipped.state, clipped.parts) == ("differs undeclared", ("grpo, step 1",))
+
+
 def test_declared_prompts_per_step_excuse_another_stream(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo="rollout = { prompts_per_step = 6 }")
     lab.edit_journal("gspo/s0", _swap_prompts)
