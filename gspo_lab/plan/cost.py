@@ -76,22 +76,26 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
     return Pace(sum(steps) / len(steps), per_answer, _warm_start_seconds(settings, on_gpu=False), basis)
 
 
-def guessed_pace(settings: Settings, *, on_gpu: bool) -> Pace:
+def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3, one more for BAPO; of a
-    critic its values 1, its update 3."""
+    critic its values 1, its update 3. Of up to `turns` turns each reads all before it again: here all are made, and
+    equally long."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
-    tokens = PROMPT_TOKENS + (settings.rollout.max_tokens or TOKENS)
+    response = settings.rollout.max_tokens or TOKENS
+    tokens = PROMPT_TOKENS + response
+    sampling = (turns * PROMPT_TOKENS + response * (turns + 1) / 2) / tokens
+    drawn = "1" if turns == 1 else f"{sampling:.2g} of {turns} turns"
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
     update = 3 + (settings.objective.policy_loss == "bapo")
     critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling 1, old policy 1, update {update}{told}) "
+        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, old policy 1, update {update}{told}) "
         f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
-        responses * forward * (2 + update * settings.update.epochs + critic),
-        forward,
+        responses * forward * (sampling + 1 + update * settings.update.epochs + critic),
+        forward * sampling,
         _warm_start_seconds(settings, on_gpu=on_gpu),
         basis,
     )

@@ -124,7 +124,8 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     waiting = [pilot(study, arm) for arm in pilot_arms(study) if arm.name not in bands and arm.name not in begun]
     on_gpu = places[0].kind == "gpu"
     paces: dict[str, Pace] = {
-        arm.name: measured_pace(arm.settings, runs) or guessed_pace(arm.settings, on_gpu=on_gpu)
+        arm.name: measured_pace(arm.settings, runs)
+        or guessed_pace(arm.settings, on_gpu=on_gpu, turns=tasks.built(arm.settings.task).max_turns)
         for arm in study.arms.values()
     }
     runs_of_study = study.runs()
@@ -206,17 +207,18 @@ class _Tasks:
         rollout = settings.rollout
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size
-        limit = rollout.max_tokens or self._task(settings.task).max_tokens
+        limit = rollout.max_tokens or self.built(settings.task).max_tokens
         evaluations = answers = 0
         for bench in settings.bench:
-            task = self._task(bench.task or settings.task)
+            task = self.built(bench.task or settings.task)
             times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
             evaluations += len(times)
             samples = sum(bench.samples_at(at, settings.steps) for at in times)
             answers += samples * _held_out(task, bench.problems)
         return Work(steps, responses, responses * limit, evaluations, answers)
 
-    def _task(self, table: Any) -> Task:
+    def built(self, table: Any) -> Task:
+        """The task of a table of the study."""
         key = repr((table.name, sorted(table.options.items(), key=repr)))
         if key not in self._built:
             self._built[key] = build_task(table.name, table.options, self._base)

@@ -95,7 +95,8 @@ class StepRecord:
     updates_total: int | None = metric("updates", "optimizer updates so far")
     flops_total: float | None = metric(
         "FLOP",
-        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass; a "
+        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass; to "
+        "sample, each response reads its prompt, and each turn or piece of one all that stands before it again; a "
         "critic counts as another model of this size, with a forward and the training passes",
     )
     replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")

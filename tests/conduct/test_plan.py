@@ -9,7 +9,7 @@ from counting import Bench
 from gspo_lab.errors import LabError
 from gspo_lab.plan import plan, starts
 from gspo_lab.plan.check import check
-from gspo_lab.plan.cost import active_parameters
+from gspo_lab.plan.cost import active_parameters, guessed_pace
 from gspo_lab.study.schema import BenchTable, WarmStart
 from gspo_lab.tasks import task_key
 
@@ -93,6 +93,19 @@ def test_what_decides_is_asked_more_often_and_planned_for(bench: Bench) -> None:
     assert study.arms["a"].settings.bench[0].decisive_evaluations == 1, "the verdict's own number"
     # four runs of 4 steps, asked at 0 and 4: 10 problems x (1 + 1), then x (1 + 8)
     assert (before.evaluation_answers, plan(study, bench.runs, jobs=1).evaluation_answers) == (80, 360)
+
+
+def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) -> None:
+    """16 tokens of prompt and 24 of a response: 1 pass; of 3 turns 16 + 8, 16 + 16 and 16 + 24, which are 2.4 of it."""
+    settings = bench.study(overrides=["rollout.max_tokens=24", "update.epochs=1"]).arms["a"].settings
+    one, three = guessed_pace(settings, on_gpu=False), guessed_pace(settings, on_gpu=False, turns=3)
+    assert one.seconds_per_answer == 2 * 6e5 * 40 / 4e10
+    assert three.seconds_per_answer == pytest.approx(2.4 * one.seconds_per_answer)
+    assert three.seconds_per_step == pytest.approx((2.4 + 4) / (1 + 4) * one.seconds_per_step)
+    assert "sampling 1, " in one.basis
+    assert "sampling 2.4 of 3 turns, " in three.basis
+    study = bench.study(overrides=["task.name=guess", "task.max_turns=3", "rollout.max_tokens=24"])
+    assert "of 3 turns" in plan(study, bench.runs, jobs=1).basis
 
 
 def test_a_model_s_size_from_its_name() -> None:

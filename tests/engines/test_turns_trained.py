@@ -1,5 +1,6 @@
 """The native engine on tasks of several turns: credit by pencil, records, and that a run goes on where it stopped."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from lottery import Memory, train
 
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import set_up
-from gspo_lab.engines.native.step_record import Step
+from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
 from gspo_lab.engines.native.turns import turn_credit, turn_fields
 from gspo_lab.evaluation.ask import turns_told
 from gspo_lab.objectives import PRESETS, Batch, surrogate
 from gspo_lab.records import is_time, to_dict
 from gspo_lab.samplers import Request, Rollout
+from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run, load_study
 from gspo_lab.tasks import Grade, Turn, build_task, grade_answer
 
@@ -87,6 +89,44 @@ def test_each_turns_advantage_stands_on_its_tokens() -> None:
         for row in [[0, 0, 0, 0, low, 0], [-1, 0, none, 0, 0, 0], [-1, -1, -1, 0, 0, 0], [2, high, 0, 0, 0, 0]]
     ]
     assert turn_fields(rollouts) == {"turns_mean": 2.0, "reply_tokens": 4 / 16}
+
+
+def test_each_turn_reads_all_before_it_again() -> None:
+    """Behind one prompt token. Turns that end at tokens 2 and 5 feed 1 + 2 and 1 + 5; trained on, it is fed once."""
+    rollouts = [
+        rollout([Turn("a", "x", tokens=2), Turn("b", tokens=1)], [1, 1, 0, 0, 1]),
+        rollout([Turn("a", "x", tokens=1), Turn("b", "x", tokens=1), Turn("c", tokens=2)], [1, 0, 1, 0, 1, 1]),
+        replace(rollout([Turn("a", "", tokens=1), Turn("b", tokens=1)], [1, 1]), loss_mask=None),
+        replace(rollout([], [1, 1, 1]), loss_mask=None, turns=None),
+    ]
+    assert sampled_positions(rollouts) == [3 + 6, 2 + 4 + 7, 2 + 3, 4]
+    assert positions(rollouts) == [6, 7, 3, 4]
+
+
+def test_the_flops_of_turns_are_of_all_that_the_sampler_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[int] = []
+    found: list[tuple[float, float]] = []
+    draw, record = TransformersSampler.sample, Loop.record
+
+    def noted(self: TransformersSampler, requests: Sequence[Request], *how: Any, **more: Any) -> list[Rollout]:
+        drawn = draw(self, requests, *how, **more)
+        fed.append(sum(len(one.fed_ids) + len(new.response_ids) for one, new in zip(requests, drawn, strict=True)))
+        return drawn
+
+    def held(loop: Loop, step: Step, updates: Any) -> None:
+        calls = max(len(one.turns or ()) for one in step.drawn)  # the last ones, behind those of the benchmark
+        record(loop, step, updates)
+        flops = 2 * loop.parts.active_parameters * (sum(fed[-calls:]) + step.trainer_positions)
+        found.append((loop.totals.flops, flops))
+
+    monkeypatch.setattr(TransformersSampler, "sample", noted)
+    monkeypatch.setattr(Loop, "record", held)
+    memory = train(make(tmp_path / "study", "gspo", overrides=("steps=1",)), tmp_path / "run")
+    [(counted, flops)] = found
+    assert memory.steps[0].turns_mean > 1
+    assert counted == memory.steps[0].flops_total == flops
 
 
 @pytest.mark.parametrize("preset", ["grpo", "gspo", "gspo-token", "dapo", "dr-grpo"])

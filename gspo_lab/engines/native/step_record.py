@@ -5,7 +5,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Totals:
         self.prompts += len(step.asked)
         self.tokens_sampled += sum(len(r.response_ids) if r.loss_mask is None else sum(r.loss_mask) for r in step.drawn)
         self.tokens_trained += int(step.experience.mask_NT.sum()) * settings.update.epochs
-        self.flops += 2.0 * parts.active_parameters * (sum(positions(step.drawn)) + step.trainer_positions)
+        self.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
         self.device_seconds += step.devices * step.clock.total()
         self.prompt_digest = rolled(self.prompt_digest, step.asked)
 
@@ -99,6 +99,23 @@ class Totals:
 def positions(rollouts: Sequence[Rollout]) -> list[int]:
     """Each response's length, its prompt and what was given of it included."""
     return [len(r.request.fed_ids) + len(r.response_ids) for r in rollouts]
+
+
+def sampled_positions(rollouts: Sequence[Rollout]) -> list[int]:
+    """What drawing each response fed: its length, or the lengths of all its turns, for no sampler keeps a cache from
+    one turn to the next, and each reads anew what stands before it."""
+    return [
+        len(r.request.fed_ids) * len(ends) + sum(ends)
+        for r in rollouts
+        for ends in [[len(r.response_ids)] if r.turns is None else _ends_of_turns(r)]
+    ]
+
+
+def _ends_of_turns(rollout: Rollout) -> list[int]:
+    """How many of a response's tokens stand when each of its turns has ended."""
+    mask = rollout.loss_mask or [True] * len(rollout.response_ids)
+    own = [place for place, mine in enumerate(mask) if mine]
+    return [own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())]
 
 
 def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:
