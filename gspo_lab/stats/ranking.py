@@ -2,8 +2,9 @@
 
 Every two arms are compared by a paired t, all of these together by Holm: an arm is behind those that are told to be
 better and ahead of those that are told to be worse. The chance that any arm's true place lies outside of what is said
-of it is at most alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks", with Holm's rule for their
-resampling: resampled seeds promise too much where there are few, see `calibration.py`).
+of it is about alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for Ranks", with Holm's rule for their
+resampling: resampled seeds promise too much where there are few, see `calibration.py`). At most alpha is proven where
+differences are normal and none is real; of real differences' directions it is where comparisons are independent.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

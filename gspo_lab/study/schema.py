@@ -316,13 +316,16 @@ class BenchTable(Table):
 class TuneTable(Table):
     """Every arm chooses some of its settings on trials before the study, by successive halving, all with one budget.
 
-    All candidates train `steps` steps; of `eta` of them the best one goes on to `eta` times as many, until one is left.
+    All candidates train `steps` steps; the best 1 / `eta` of them, rounded up, go on to `eta` times as many, until one is
+    left: of five by two, three, two and one.
     The i-th candidate has the i-th value of every list; all lists are equally long.
     """
 
     seeds: list[int] = Field(min_length=1, description="the trials' seeds, none of them one of the study's")
     steps: int = Field(ge=1, le=10**6, description="steps of the first round")
-    eta: int = Field(2, ge=2, le=100, description="of so many candidates one goes on, to so many times the steps")
+    eta: int = Field(
+        2, ge=2, le=100, description="of so many candidates one goes on, rounded up, to so many times the steps"
+    )
     metric: str | None = Field(
         None,
         description="what is compared: a benchmark's score at the round's end, or `reward`, the mean training reward "

@@ -8,6 +8,9 @@ from typing import Protocol
 LARGEST_REWARD = (2 - 2**-23) * 2.0**127
 """The largest float32, in which rewards train."""
 
+ROUNDING = 1e-6
+"""How far turns' rewards may add up to another reward than the response's, relative to the largest of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -147,6 +150,7 @@ def _odd_reward(grade: Grade, turns: Sequence[Turn] | None) -> str | None:
         return None
     if len(parts) != len(turns or ()):
         return f"{len(parts)} rewards for {len(turns or ())} turns"
-    if not math.isclose(math.fsum(parts), grade.reward, rel_tol=1e-6, abs_tol=1e-6):
-        return f"turns' rewards that add up to {math.fsum(parts):g}, and the reward {grade.reward:g}"
+    total, largest = sum(parts), max(map(abs, (grade.reward, *parts)))
+    if not math.isclose(total, grade.reward, rel_tol=0.0, abs_tol=ROUNDING * largest):
+        return f"turns' rewards that add up to {total:g}, and the reward {grade.reward:g}"
     return None

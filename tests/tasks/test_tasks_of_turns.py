@@ -80,9 +80,17 @@ def test_a_response_whose_environment_failed_is_not_graded(folder: Path) -> None
     [
         (1.0, (0.5, 0.5), None),
         (0.3, (0.1, 0.2), None),
+        (0.0, (0.0, 0.0), None),
+        (3e-9, (1e-9, 2e-9), None),
+        (4e-9, (1e-9, 2e-9), "add up to 3e-09, and the reward 4e-09"),
+        (0.1, (0.3, -0.2), None),  # 0.1 but for the last bit of 0.3
+        (3e9, (1e9, 2e9 + 1e3), None),
+        (3e9, (1e9, 2e9 + 1e4), "add up to 3.00001e+09, and the reward 3e+09"),
         (1.0, (0.5,), "1 rewards for 2 turns"),
         (1.0, (0.5, 0.25), "add up to 0.75, and the reward 1"),
         (1.0, (0.5, float("nan")), "add up to nan"),
+        (1.0, (0.5, float("inf")), "add up to inf"),
+        (1.0, (float("-inf"), float("inf")), "add up to nan"),
     ],
 )
 def test_the_reward_is_the_sum_of_its_turns(reward: float, rewards: tuple[float, ...], told: str | None) -> None:
