@@ -316,8 +316,8 @@ class BenchTable(Table):
 class TuneTable(Table):
     """Every arm chooses some of its settings on trials before the study, by successive halving, all with one budget.
 
-    All candidates train `steps` steps; the best 1 / `eta` of them, rounded up, go on to `eta` times as many, until one is
-    left: of five by two, three, two and one.
+    All candidates train `steps` steps; the best 1 / `eta` of them, rounded up, go on to `eta` times as many, until one
+    is left: of five by two, three, two and one.
     The i-th candidate has the i-th value of every list; all lists are equally long.
     """
 
