@@ -46,9 +46,10 @@ def check_engine(arm: str, settings: Settings, base: Path | None = None) -> None
         found(**options).check(settings)
 
 
-def check_turns(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
+def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path | None = None) -> None:
     """LabError where the arm's engine or sampler cannot let the environment of one of its `tasks`, the trained one
-    first, reply, or go on with a response; or where turns shall be credited that are none."""
+    first, reply, or go on with a response; where turns shall be credited that are none; or where length would cost
+    reward from before the first token on."""
     several = [task.name for task in tasks if task.max_turns > 1]
     engine = look_up("engine", settings.engine.name, ENGINES, base)
     if several and not getattr(engine, "capabilities", Capabilities()).turns:
@@ -73,6 +74,12 @@ def check_turns(arm: str, settings: Settings, tasks: Sequence[Task], base: Path 
         raise LabError(
             f"arm.{arm}: objective.turn_credit = 'turn' with the task '{settings.task.name}', whose responses have one "
             "turn; leave it out"
+        )
+    buffer, limit = settings.rollout.overlong_buffer, settings.rollout.max_tokens or tasks[0].max_tokens
+    if buffer is not None and buffer > limit:
+        raise LabError(
+            f"arm.{arm}: rollout.overlong_buffer = {buffer} is more than the token limit of '{tasks[0].name}', {limit}; "
+            "give it some of the last tokens"
         )
 
 

@@ -136,7 +136,7 @@ def unfit(why: str) -> Answer:
 
 
 def _answer(rollout: Rollout) -> Answer:
-    written = len(rollout.response_ids) if rollout.loss_mask is None else sum(rollout.loss_mask)
+    written = rollout.written
     return Answer(rollout.text, written, rollout.truncated, turns=rollout.turns)
 
 

@@ -18,8 +18,7 @@ def prompts(pair: Sides) -> Check:
     if parted is not None:
         said = f"the streams of prompts part at step {parted}"
         return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
-    # Where responses come in pieces, which groups a step completes follows from what was sampled.
-    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not _in_pieces(pair)]
+    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not _varying(pair)]
     worded = next((step for step in kept if not _same_items(pair, ROLLOUT, step)), None)
     if worded is not None:
         said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
@@ -27,9 +26,10 @@ def prompts(pair: Sides) -> Check:
     return Check("prompts", EQUAL, f"the same prompts in the same order over {count} steps")
 
 
-def _in_pieces(pair: Sides) -> bool:
-    """Whether responses wait for a next step, so that what a step trains on follows from what was sampled."""
-    return any(side.settings.get("rollout.tokens_per_step") is not None for side in (pair.one, pair.other))
+def _varying(pair: Sides) -> bool:
+    """Whether what a step trains on follows from what was sampled: responses wait for a next step, or are dropped."""
+    keys = ("rollout.tokens_per_step", "rollout.dynamic_sampling")
+    return any(side.settings.get(key) for side in (pair.one, pair.other) for key in keys)
 
 
 def _compared(one: Stream, other: Stream) -> tuple[int, int | None]:
@@ -100,8 +100,8 @@ def compute(pair: Sides) -> Check:
     """Prompts asked and updates made in all, which equal compute means; tokens and FLOPs are told, for answers may grow
     longer in one arm than in another."""
     name, one, other = "compute", pair.one.spent, pair.other.spent
-    # In pieces the number of complete groups decides that of a step's updates, as answers' lengths do that of tokens.
-    given = [key for key in GIVEN if key != "updates_total" or not _in_pieces(pair)]
+    # Where what trains varies, the number of groups decides that of a step's updates, as answers' lengths do tokens'.
+    given = [key for key in GIVEN if key != "updates_total" or not _varying(pair)]
     grew = [key for key in (*GIVEN, *GROWN) if key not in given]
     known = [set(given) <= side.keys() for side in (one, other)]
     if not all(known):

@@ -153,7 +153,7 @@ def _plan(evidence: "Evidence", trace: Trace, settings: Settings, most: Mapping[
     """Steps and updates, evaluations and their answers, as the settings schedule them; `most`: per bench the problems
     that any run of the study was asked."""
     steps = settings.steps
-    each = settings.update.per_rollout_batch if settings.rollout.tokens_per_step is None else None
+    each = settings.update.per_rollout_batch if not settings.rollout.varying else None
     if missing := first_missing(evidence, trace.id, steps, each):
         yield "steps", missing
     for bench in settings.bench:
@@ -183,7 +183,8 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         "rate": update.learning_rate,
         "warmup": max(update.warmup_updates, 1),
         "kept": settings.record.rollouts,
-        "partial": rollout.tokens_per_step is not None,
+        "varying": rollout.varying,
+        "dropping": rollout.dynamic_sampling > 0,
     }
     band = [objective.clip_low, objective.clip_high]
     same = objective.policy_loss == "clip" and trace.bands.get(rule) == band

@@ -1,6 +1,6 @@
 """The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
-from gspo_lab.objectives.advantages import advantages, turn_advantages
+from gspo_lab.objectives.advantages import advantages, overlong_penalty, turn_advantages
 from gspo_lab.objectives.balance import balanced
 from gspo_lab.objectives.batch import Batch
 from gspo_lab.objectives.clipping import binds
@@ -36,6 +36,7 @@ __all__ = [
     "mismatch_measures",
     "mismatch_weight",
     "of_sequence",
+    "overlong_penalty",
     "ratio_measures",
     "response_detail",
     "surrogate",

@@ -33,6 +33,14 @@ def advantages(reward_PG: "Tensor", how: str) -> "Tensor":
     return centred_PG / (reward_PG.std(dim=1, keepdim=True) + EPSILON)
 
 
+def overlong_penalty(length_PG: "Tensor", limit: int, buffer: int, most: float) -> "Tensor":
+    """[P, G] of what lengths in tokens cost: 0 up to `limit` - `buffer`, from there in a line, `most` from `limit` on.
+
+    DAPO's soft overlong punishment, arXiv 2503.14476 eq. 13 with `limit` L_max, `buffer` L_cache and `most` 1.
+    """
+    return (length_PG - (limit - buffer)).clamp(0, buffer) / buffer * most
+
+
 def turn_advantages(reward_PGK: "Tensor", how: str) -> "Tensor":
     """[P, G, K] advantages of turns from what each earned, [P, G, K] in double precision, NaN where there was none.
 

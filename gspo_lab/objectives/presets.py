@@ -98,7 +98,7 @@ PRESETS: dict[str, ObjectiveSettings] = {
     # arXiv 2507.18071 eq. 13-14
     "gspo-token": _of("sequence-token"),
     # arXiv 2503.14476 eq. 8 in verl's and TRL's reading: one token mean over the mini-batch; its dynamic sampling and
-    # its penalty for overlong answers are no part of a loss
+    # its penalty for overlong answers are no part of a loss: rollout.dynamic_sampling, rollout.overlong_buffer
     "dapo": _range(0.2, 0.28, aggregation="token-mean"),
     # arXiv 2503.20783; aggregation_constant is to be the token limit of an answer
     "dr-grpo": _range(0.2, 0.2, aggregation="constant", advantage="group-mean"),

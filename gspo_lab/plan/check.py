@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gspo_lab.engines.check import check_engine, check_ready, check_turns
+from gspo_lab.engines.check import check_engine, check_ready, check_tasks
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.launch.local import on_gpu
@@ -37,7 +37,7 @@ def check(study: Study, *, data: bool = True) -> None:
     for arm in study.arms.values():
         check_rank(arm.settings.model, arm.settings.update.lora_rank)
         check_engine(arm.name, arm.settings, base)
-        check_turns(arm.name, arm.settings, [build_task(*table, base) for table in _tables([arm])], base)
+        check_tasks(arm.name, arm.settings, [build_task(*table, base) for table in _tables([arm])], base)
         sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
         check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):

@@ -14,6 +14,7 @@ from gspo_lab.study import Settings, flat
 COST_KEYS = (
     *("engine", "device", "model", "routing_replay"),
     *(f"rollout.{key}" for key in ("prompts_per_step", "group_size", "max_tokens", "tokens_per_step")),
+    "rollout.dynamic_sampling",
     *(f"rollout.{key}" for key in ("sampler", "dtype")),
     *(f"update.{key}" for key in ("minibatches", "epochs", "old_logprobs", "dtype", "gradient_checkpointing")),
 )

@@ -21,12 +21,22 @@ class StepRecord:
     responses: int = metric(
         "responses",
         "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step those of the groups "
-        "that were completed in it, whenever they were asked for. What is said of responses is said of these",
+        "that were completed in it, whenever they were asked for, with rollout.dynamic_sampling those of the groups that "
+        "were not dropped. What is said of responses is said of these, but for reward_*, zero_variance_groups and "
+        "grader_errors, which dropped groups are part of",
     )
-    reward_mean: float | None = metric("reward", "mean reward over the step's responses")
+    reward_mean: float | None = metric(
+        "reward", "mean reward over the step's responses, what an overlong_buffer takes from it not taken"
+    )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
     zero_variance_groups: float | None = metric(
         "share of groups", "groups whose rewards are all equal; none with group_size = 1"
+    )
+    dropped_groups: int | None = metric(
+        "groups", "groups whose responses all earned the same, sampled and dropped; only with rollout.dynamic_sampling"
+    )
+    overlong_penalty: float | None = metric(
+        "reward", "mean of what length took from the rewards of responses; only with rollout.overlong_buffer"
     )
     response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
     response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")

@@ -73,6 +73,11 @@ class Rollout:
     versions: list[int] | None = None
     turns: list[Turn] | None = None
 
+    @property
+    def written(self) -> int:
+        """How many of the tokens the policy chose."""
+        return len(self.response_ids) if self.loss_mask is None else sum(self.loss_mask)
+
 
 def joined(earlier: Rollout, later: Rollout) -> Rollout:
     """`earlier` and its continuation, whose request gave it that response, as one response to the earlier request.

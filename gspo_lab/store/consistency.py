@@ -30,20 +30,23 @@ CHANGES = """
 ORDERED = "SELECT *, ROW_NUMBER() OVER (ORDER BY step, minibatch) - 1 AS before FROM updates WHERE run_id = :run"
 TRAINED = "COALESCE(responses * response_tokens_mean, 0) * :epochs"
 UPDATES_DUE = "MIN(:updates / :epochs, responses / :group_size) * :epochs"
-"""With a budget of tokens a step: of a step's complete groups, which may be fewer than mini-batches."""
+"""Where the groups of a step vary: of those that there were, which may be fewer than mini-batches."""
 COUNTS = {
-    "prompts": "prompts <> :prompts OR more_prompts <> prompts",
-    "responses": "CASE WHEN :partial THEN responses % :group_size <> 0 ELSE responses <> prompts * :group_size END",
+    "prompts": (
+        "more_prompts <> prompts OR CASE WHEN :dropping THEN prompts <> responses / :group_size + dropped_groups "
+        "ELSE prompts <> :prompts END"
+    ),
+    "responses": "CASE WHEN :varying THEN responses % :group_size <> 0 ELSE responses <> prompts * :group_size END",
     "tokens_sampled_total": (
-        "CASE WHEN :partial THEN more_tokens < 0 OR tokens_trained_total > tokens_sampled_total * :epochs "
+        "CASE WHEN :varying THEN more_tokens < 0 OR tokens_trained_total > tokens_sampled_total * :epochs "
         f"ELSE ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens END"
     ),
     "tokens_trained_total": (
-        f"CASE WHEN :partial THEN ABS(more_trained - {TRAINED}) > {SINGLE} * more_trained "
+        f"CASE WHEN :varying THEN ABS(more_trained - {TRAINED}) > {SINGLE} * more_trained "
         "ELSE tokens_trained_total <> tokens_sampled_total * :epochs END"
     ),
     "updates_total": (
-        f"CASE WHEN :partial THEN more_updates <> {UPDATES_DUE} ELSE updates_total <> (step + 1) * :updates END"
+        f"CASE WHEN :varying THEN more_updates <> {UPDATES_DUE} ELSE updates_total <> (step + 1) * :updates END"
     ),
     "flops_total": "more_flops <= 0",
     "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
@@ -51,7 +54,7 @@ COUNTS = {
 """By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""
 CLIPS = {
     "learning_rate": (
-        "ABS(learning_rate - :rate * MIN(1.0, (CASE WHEN :partial THEN before ELSE step * :updates + minibatch END "
+        "ABS(learning_rate - :rate * MIN(1.0, (CASE WHEN :varying THEN before ELSE step * :updates + minibatch END "
         f"+ 1.0) / :warmup)) > {EQUAL_TO} * :rate"
     ),
     "clipped_tokens": "ABS(clipped_tokens - clip_fraction_tokens * response_tokens) > 1e-6 * response_tokens",
@@ -85,7 +88,8 @@ def at_odds(
     """Each column that contradicts others or the settings, and the first place where it does.
 
     `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
-    are), partial (whether responses have a budget of tokens a step). `rule`: the one whose would_clip_* the run's own
+    are), varying (whether the groups that a step trains on follow from what was sampled), dropping (whether some are
+    dropped). `rule`: the one whose would_clip_* the run's own
     clips must equal, where both have the same range.
     """
     conditions = dict(CLIPS)
@@ -101,8 +105,9 @@ def at_odds(
               SELECT step, AVG(COALESCE(reward, 0)) AS mean, COUNT(*) AS kept FROM answers
               WHERE run_id = :run AND evaluation = '' AND bench = '{ROLLOUT}' GROUP BY step
             ) USING (step) WHERE run_id = :run
-            AND (kept <> responses OR ABS(mean - reward_mean) > {SINGLE} * (1 + ABS(mean))) ORDER BY step LIMIT 1"""
-        for (step,) in evidence.rows(query, {"run": run}):
+            AND (kept <> responses OR (NOT :dropping AND ABS(mean - reward_mean) > {SINGLE} * (1 + ABS(mean))))
+            ORDER BY step LIMIT 1"""
+        for (step,) in evidence.rows(query, {"run": run, "dropping": settings["dropping"]}):
             yield "reward_mean", f"step {step}"
 
 

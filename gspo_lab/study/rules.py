@@ -139,6 +139,7 @@ def broken_within(settings: Settings) -> list[str]:
         if bench.temperature == 0 and (bench.decisive_samples or 1) > 1
     ]
     out += _with_a_critic(settings) if objective.advantage == "gae" else []
+    out += _what_trains(settings)
     if rollout.group_size == 1 and objective.advantage not in WITHOUT_GROUP:
         out.append(
             f"rollout.group_size = 1 with advantage = '{objective.advantage}', which compares the responses to a "
@@ -185,6 +186,36 @@ def broken_within(settings: Settings) -> list[str]:
             "objective.clip = 'calibrated' needs update.minibatches >= 2: the first update of a rollout batch has all "
             "ratios 1 and leaves nothing to calibrate"
         )
+    return out
+
+
+def _what_trains(settings: Settings) -> list[str]:
+    """What is wrong where groups are dropped, or length costs reward."""
+    rollout, objective, out = settings.rollout, settings.objective, []
+    if rollout.dynamic_sampling:
+        dropping = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"
+        if rollout.tokens_per_step is not None:
+            out.append(f"{dropping} with rollout.tokens_per_step: a group that waits cannot be replaced; leave one out")
+        if objective.advantage in WITHOUT_GROUP:
+            out.append(
+                f"{dropping} with advantage = '{objective.advantage}', which compares no response with others to its "
+                "prompt: a group that earned the same would have a gradient; leave it out"
+            )
+        if objective.turn_credit == "turn":
+            out.append(
+                f"{dropping} with turn_credit = 'turn': turns may differ where responses earned the same; leave it out"
+            )
+    if rollout.overlong_buffer is not None:
+        if objective.turn_credit == "turn":
+            out.append(
+                "rollout.overlong_buffer with turn_credit = 'turn': length costs a response's reward, and turns are "
+                "compared by what each earned; leave it out"
+            )
+        if rollout.max_tokens is not None and rollout.overlong_buffer > rollout.max_tokens:
+            out.append(
+                f"rollout.overlong_buffer = {rollout.overlong_buffer} is more than the token limit, rollout.max_tokens "
+                f"= {rollout.max_tokens}; give it some of the last tokens"
+            )
     return out
 
 
@@ -263,6 +294,8 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
         for one in (a, b)
     ):
         return "a tokens_per_step of rollout.max_tokens or more cuts nothing"
+    if key == "rollout.overlong_penalty" and all(one.rollout.overlong_buffer is None for one in (a, b)):
+        return "overlong_penalty does nothing without overlong_buffer"
     if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
         return "lora_alpha does nothing with lora_rank = 0"
     if key in ("objective.mismatch_low", "objective.mismatch_high") and all(

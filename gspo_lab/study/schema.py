@@ -125,6 +125,24 @@ class RolloutTable(Table):
         description="new tokens that a response gets in one step; one that is not over goes on under the next step's "
         "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
     )
+    dynamic_sampling: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="rounds of prompts that a step may ask: a group whose responses all earned the same is dropped, and "
+        "the next round asks as many other prompts as groups are missing (DAPO's dynamic sampling); 0: nothing is "
+        "dropped, every group trains",
+    )
+    overlong_buffer: int | None = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description="so many tokens before the token limit a response's reward begins to fall, in a line, by "
+        "`overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length costs nothing",
+    )
+    overlong_penalty: float = Field(
+        1.0, gt=0, le=HUGE, description="what a response of the token limit loses of its reward to overlong_buffer"
+    )
     thinking: bool | None = Field(
         None,
         description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
@@ -138,6 +156,11 @@ class RolloutTable(Table):
     coupled: bool = Field(
         True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
     )
+
+    @property
+    def varying(self) -> bool:
+        """Whether the groups that a step trains on follow from what was sampled: they wait, or some are dropped."""
+        return self.tokens_per_step is not None or self.dynamic_sampling > 0
 
 
 class UpdateTable(Table):

@@ -11,7 +11,7 @@ import torch
 from lottery import MakeRun, Memory, train
 from safetensors.torch import load_file
 
-from gspo_lab.engines.check import check_turns
+from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.partial import Asked, Waiting
 from gspo_lab.engines.native.setup import set_up
@@ -258,13 +258,13 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
     )
     task: Any = SimpleNamespace(name="guess", max_turns=1)
     whole = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful").settings
-    check_turns("gspo", whole, [task], tmp_path)
+    check_tasks("gspo", whole, [task], tmp_path)
     pieces = make_run("gspo", "rollout.sampler=forgetful.py:Forgetful", "rollout.tokens_per_step=3").settings
     with pytest.raises(LabError, match=r"'forgetful.py:Forgetful' does not go on .* rollout.tokens_per_step wants it"):
-        check_turns("gspo", pieces, [task], tmp_path)
+        check_tasks("gspo", pieces, [task], tmp_path)
     own = make_run("gspo", "rollout.tokens_per_step=3").settings
-    check_turns("gspo", own, [task], tmp_path)
+    check_tasks("gspo", own, [task], tmp_path)
     several: Any = SimpleNamespace(name="guess", max_turns=3)
     with pytest.raises(LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns"):
-        check_turns("gspo", own, [several], tmp_path)
-    check_turns("gspo", own, [task, several], tmp_path)  # a benchmark may have them
+        check_tasks("gspo", own, [several], tmp_path)
+    check_tasks("gspo", own, [task, several], tmp_path)  # a benchmark may have them

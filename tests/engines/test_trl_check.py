@@ -59,6 +59,8 @@ def test_the_paper_s_objective_is_said_and_not_left_to_defaults(make_run: MakeRu
         (("update.microbatch_tokens=512",), "would ignore update.microbatch_tokens = 512"),
         (("rollout.staleness=2",), "would ignore rollout.staleness = 2 (default: 0)"),
         (("rollout.tokens_per_step=4",), "would ignore rollout.tokens_per_step = 4"),
+        (("rollout.dynamic_sampling=2",), "would ignore rollout.dynamic_sampling = 2"),
+        (("rollout.overlong_buffer=4",), "would ignore rollout.overlong_buffer = 4"),
         (("arm.gspo.importance_sampling_level=sequence-token",), "knows no importance_sampling_level = 'sequence-tok"),
         (("model=tiny-qwen3-moe", "routing_replay=rollout"), "replays the old policy's experts, not the sampler's"),
         (("engine.options={processes = 3}",), "the 16 responses of a rollout batch equally; 4 mini-batches x 3 proc"),

@@ -442,6 +442,33 @@ def test_steps_of_responses_in_pieces_agree_with_themselves(tmp_path: Path) -> N
     assert "learning_rate contradicts" in of(lab.certificate(), "own numbers").detail
 
 
+def dropping(run: Run) -> list[Record]:
+    """Of gspo, two responses a group: of four groups a step one is dropped, then another is asked in its place."""
+    if run.arm == "grpo":
+        return history(run)
+    out: list[Record] = []
+    for one in history(run):
+        if isinstance(one, StepRecord):
+            more = {"prompts": 5, "dropped_groups": 1, "prompts_total": 5 * (one.step + 1), "reward_mean": 0.4}
+            sampled = {"tokens_sampled_total": 40 * (one.step + 1), "rollout_digest": f"more {run.seed} {one.step}"}
+            one = replace(one, **more, **sampled)
+        out.append(one)
+    return out
+
+
+def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, gspo="rollout = { dynamic_sampling = 2 }", records=dropping)
+    found = lab.certificate()
+    assert [of(found, name).state for name in ("plan", "own numbers", "prompts")] == ["equal"] * 3
+    assert [of(found, name).state for name in ("first rollout", "first rewards", "compute")] == ["differs as declared"] * 3
+    assert odd_ones(found) == set()
+    for place, (column, wrong) in enumerate({"prompts": 6, "responses": 7, "dropped_groups": 2}.items()):
+        lab.set_of(f"gspo/s{place}", "step", {column: wrong}, step=2)
+        odd = of(lab.certificate(), "own numbers", place)
+        assert odd.state == "differs undeclared"
+        assert "contradicts the settings or other columns from step 2 on" in odd.detail
+
+
 def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_path: Path) -> None:
     lab = Lab(tmp_path, gspo='update = { old_logprobs = "sampler" }')
     lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-6}, minibatch=0)

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gspo_lab.objectives import advantages, turn_advantages
+from gspo_lab.objectives import advantages, overlong_penalty, turn_advantages
 
 REWARDS = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64)
 
@@ -70,3 +70,12 @@ def test_first_turns_have_their_responses_advantages(how: str) -> None:
 def test_equal_sums_of_other_turns_are_equal() -> None:
     earned = torch.tensor([[[-0.1, -0.1, 1.0], [-0.1, 0.9, NONE], [0.0, -0.2, 1.0]]], dtype=torch.float64)
     assert turn_advantages(earned, "group-mean-std")[0, :, 0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_last_tokens_cost_a_line() -> None:
+    """DAPO's eq. 13 with L_max 10 and L_cache 4: nothing up to 6 tokens, a quarter a token, all of it from 10 on."""
+    lengths = torch.tensor([[1.0, 6.0, 7.0], [9.0, 10.0, 12.0]])
+    assert overlong_penalty(lengths, 10, 4, 1.0).tolist() == [[0, 0, 0.25], [0.75, 1, 1]]
+    assert overlong_penalty(lengths, 10, 4, 0.5).tolist() == [[0, 0, 0.125], [0.375, 0.5, 0.5]]
+    # The whole limit as buffer: length costs from the first token on.
+    assert overlong_penalty(lengths, 10, 10, 1.0)[0].tolist() == pytest.approx([0.1, 0.6, 0.7])

@@ -363,12 +363,34 @@ def test_looks_that_cannot_be_taken(tmp_path: Path, looks: list[int], said: str)
         ("rollout.staleness = 2", "rollout.staleness = 3", None),
         ("rollout.max_tokens = 40", "rollout = {max_tokens = 40, tokens_per_step = 39}", None),
         ("", "rollout.tokens_per_step = 64", None),
+        ("", "rollout.overlong_penalty = 0.5", "overlong_penalty does nothing without overlong_buffer"),
+        ("", "rollout.overlong_buffer = 4", None),
+        ("", "rollout.dynamic_sampling = 1", None),
     ],
 )
-def test_a_lag_that_cannot_show_makes_no_other_arm(tmp_path: Path, one: str, other: str, reason: str | None) -> None:
+def test_rollouts_that_cannot_differ_make_no_other_arm(tmp_path: Path, one: str, other: str, reason: str | None) -> None:
     text = SHARED + arms(f'objective = "grpo"\n{one}', f'objective = "grpo"\n{other}')
     if reason is None:
         assert load(tmp_path, text, overrides=["steps=4"]).arms
         return
     (only,) = mistakes(tmp_path, text, overrides=["steps=4"])
     assert reason in only
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["rollout.dynamic_sampling=2", "rollout.tokens_per_step=4"], "a group that waits cannot be replaced"),
+        (["rollout.dynamic_sampling=2", "objective.advantage=gae"], "with advantage = 'gae', which compares no response"),
+        (["rollout.dynamic_sampling=2", "objective.advantage=batch-mean-std"], "would have a gradient; leave it out"),
+        (["rollout.dynamic_sampling=2", "objective.turn_credit=turn"], "turns may differ where responses earned the same"),
+        (["rollout.overlong_buffer=2", "objective.turn_credit=turn"], "length costs a response's reward, and turns are"),
+        (["rollout.overlong_buffer=9", "rollout.max_tokens=8"], "overlong_buffer = 9 is more than the token limit"),
+    ],
+)
+def test_groups_that_cannot_be_dropped_and_lengths_that_cannot_cost(
+    tmp_path: Path, overrides: list[str], said: str
+) -> None:
+    (only,) = mistakes(tmp_path, overrides=overrides)
+    assert said in only
+    assert load(tmp_path, overrides=["rollout.dynamic_sampling=2", "rollout.overlong_buffer=8", "rollout.max_tokens=8"])

@@ -26,7 +26,7 @@ from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.native.update_record import update_record
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
-from gspo_lab.objectives import advantages
+from gspo_lab.objectives import advantages, overlong_penalty
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
@@ -53,7 +53,10 @@ class Course:
         """What a checkpoint holds, by its name."""
         if run.settings.rollout.staleness:
             self.kept["past"] = parts.lag
-        self.prompts = PromptStream(parts.task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
+        problems, per_step = parts.task.problems("train"), run.settings.rollout.prompts_per_step
+        self.prompts = PromptStream(problems, run.seed, per_step)
+        self.others = PromptStream(problems, run.seed, per_step, "others")
+        """The problems that are asked in the place of dropped groups'."""
 
     def begin(self, first: int, **about: Any) -> None:
         """Say that a worker takes the run up at step `first`, with what it knows of itself; `about` as of `facts`."""
@@ -80,8 +83,9 @@ class Course:
         self.checkpoint(0)
         return True
 
-    def requests(self, step: int) -> list[Request]:
-        """The [P x G] responses that a step asks for, a problem's side by side."""
+    def requests(self, step: int, others: Sequence[Problem] | None = None, first: int = 0) -> list[Request]:
+        """The [P x G] responses that a step asks for, a problem's side by side: to its own problems, or to `others`,
+        which stand in the step from place `first` on."""
         return [
             Request(
                 problem=problem.id,
@@ -89,7 +93,7 @@ class Course:
                 sample=sample,
                 noise_key=noise_key(*self.noise, "rollout", step, place, sample),
             )
-            for place, problem in enumerate(self.prompts.step(step))
+            for place, problem in enumerate(self.prompts.step(step) if others is None else others, first)
             for sample in range(self.settings.rollout.group_size)
         ]
 
@@ -113,6 +117,15 @@ class Course:
         rewards = torch.tensor([0.0 if grade.reward is None else grade.reward for grade in grades])
         group = self.settings.rollout.group_size
         return rewards.view(len(grades) // group, group)
+
+    def penalties(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
+        """[P, G] of what length takes from the rewards of responses."""
+        rollout = self.settings.rollout
+        length_PG = torch.tensor([float(one.written) for one in rollouts]).view(-1, rollout.group_size)
+        if rollout.overlong_buffer is None:
+            return length_PG * 0
+        limit = self.parts.sampling.max_tokens
+        return overlong_penalty(length_PG, limit, rollout.overlong_buffer, rollout.overlong_penalty)
 
     def need_grades(self, step: int, grades: Sequence[Grade]) -> None:
         """LabError where the grader failed on more of a step's responses than the study allows."""

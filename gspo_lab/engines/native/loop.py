@@ -2,7 +2,8 @@
 
     for step in 0 .. steps-1:                                  one rollout batch
         problems ── sample ──> rollouts ── grade ──> rewards ── per group, or by a critic ──> advantages
-           of the lagging policy   │      those that are over; the others wait for more tokens
+           of the lagging policy   │      those that are over; the others wait for more tokens, and
+                                   │      in dropped groups' place other problems are asked
                                    └── old policy: log-probs (and routes) of mini-batches 1 .. K-1;
                                        mini-batch 0 learns its own from its first forward pass
         for minibatch in 0 .. K-1:   forward, surrogate, backward, AdamW (and the critic's) ──> UpdateRecord
@@ -20,12 +21,13 @@ import torch
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.native.course import Course
 from gspo_lab.engines.native.experience import Experience
-from gspo_lab.engines.native.partial import Asked, Waiting
+from gspo_lab.engines.native.partial import Asked, Group, Waiting
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.step_record import Clock, Step, positions
 from gspo_lab.engines.native.update import Minibatch
-from gspo_lab.samplers.base import Rollout
+from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study import Run
+from gspo_lab.tasks.base import Problem
 
 
 def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
@@ -66,21 +68,12 @@ class Loop(Course):
 
     def _step(self, index: int) -> None:
         settings, parts, clock = self.settings, self.parts, Clock()
-        asked = self.waiting.ask(index)
-        drawn = self.sample([request for _, request in asked], [problem for problem, _ in asked])
-        groups = self.waiting.take(drawn, parts.lag.version(index))
-        problems = [group.problem for group in groups]
-        each = [problem for problem in problems for _ in range(settings.rollout.group_size)]
+        groups, dropped, drawn = self._groups(index, clock)
         rollouts = [one for group in groups for one in group.responses]
-        parts.sampler.rest()
-        clock.lap("rollout")
-
-        grades = self.grade(each, rollouts)
-        self.need_grades(index, grades)
-        reward_PG = self.rewards(grades)
-        clock.lap("grade")
-
-        experience = self.experience(rollouts, reward_PG, grades)
+        grades = [grade for group in groups for grade in group.grades]
+        of_dropped = [grade for group in dropped for grade in group.grades]
+        penalty_PG = self.penalties(rollouts)
+        experience = self.experience(rollouts, self.rewards(grades) - penalty_PG, grades)
         if parts.critic is not None:
             clock.lap("values")
         minibatches = self._minibatches(index, experience)
@@ -95,27 +88,63 @@ class Loop(Course):
         seconds_replay += sum(one.seconds_replay for one in updates)
         step = Step(
             index,
-            problems,
+            [group.problem for group in groups],
             rollouts,
             grades,
-            reward_PG,
+            self.rewards([*grades, *of_dropped]),
             experience,
             clock,
             seconds_replay,
             self._positions(rollouts, experience, len(minibatches) // settings.update.epochs),
             asked=self.prompts.step(index),
             drawn=drawn,
+            dropped=of_dropped if settings.rollout.dynamic_sampling else None,
+            others=len(groups) + len(dropped) - settings.rollout.prompts_per_step if dropped else 0,
+            penalty_PG=None if settings.rollout.overlong_buffer is None else penalty_PG,
             waiting=self.waiting.responses(),
         )
         self.record(step, updates)
 
+    def _groups(self, step: int, clock: Clock) -> tuple[list[Group], list[Group], list[Rollout]]:
+        """The groups that a step trains on, those that it drops, and all that it sampled for both or what waits.
+
+        DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same has no gradient.
+        The rewards that decide are the grader's, before length costs anything.
+        """
+        rollout, kept, dropped, drawn = self.settings.rollout, [], [], []
+        for _ in range(max(rollout.dynamic_sampling, 1)):
+            others = self._others(step, len(kept), len(dropped)) if dropped else None
+            asked = self.waiting.ask(step, others)
+            new = self.sample([request for _, request in asked], [problem for problem, _ in asked])
+            groups = self.waiting.take(new, self.parts.lag.version(step))
+            self.parts.sampler.rest()
+            clock.lap("rollout")
+            for group in groups:
+                group.grades = self.grade([group.problem] * rollout.group_size, group.responses)
+                alike = rollout.dynamic_sampling and len({grade.reward or 0.0 for grade in group.grades}) == 1
+                (dropped if alike else kept).append(group)
+            drawn += new
+            self.need_grades(step, [grade for group in (*kept, *dropped) for grade in group.grades])
+            clock.lap("grade")
+            if len(kept) == rollout.prompts_per_step:
+                break
+        return kept, dropped, drawn
+
     def _asked(self, step: int) -> list[Asked]:
         """The problems of a step, each with the requests for its group's responses."""
-        requests, group = self.requests(step), self.settings.rollout.group_size
-        return [
-            (problem, requests[place * group : (place + 1) * group])
-            for place, problem in enumerate(self.prompts.step(step))
-        ]
+        return self._by_problem(self.prompts.step(step), self.requests(step))
+
+    def _others(self, step: int, kept: int, dropped: int) -> list[Asked]:
+        """As many other problems as groups are missing: those of a step are the same, however many a step before asked."""
+        rollout = self.settings.rollout
+        most = rollout.prompts_per_step * (rollout.dynamic_sampling - 1)
+        first = kept + dropped
+        problems = self.others.take(step * most + first - rollout.prompts_per_step, rollout.prompts_per_step - kept)
+        return self._by_problem(problems, self.requests(step, problems, first))
+
+    def _by_problem(self, problems: Sequence[Problem], requests: list[Request]) -> list[Asked]:
+        group = self.settings.rollout.group_size
+        return [(problem, requests[place * group : (place + 1) * group]) for place, problem in enumerate(problems)]
 
     def _positions(self, rollouts: Sequence[Rollout], experience: Experience, minibatches: int) -> float:
         update, updater, parts = self.settings.update, self.parts.updater, max(minibatches, 1)

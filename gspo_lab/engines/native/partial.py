@@ -7,13 +7,13 @@ Without a budget every group is complete in the step that asks for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from gspo_lab.samplers.base import Request, Rollout, joined
-from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.base import Grade, Problem
 
 Asked = tuple[Problem, list[Request]]
 """A prompt and the requests for the responses to it."""
@@ -28,6 +28,8 @@ class Group:
     problem: Problem
     requests: list[Request]
     rollouts: list[Rollout | None]
+    grades: list[Grade] = field(default_factory=list)
+    """The responses', once the group is complete."""
 
     @property
     def responses(self) -> list[Rollout]:
@@ -44,11 +46,11 @@ class Waiting:
         self._limit = limit
         self._groups: list[Group] = []
 
-    def ask(self, step: int) -> list[tuple[Problem, Request]]:
-        """What step `step` has to draw: more of what waits, and its own prompts' responses."""
+    def ask(self, step: int, others: Sequence[Asked] | None = None) -> list[tuple[Problem, Request]]:
+        """What step `step` has to draw: more of what waits, and its own prompts' responses, or those to `others`."""
         self._groups += [
             Group(step, place, problem, requests, [None] * len(requests))
-            for place, (problem, requests) in enumerate(self._asked(step))
+            for place, (problem, requests) in enumerate(self._asked(step) if others is None else others)
         ]
         return [
             (group.problem, self._request(group.requests[sample], group.rollouts[sample]))

@@ -17,23 +17,26 @@ class PromptStream:
     The order depends on the seed, not on the arm: every arm of a seed asks the same problems at the same step.
     """
 
-    def __init__(self, problems: Sequence[Problem], seed: int, per_step: int) -> None:
+    def __init__(self, problems: Sequence[Problem], seed: int, per_step: int, order: str = "order") -> None:
         self._problems = problems
-        self._seed = seed
+        self._key = (seed, order)
         self._per_step = per_step
         self._epoch = -1
         self._order: list[int] = []
 
     def step(self, step: int) -> list[Problem]:
         """The problems of one step; the same list whenever it is asked for."""
-        first = step * self._per_step
-        return [self._problems[self._index(place)] for place in range(first, first + self._per_step)]
+        return self.take(step * self._per_step, self._per_step)
+
+    def take(self, first: int, count: int) -> list[Problem]:
+        """`count` problems from place `first` of the stream on."""
+        return [self._problems[self._index(place)] for place in range(first, first + count)]
 
     def _index(self, place: int) -> int:
         epoch, offset = divmod(place, len(self._problems))
         if epoch != self._epoch:
             self._order = list(range(len(self._problems)))
-            random.Random(noise_key(self._seed, "order", epoch)).shuffle(self._order)
+            random.Random(noise_key(*self._key, epoch)).shuffle(self._order)
             self._epoch = epoch
         return self._order[offset]
 

@@ -37,7 +37,7 @@ class Clock:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         now = time.perf_counter()
-        self.laps[name] = now - self._last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now
 
     def since_lap(self) -> float:
@@ -51,10 +51,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is over: P problems trained on, P x G rollouts and their grades, rewards [P, G].
+    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G], which end in those of
+    dropped groups.
 
-    `asked` are the problems that it asked and `drawn` what it sampled: with a budget of tokens not those trained on, of
-    which there may then be none.
+    `asked` are the problems that it set out with and `drawn` what it sampled: with a budget of tokens, or where groups
+    are dropped, not those trained on, of which there may then be none.
     """
 
     index: int
@@ -69,6 +70,12 @@ class Step:
     """Positions that the trainer fed x forward passes' worth of each."""
     asked: Sequence[Problem]
     drawn: Sequence[Rollout]
+    dropped: Sequence[Grade] | None = None
+    """The grades of groups that were sampled and dropped; None: no group would have been."""
+    others: int = 0
+    """Problems asked in the place of dropped ones."""
+    penalty_PG: torch.Tensor | None = None
+    """What length took from the rewards; None: it takes nothing."""
     waiting: int | None = None
     """Responses that go on in the next step; None: not known."""
     devices: int = 1
@@ -88,8 +95,8 @@ class Totals:
 
     def add(self, step: Step, settings: Settings, parts: Parts) -> None:
         """Count one more step."""
-        self.prompts += len(step.asked)
-        self.tokens_sampled += sum(len(r.response_ids) if r.loss_mask is None else sum(r.loss_mask) for r in step.drawn)
+        self.prompts += len(step.asked) + step.others
+        self.tokens_sampled += sum(one.written for one in step.drawn)
         self.tokens_trained += int(step.experience.mask_NT.sum()) * settings.update.epochs
         self.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
         self.device_seconds += step.devices * step.clock.total()
@@ -126,9 +133,10 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
     kept = replayed[settings.routing_replay]
     return StepRecord(
         step=step.index,
-        prompts=len(step.asked),
+        prompts=len(step.asked) + step.others,
         responses=len(step.rollouts),
         waiting_responses=step.waiting,
+        **_reward_fields(step),
         **_response_fields(step),
         **_version_fields(step),
         **_old_policy_fields(step, parts),
@@ -169,22 +177,33 @@ def _explained(experience: Experience) -> float | None:
 
 
 def _response_fields(step: Step) -> dict[str, Any]:
-    """Rewards and lengths of the responses trained on; nothing where there were none."""
-    rollouts, reward_PG = step.rollouts, step.reward_PG
+    """Lengths of the responses trained on; nothing where there were none."""
+    rollouts = step.rollouts
     if not rollouts:
         return {}
     lengths = sorted(step.experience.mask_NT.sum(dim=1).tolist())
     return {
-        "reward_mean": float(reward_PG.mean()),
-        "reward_std": float(reward_PG.std()),
-        "grader_errors": sum(grade.reward is None for grade in step.grades),
-        "zero_variance_groups": _without_variance(reward_PG),
+        "overlong_penalty": None if step.penalty_PG is None else float(step.penalty_PG.mean()),
         "response_tokens_mean": sum(lengths) / len(lengths),
         "response_tokens_t1": float(lengths[len(lengths) // 3]),
         "response_tokens_t2": float(lengths[2 * len(lengths) // 3]),
         "truncated_responses": sum(r.truncated for r in rollouts) / len(rollouts),
         "value_explained_variance": _explained(step.experience),
         **turn_fields(rollouts),
+    }
+
+
+def _reward_fields(step: Step) -> dict[str, Any]:
+    """Rewards of the responses that are over, those of dropped groups included; nothing where there were none."""
+    dropped, reward_PG = step.dropped or (), step.reward_PG
+    out = {"dropped_groups": None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)}
+    if not reward_PG.numel():
+        return out
+    return out | {
+        "reward_mean": float(reward_PG.mean()),
+        "reward_std": float(reward_PG.std()),
+        "grader_errors": sum(grade.reward is None for grade in (*step.grades, *dropped)),
+        "zero_variance_groups": _without_variance(reward_PG),
     }
 
 

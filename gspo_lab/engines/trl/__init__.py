@@ -42,8 +42,11 @@ OWN = {
 }
 
 
-ASYNCHRONY = ("staleness", "tokens_per_step")
-ASYNCHRONOUS = ("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses")
+FIXED = ("staleness", "tokens_per_step", "dynamic_sampling", "overlong_buffer", "overlong_penalty")
+UNTOLD = (
+    *("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses"),
+    *("dropped_groups", "overlong_penalty"),
+)
 """Settings of a rollout that it does not vary, and what is recorded of them."""
 
 
@@ -57,7 +60,7 @@ class TrlEngine:
     capabilities = Capabilities(
         settings=(
             *("model", "steps", "device", "routing_replay", "warm_start", "record", "bench"),
-            *(f"rollout.{key}" for key in RolloutTable.model_fields if key not in ASYNCHRONY),
+            *(f"rollout.{key}" for key in RolloutTable.model_fields if key not in FIXED),
             *(f"update.{key}" for key in ("minibatches", "epochs", "learning_rate", "warmup_updates", "weight_decay")),
             *(f"update.{key}" for key in ("adam_beta1", "adam_beta2", "max_grad_norm", "optimizer", "dtype")),
             *(f"update.{key}" for key in ("lora_rank", "lora_alpha", "gradient_checkpointing", "checkpoint_every")),
@@ -69,7 +72,7 @@ class TrlEngine:
             field.name: OWN.get(field.name, "")
             for kind in (StepRecord, UpdateRecord)
             for field in fields(kind)
-            if field.name not in ASYNCHRONOUS
+            if field.name not in UNTOLD
         },
         turns=False,
     )
