@@ -129,7 +129,7 @@ def test_stopped_after_a_step_it_stays_stopped_and_goes_on_to_the_records_of_loc
         [sys.executable, "-m", "gspo_lab", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     bench.conductors.append(conductor)
-    until(lambda: len(list(bench.folder.glob("held-*"))) == 2)  # amid the second of three steps
+    until(lambda: len(list(bench.folder.glob("held-[0-9]*"))) == 2)  # amid the second of three steps
     shown = until_said(conductor, "grpo/s0: started", "gspo/s0: started")
     conductor.send_signal(signal.SIGINT)
     shown += until_said(conductor, "stopping: ")
