@@ -78,8 +78,8 @@ def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path 
     buffer, limit = settings.rollout.overlong_buffer, settings.rollout.max_tokens or tasks[0].max_tokens
     if buffer is not None and buffer > limit:
         raise LabError(
-            f"arm.{arm}: rollout.overlong_buffer = {buffer} is more than the token limit of '{tasks[0].name}', {limit}; "
-            "give it some of the last tokens"
+            f"arm.{arm}: rollout.overlong_buffer = {buffer} is more than the token limit of '{tasks[0].name}', "
+            f"{limit}; give it some of the last tokens"
         )
 
 

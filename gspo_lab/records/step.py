@@ -21,8 +21,8 @@ class StepRecord:
     responses: int = metric(
         "responses",
         "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step those of the groups "
-        "that were completed in it, whenever they were asked for, with rollout.dynamic_sampling those of the groups that "
-        "were not dropped. What is said of responses is said of these, but for reward_*, zero_variance_groups and "
+        "that were completed in it, whenever they were asked for, with rollout.dynamic_sampling those of the groups "
+        "that were not dropped. What is said of responses is said of these, but for reward_*, zero_variance_groups and "
         "grader_errors, which dropped groups are part of",
     )
     reward_mean: float | None = metric(

@@ -129,8 +129,8 @@ class RolloutTable(Table):
         0,
         ge=0,
         le=1000,
-        description="rounds of prompts that a step may ask: a group whose responses all earned the same is dropped, and "
-        "the next round asks as many other prompts as groups are missing (DAPO's dynamic sampling); 0: nothing is "
+        description="rounds of prompts that a step may ask: a group whose responses all earned the same is dropped, "
+        "and the next round asks as many other prompts as groups are missing (DAPO's dynamic sampling); 0: nothing is "
         "dropped, every group trains",
     )
     overlong_buffer: int | None = Field(

@@ -449,9 +449,15 @@ def dropping(run: Run) -> list[Record]:
     out: list[Record] = []
     for one in history(run):
         if isinstance(one, StepRecord):
-            more = {"prompts": 5, "dropped_groups": 1, "prompts_total": 5 * (one.step + 1), "reward_mean": 0.4}
-            sampled = {"tokens_sampled_total": 40 * (one.step + 1), "rollout_digest": f"more {run.seed} {one.step}"}
-            one = replace(one, **more, **sampled)
+            one = replace(
+                one,
+                prompts=5,
+                prompts_total=5 * (one.step + 1),
+                dropped_groups=1,
+                reward_mean=0.4,
+                tokens_sampled_total=40 * (one.step + 1),
+                rollout_digest=f"more {run.seed} {one.step}",
+            )
         out.append(one)
     return out
 
@@ -460,7 +466,8 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
     lab = Lab(tmp_path, gspo="rollout = { dynamic_sampling = 2 }", records=dropping)
     found = lab.certificate()
     assert [of(found, name).state for name in ("plan", "own numbers", "prompts")] == ["equal"] * 3
-    assert [of(found, name).state for name in ("first rollout", "first rewards", "compute")] == ["differs as declared"] * 3
+    stated = {of(found, name).state for name in ("first rollout", "first rewards", "compute")}
+    assert stated == {"differs as declared"}
     assert odd_ones(found) == set()
     for place, (column, wrong) in enumerate({"prompts": 6, "responses": 7, "dropped_groups": 2}.items()):
         lab.set_of(f"gspo/s{place}", "step", {column: wrong}, step=2)

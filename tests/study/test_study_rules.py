@@ -368,7 +368,9 @@ def test_looks_that_cannot_be_taken(tmp_path: Path, looks: list[int], said: str)
         ("", "rollout.dynamic_sampling = 1", None),
     ],
 )
-def test_rollouts_that_cannot_differ_make_no_other_arm(tmp_path: Path, one: str, other: str, reason: str | None) -> None:
+def test_rollouts_that_cannot_differ_make_no_other_arm(
+    tmp_path: Path, one: str, other: str, reason: str | None
+) -> None:
     text = SHARED + arms(f'objective = "grpo"\n{one}', f'objective = "grpo"\n{other}')
     if reason is None:
         assert load(tmp_path, text, overrides=["steps=4"]).arms
@@ -381,10 +383,19 @@ def test_rollouts_that_cannot_differ_make_no_other_arm(tmp_path: Path, one: str,
     ("overrides", "said"),
     [
         (["rollout.dynamic_sampling=2", "rollout.tokens_per_step=4"], "a group that waits cannot be replaced"),
-        (["rollout.dynamic_sampling=2", "objective.advantage=gae"], "with advantage = 'gae', which compares no response"),
+        (
+            ["rollout.dynamic_sampling=2", "objective.advantage=gae"],
+            "with advantage = 'gae', which compares no response",
+        ),
         (["rollout.dynamic_sampling=2", "objective.advantage=batch-mean-std"], "would have a gradient; leave it out"),
-        (["rollout.dynamic_sampling=2", "objective.turn_credit=turn"], "turns may differ where responses earned the same"),
-        (["rollout.overlong_buffer=2", "objective.turn_credit=turn"], "length costs a response's reward, and turns are"),
+        (
+            ["rollout.dynamic_sampling=2", "objective.turn_credit=turn"],
+            "turns may differ where responses earned the same",
+        ),
+        (
+            ["rollout.overlong_buffer=2", "objective.turn_credit=turn"],
+            "length costs a response's reward, and turns are",
+        ),
         (["rollout.overlong_buffer=9", "rollout.max_tokens=8"], "overlong_buffer = 9 is more than the token limit"),
     ],
 )

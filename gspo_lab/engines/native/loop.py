@@ -111,7 +111,9 @@ class Loop(Course):
         DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same has no gradient.
         The rewards that decide are the grader's, before length costs anything.
         """
-        rollout, kept, dropped, drawn = self.settings.rollout, [], [], []
+        rollout, drawn = self.settings.rollout, []
+        kept: list[Group] = []
+        dropped: list[Group] = []
         for _ in range(max(rollout.dynamic_sampling, 1)):
             others = self._others(step, len(kept), len(dropped)) if dropped else None
             asked = self.waiting.ask(step, others)
@@ -135,7 +137,7 @@ class Loop(Course):
         return self._by_problem(self.prompts.step(step), self.requests(step))
 
     def _others(self, step: int, kept: int, dropped: int) -> list[Asked]:
-        """As many other problems as groups are missing: those of a step are the same, however many a step before asked."""
+        """As many other problems as groups are missing, from the step's own place in their order."""
         rollout = self.settings.rollout
         most = rollout.prompts_per_step * (rollout.dynamic_sampling - 1)
         first = kept + dropped

@@ -51,8 +51,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G], which end in those of
-    dropped groups.
+    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G], dropped groups' too,
+    which stand last.
 
     `asked` are the problems that it set out with and `drawn` what it sampled: with a budget of tokens, or where groups
     are dropped, not those trained on, of which there may then be none.
