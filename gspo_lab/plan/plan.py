@@ -45,6 +45,8 @@ class Plan:
     updates_per_step: dict[str, int]
     """Per arm the optimizer updates on one rollout batch."""
     responses: int
+    responses_max: int
+    """With those that `rollout.dynamic_sampling` may ask in the place of others."""
     response_tokens_max: int
     evaluations: int
     evaluation_answers: int
@@ -82,12 +84,14 @@ class Plan:
         per_arm = ", ".join(f"{arm} {count}" for arm, count in self.updates_per_step.items())
         left = len(self.runs) - self.finished
         looks = ", ".join(map(str, self.looks))
+        more = self.responses_max > self.responses
+        dropped = f" (up to {self.responses_max:,} where groups are dropped)" if more else ""
         return [
             f"{self.study}: {len(self.runs)} runs, {self.finished} finished, {left} to go on {self.workers} workers",
             *(f"  {run.id}: {run.state} at step {run.steps_done}/{run.steps}" for run in self.runs if run.steps_done),
             *([f"looks after {looks} seeds: it ends at the first that resolves it"] if looks else []),
             f"updates per rollout batch: {updates.pop() if len(updates) == 1 else per_arm}",
-            f"rollouts: {self.responses:,} responses, at most {self.response_tokens_max:,} tokens",
+            f"rollouts: {self.responses:,} responses{dropped}, at most {self.response_tokens_max:,} tokens",
             f"evaluations: {self.evaluations:,} with {self.evaluation_answers:,} answers",
             f"warm starts to make: {self.warm_starts}",
             f"pilots to run: {', '.join(self.pilots) or 'none'}",
@@ -104,6 +108,7 @@ class Work:
 
     steps: int
     responses: int
+    responses_max: int
     response_tokens_max: int
     evaluations: int
     answers: int
@@ -133,7 +138,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     for run in runs_of_study:
         stands = RunFolder(run.folder(runs)).standing()
         done = min(stands.steps, run.settings.steps)
-        rest = Work(0, 0, 0, 0, 0)
+        rest = Work(0, 0, 0, 0, 0, 0)
         if not stands.finished:
             rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
         seconds = run_seconds(paces[run.arm], rest.steps, rest.answers) if not stands.finished else 0.0
@@ -163,6 +168,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         workers=len(places),
         updates_per_step={name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()},
         responses=sum(work.responses for work in left),
+        responses_max=sum(work.responses_max for work in left),
         response_tokens_max=sum(work.response_tokens_max for work in left),
         evaluations=sum(work.evaluations for work in left),
         evaluation_answers=sum(work.answers for work in left),
@@ -207,6 +213,7 @@ class _Tasks:
         rollout = settings.rollout
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size
+        most = responses * max(rollout.dynamic_sampling, 1)
         limit = rollout.max_tokens or self.built(settings.task).max_tokens
         evaluations = answers = 0
         for bench in settings.bench:
@@ -215,7 +222,7 @@ class _Tasks:
             evaluations += len(times)
             samples = sum(bench.samples_at(at, settings.steps) for at in times)
             answers += samples * _held_out(task, bench.problems)
-        return Work(steps, responses, responses * limit, evaluations, answers)
+        return Work(steps, responses, most, most * limit, evaluations, answers)
 
     def built(self, table: Any) -> Task:
         """The task of a table of the study."""

@@ -34,6 +34,15 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
     assert found.to_json()["finished"] == 0
 
 
+def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Bench) -> None:
+    bench.steps, bench.b = 6, "rollout = {dynamic_sampling = 3}"
+    found = plan(bench.study(), bench.runs, jobs=2)
+    of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
+    assert (found.responses, found.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
+    assert found.response_tokens_max == found.responses_max * 39
+    assert "rollouts: 192 responses (up to 384 where groups are dropped), at most 14,976 tokens" in found.lines()
+
+
 def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSPO_LAB_CACHE", str(bench.folder / "empty"))
     asked = []
