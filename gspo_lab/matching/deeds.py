@@ -75,6 +75,7 @@ COSTS = (
         "update.minibatches",
         "update.epochs",
     ),
+    *("rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
     *("update.old_logprobs", "update.skip_zero_advantage", "update.lora_rank", "engine"),
 )
 """Settings that, declared, let the same first rollout cost other computation."""
@@ -93,7 +94,9 @@ def first_counts(pair: Sides) -> Check:
     said = "; ".join(f"{key} at step 0: {pair.told(one[key], other[key])}" for key in odd)
     reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
     costs = pair.excuses(*COSTS) if odd == ["flops_total"] else []
-    return differs(name, said, tuple(odd), [*reasons, *costs])
+    # What is dropped and not replaced was sampled all the same; lengths are of what trains.
+    dropped = pair.excuses("rollout.dynamic_sampling") if "tokens_sampled_total" not in odd else []
+    return differs(name, said, tuple(odd), list(dict.fromkeys([*reasons, *costs, *dropped])))
 
 
 def compute(pair: Sides) -> Check:

@@ -184,7 +184,7 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         "warmup": max(update.warmup_updates, 1),
         "kept": settings.record.rollouts,
         "varying": rollout.varying,
-        "dropping": rollout.dynamic_sampling > 0,
+        "rounds": rollout.dynamic_sampling,
     }
     band = [objective.clip_low, objective.clip_high]
     same = objective.policy_loss == "clip" and trace.bands.get(rule) == band

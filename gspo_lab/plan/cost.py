@@ -61,12 +61,14 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
                 alike = [row.run_id for row in known.itertuples() if _cost_key(json.loads(str(row.settings))) == wanted]
                 if not alike:
                     continue
-                table = evidence.steps(study, ["seconds_step", "seconds_rollout", "responses"])
+                table = evidence.steps(study, ["seconds_step", "seconds_rollout", "prompts"])
                 # A run's first step carries one-off costs.
                 table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(subset=["seconds_step"])
                 if len(table):
                     steps += list(table["seconds_step"])
-                    samples += list((table["seconds_rollout"] / table["responses"]).dropna())
+                    # Of all that were asked: none of them may have trained.
+                    asked = table["prompts"] * settings.rollout.group_size
+                    samples += list((table["seconds_rollout"] / asked).dropna())
                     names.append(study)
     except LabError:  # no database yet, or one of another version: then nothing is measured
         return None

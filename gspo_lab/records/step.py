@@ -30,7 +30,8 @@ class StepRecord:
     )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
     zero_variance_groups: float | None = metric(
-        "share of groups", "groups whose rewards are all equal; none with group_size = 1"
+        "share of groups",
+        "groups whose rewards are all equal, before an overlong_buffer takes from them; none with group_size = 1",
     )
     dropped_groups: int | None = metric(
         "groups", "groups whose responses all earned the same, sampled and dropped; only with rollout.dynamic_sampling"

@@ -33,10 +33,14 @@ UPDATES_DUE = "MIN(:updates / :epochs, responses / :group_size) * :epochs"
 """Where the groups of a step vary: of those that there were, which may be fewer than mini-batches."""
 COUNTS = {
     "prompts": (
-        "more_prompts <> prompts OR CASE WHEN :dropping THEN prompts <> responses / :group_size + dropped_groups "
-        "ELSE prompts <> :prompts END"
+        "more_prompts <> prompts OR CASE WHEN :rounds THEN prompts <> responses / :group_size + dropped_groups "
+        "OR prompts NOT BETWEEN :prompts AND :prompts * :rounds ELSE prompts <> :prompts END"
     ),
-    "responses": "CASE WHEN :varying THEN responses % :group_size <> 0 ELSE responses <> prompts * :group_size END",
+    "responses": (
+        "CASE WHEN :varying THEN responses % :group_size <> 0 OR (:rounds AND responses > :prompts * :group_size) "
+        "ELSE responses <> prompts * :group_size END"
+    ),
+    "dropped_groups": f"ABS(zero_variance_groups * prompts - dropped_groups) > {SINGLE} * prompts",
     "tokens_sampled_total": (
         "CASE WHEN :varying THEN more_tokens < 0 OR tokens_trained_total > tokens_sampled_total * :epochs "
         f"ELSE ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens END"
@@ -88,9 +92,9 @@ def at_odds(
     """Each column that contradicts others or the settings, and the first place where it does.
 
     `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
-    are), varying (whether the groups that a step trains on follow from what was sampled), dropping (whether some are
-    dropped). `rule`: the one whose would_clip_* the run's own
-    clips must equal, where both have the same range.
+    are), varying (whether the groups that a step trains on follow from what was sampled), rounds (of prompts that a
+    step may ask, 0 where no group is dropped). `rule`: the one whose would_clip_* the run's own clips must equal, where
+    both have the same range.
     """
     conditions = dict(CLIPS)
     if rule is not None:
@@ -105,9 +109,9 @@ def at_odds(
               SELECT step, AVG(COALESCE(reward, 0)) AS mean, COUNT(*) AS kept FROM answers
               WHERE run_id = :run AND evaluation = '' AND bench = '{ROLLOUT}' GROUP BY step
             ) USING (step) WHERE run_id = :run
-            AND (kept <> responses OR (NOT :dropping AND ABS(mean - reward_mean) > {SINGLE} * (1 + ABS(mean))))
+            AND (kept <> responses OR (NOT :rounds AND ABS(mean - reward_mean) > {SINGLE} * (1 + ABS(mean))))
             ORDER BY step LIMIT 1"""
-        for (step,) in evidence.rows(query, {"run": run, "dropping": settings["dropping"]}):
+        for (step,) in evidence.rows(query, {"run": run, "rounds": settings["rounds"]}):
             yield "reward_mean", f"step {step}"
 
 

@@ -11,11 +11,33 @@ from lottery import MakeRun, Memory, train
 from test_asynchrony import final, recorded, same
 
 from gspo_lab.engines.check import check_tasks
+from gspo_lab.engines.native.loop import Loop
+from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 
 GROUP = 4
 RARE = "def grade(problem, answer):\n    return float(sum(answer.encode()) % 7 == 1)\n"
 SURE = "def grade(problem, answer):\n    return 1.0\n"
+
+
+NEARLY = "def grade(problem, answer):\n    return 0.3 if sum(answer.encode()) % 2 else 0.1 + 0.2\n"
+RESTING = """
+from gspo_lab.samplers.transformers_sampler import TransformersSampler
+
+class Resting(TransformersSampler):
+    rests = False
+
+    def sample(self, requests, sampling, *, routes=False):
+        assert not self.rests
+        return super().sample(requests, sampling, routes=routes)
+
+    def refresh(self):
+        super().refresh()
+        self.rests = False
+
+    def rest(self):
+        self.rests = True
+"""
 
 
 def groups(memory: Memory, step: int) -> list[list[float]]:
@@ -57,6 +79,35 @@ def test_groups_that_earned_the_same_are_dropped_and_others_asked(make_run: Make
     assert often.steps[-1].prompts_total == sum(step.prompts for step in often.steps)
     assert often.steps[-1].prompt_digest == plain.steps[-1].prompt_digest
     assert plain.steps[0].dropped_groups is None
+
+
+def test_a_sampler_rests_when_the_last_round_is_over(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "rollout.dynamic_sampling=3", "rollout.sampler=resting.py:Resting", "rollout.staleness=1")
+    (Path(run.base) / "lottery.py").write_text(SURE)
+    (Path(run.base) / "resting.py").write_text(RESTING)
+    assert [step.prompts for step in train(run, tmp_path / "run").steps] == [12, 12]
+
+
+def test_which_others_are_asked_does_not_follow_from_how_many_may_be(make_run: MakeRun, tmp_path: Path) -> None:
+    asked = []
+    for rounds in (2, 20):
+        run = make_run("gspo", f"rollout.dynamic_sampling={rounds}")
+        loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+        asked.append([*loop._others(5, 1, 3), *loop._others(5, 3, 4), *loop._others(6, 1, 3)])
+        own = [request.noise_key for step in (5, 6) for request in loop.requests(step)]
+        others = [request.noise_key for _, requests in asked[-1] for request in requests]
+        assert len(set(own + others)) == 8 * GROUP + 7 * GROUP
+        names = [problem.id for problem, _ in asked[-1]]
+        assert len(set(names[:4])) == 4
+        assert names[:3] != names[4:]
+    assert asked[0] == asked[1]
+
+
+def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "steps=1", "rollout.dynamic_sampling=1")
+    (Path(run.base) / "lottery.py").write_text(NEARLY)
+    (step,) = train(run, tmp_path / "run").steps
+    assert (step.dropped_groups, step.responses, step.zero_variance_groups) == (4, 0, 1.0)
 
 
 def test_a_killed_run_asks_the_same_others_again(make_run: MakeRun, tmp_path: Path) -> None:

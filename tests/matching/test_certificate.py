@@ -454,6 +454,7 @@ def dropping(run: Run) -> list[Record]:
                 prompts=5,
                 prompts_total=5 * (one.step + 1),
                 dropped_groups=1,
+                zero_variance_groups=0.2,
                 reward_mean=0.4,
                 tokens_sampled_total=40 * (one.step + 1),
                 rollout_digest=f"more {run.seed} {one.step}",
@@ -469,11 +470,28 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
     stated = {of(found, name).state for name in ("first rollout", "first rewards", "compute")}
     assert stated == {"differs as declared"}
     assert odd_ones(found) == set()
-    for place, (column, wrong) in enumerate({"prompts": 6, "responses": 7, "dropped_groups": 2}.items()):
-        lab.set_of(f"gspo/s{place}", "step", {column: wrong}, step=2)
+    more = {"responses": 10, "dropped_groups": 0, "zero_variance_groups": 0.0}  # five groups, where four are trained on
+    changes: list[dict[str, Any]] = [{"prompts": 6}, more, {"dropped_groups": 2}]
+    for place, change in enumerate(changes):
+        column = next(iter(change))
+        lab.set_of(f"gspo/s{place}", "step", change, step=2)
         odd = of(lab.certificate(), "own numbers", place)
         assert odd.state == "differs undeclared"
-        assert "contradicts the settings or other columns from step 2 on" in odd.detail
+        assert f"{column} contradicts the settings or other columns from step 2 on" in odd.detail
+
+
+def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(tmp_path: Path) -> None:
+    """Groups that are dropped without others, and rewards that length costs, leave step 0 as it was sampled."""
+    for name, key in (("dropping", "dynamic_sampling = 1"), ("length", "overlong_buffer = 2")):
+        (tmp_path / name).mkdir()
+        lab = Lab(tmp_path / name, gspo=f"rollout = {{ {key} }}")
+        trained = {"flops_total": 1.5e6} | ({"response_tokens_mean": 5.0} if name == "dropping" else {})
+        lab.set_of("gspo/s0", "step", trained, step=0)
+        found = lab.certificate()
+        assert of(found, "first rollout").state == "equal"
+        assert of(found, "first counts").state == "differs as declared"
+        lab.set_of("gspo/s0", "step", {"tokens_sampled_total": 31}, step=0)  # of the same 32
+        assert of(lab.certificate(), "first counts").state == "differs undeclared"
 
 
 def test_the_samplers_log_probs_as_old_excuse_ratios_on_first_minibatches(tmp_path: Path) -> None:

@@ -53,10 +53,8 @@ class Course:
         """What a checkpoint holds, by its name."""
         if run.settings.rollout.staleness:
             self.kept["past"] = parts.lag
-        problems, per_step = parts.task.problems("train"), run.settings.rollout.prompts_per_step
-        self.prompts = PromptStream(problems, run.seed, per_step)
-        self.others = PromptStream(problems, run.seed, per_step, "others")
-        """The problems that are asked in the place of dropped groups'."""
+        self.problems = parts.task.problems("train")
+        self.prompts = PromptStream(self.problems, run.seed, run.settings.rollout.prompts_per_step)
 
     def begin(self, first: int, **about: Any) -> None:
         """Say that a worker takes the run up at step `first`, with what it knows of itself; `about` as of `facts`."""

@@ -22,6 +22,7 @@ from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.native.course import Course
 from gspo_lab.engines.native.experience import Experience
 from gspo_lab.engines.native.partial import Asked, Group, Waiting
+from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.step_record import Clock, Step, positions
 from gspo_lab.engines.native.update import Minibatch
@@ -119,17 +120,19 @@ class Loop(Course):
             asked = self.waiting.ask(step, others)
             new = self.sample([request for _, request in asked], [problem for problem, _ in asked])
             groups = self.waiting.take(new, self.parts.lag.version(step))
-            self.parts.sampler.rest()
             clock.lap("rollout")
             for group in groups:
                 group.grades = self.grade([group.problem] * rollout.group_size, group.responses)
-                alike = rollout.dynamic_sampling and len({grade.reward or 0.0 for grade in group.grades}) == 1
+                reward_1G = self.rewards(group.grades)
+                alike = rollout.dynamic_sampling and bool(reward_1G.amax() == reward_1G.amin())
                 (dropped if alike else kept).append(group)
             drawn += new
             self.need_grades(step, [grade for group in (*kept, *dropped) for grade in group.grades])
             clock.lap("grade")
             if len(kept) == rollout.prompts_per_step:
                 break
+        self.parts.sampler.rest()
+        clock.lap("rollout")
         return kept, dropped, drawn
 
     def _asked(self, step: int) -> list[Asked]:
@@ -137,11 +140,11 @@ class Loop(Course):
         return self._by_problem(self.prompts.step(step), self.requests(step))
 
     def _others(self, step: int, kept: int, dropped: int) -> list[Asked]:
-        """As many other problems as groups are missing, from the step's own place in their order."""
-        rollout = self.settings.rollout
-        most = rollout.prompts_per_step * (rollout.dynamic_sampling - 1)
-        first = kept + dropped
-        problems = self.others.take(step * most + first - rollout.prompts_per_step, rollout.prompts_per_step - kept)
+        """As many other problems as groups are missing, in an order of the step's own: which one stands in a place of
+        the step depends on the seed alone, not on how many rounds an arm may ask."""
+        per_step, first = self.settings.rollout.prompts_per_step, kept + dropped
+        order = PromptStream(self.problems, self.seed, per_step, f"others of step {step}")
+        problems = order.take(first - per_step, per_step - kept)
         return self._by_problem(problems, self.requests(step, problems, first))
 
     def _by_problem(self, problems: Sequence[Problem], requests: list[Request]) -> list[Asked]:

@@ -21,7 +21,8 @@ Asked = tuple[Problem, list[Request]]
 
 @dataclass(slots=True)
 class Group:
-    """The responses to the prompt at `place` of step `step`, as far as they have come; None: not one token yet."""
+    """The responses to the prompt at `place` of those that step `step` asked together, as far as they have come; None:
+    not one token yet."""
 
     step: int
     place: int
