@@ -113,7 +113,10 @@ def compute(pair: Sides) -> Check:
     odd = [key for key in given if one[key] != other[key]]
     if odd:
         said = "; ".join(f"{key}: {pair.told(one[key], other[key])}" for key in odd)
-        return differs(name, said, tuple(odd), pair.excuses("steps", "rollout", "update", "engine"))
+        reasons = pair.excuses("steps", "rollout", "update", "engine")
+        # Where both drop groups, how many others each asked follows from what it had learnt.
+        dropping = any(side.settings.get("rollout.dynamic_sampling") for side in (pair.one, pair.other))
+        return differs(name, said, tuple(odd), reasons or ["rollout.dynamic_sampling"] * dropping)
     ratios = [f"{key} {other[key] / one[key]:.3f}" for key in grew if one.get(key) and key in other]
     grown = f"; {pair.other.arm} / {pair.one.arm}: {', '.join(ratios)}" if ratios else ""
     return Check(name, EQUAL, f"{', '.join(f'{key} {shown(one[key])}' for key in given)}{grown}")

@@ -480,6 +480,16 @@ def test_steps_that_drop_groups_agree_with_themselves_and_cost_more(tmp_path: Pa
         assert f"{column} contradicts the settings or other columns from step 2 on" in odd.detail
 
 
+def test_arms_that_both_drop_groups_ask_as_many_others_as_they_need(tmp_path: Path) -> None:
+    both = "rollout = { dynamic_sampling = 2 }"
+    (tmp_path / "neither").mkdir()
+    assert of(Lab(tmp_path / "neither", records=dropping).certificate(), "compute").state == "differs undeclared"
+    lab = Lab(tmp_path, grpo=both, gspo=both, records=dropping)
+    found = of(lab.certificate(), "compute")
+    assert (found.state, found.parts) == ("differs as declared", ("prompts_total",))
+    assert found.detail == "prompts_total: 16 in grpo, 20 in gspo (declared: rollout.dynamic_sampling)"
+
+
 def test_what_trains_of_the_same_first_rollout_is_declared_and_what_was_sampled_is_not(tmp_path: Path) -> None:
     """Groups that are dropped without others, and rewards that length costs, leave step 0 as it was sampled."""
     for name, key in (("dropping", "dynamic_sampling = 1"), ("length", "overlong_buffer = 2")):
