@@ -59,7 +59,10 @@ def check_tasks(arm: str, settings: Settings, tasks: Sequence[Task], base: Path 
         )
     name, pieces = settings.rollout.sampler, settings.rollout.tokens_per_step is not None
     if pieces and tasks[0].max_turns > 1:
-        raise LabError(f"arm.{arm}: rollout.tokens_per_step with '{tasks[0].name}', whose responses have several turns")
+        raise LabError(
+            f"arm.{arm}: rollout.tokens_per_step with '{tasks[0].name}', whose responses have several turns; leave it "
+            "out"
+        )
     if (
         (several or pieces)
         and name not in SAMPLERS

@@ -151,10 +151,18 @@ def graded_record(task: Task, question: Question, answer: Answer, *, bench: str,
 
 
 def answer_record(
-    task: Task, problem: Problem, rollout: Rollout, grade: Grade, *, bench: str, step: int, advantage: float
+    task: Task,
+    problem: Problem,
+    rollout: Rollout,
+    grade: Grade,
+    *,
+    bench: str,
+    step: int,
+    sample: int,
+    advantage: float,
 ) -> AnswerRecord:
     """A training response and its grade, whole."""
-    key = {"bench": bench, "step": step, "sample": rollout.request.sample, "advantage": advantage}
+    key = {"bench": bench, "step": step, "sample": sample, "advantage": advantage}
     return _record(task, problem, _answer(rollout), grade, **key)
 
 

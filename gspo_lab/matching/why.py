@@ -169,6 +169,7 @@ def _first_step(
     names = [name for _, name, _ in STEP_COLUMNS]
     tables = [evidence.steps(run.id.partition("/")[0], names, run=run.id) for run in (one, other)]
     both = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
+    whole = all(run.settings.get("record.rollouts") == 1 for run in (one, other))
     for kind, name, place in STEP_COLUMNS:
         columns = (both["step"].tolist(), both[f"{name}_one"].tolist(), both[f"{name}_other"].tolist())
         parted = next(((step, a, b) for step, a, b in zip(*columns, strict=True) if _differ(a, b)), None)
@@ -177,15 +178,15 @@ def _first_step(
             yield (
                 (step, place),
                 (
-                    _rollout(step, answers, a, b)
+                    _rollout(step, answers, a, b, whole)
                     if kind == "rollout"
                     else Difference(kind, f"step {step}, {name}", shown(a), shown(b))
                 ),
             )
 
 
-def _rollout(step: int, answers: Answers, a: str, b: str) -> Difference:
-    """The first kept response that differs, with the text around the place."""
+def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Difference:
+    """The first kept response that differs, with the text around the place; `whole`: all trained on were kept."""
     first, second = answers
     kept = [key for key in first if key[:2] == (ROLLOUT, step) and key in second]
     for key in kept:
@@ -195,7 +196,7 @@ def _rollout(step: int, answers: Answers, a: str, b: str) -> Difference:
                 "rollout", where, *_parted(first[key][3], second[key][3]), context=(f"asked: {first[key][0]}",)
             )
     note = f"the {len(kept)} responses kept of this step agree" if kept else "no response of this step was kept"
-    note += "; [record] rollouts = 1.0 keeps all"
+    note += "; what a step does not train on never is" if whole else "; [record] rollouts = 1.0 keeps all"
     return Difference("rollout", f"step {step}, token ids", shown(a), shown(b), context=(note,))
 
 

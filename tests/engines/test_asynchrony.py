@@ -265,6 +265,8 @@ def test_pieces_need_a_sampler_that_goes_on_and_responses_of_one_turn(make_run: 
     own = make_run("gspo", "rollout.tokens_per_step=3").settings
     check_tasks("gspo", own, [task], tmp_path)
     several: Any = SimpleNamespace(name="guess", max_turns=3, max_tokens=10)
-    with pytest.raises(LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns"):
+    with pytest.raises(
+        LabError, match=r"rollout\.tokens_per_step with 'guess', whose responses have several turns; leave it out"
+    ):
         check_tasks("gspo", own, [several], tmp_path)
     check_tasks("gspo", own, [task, several], tmp_path)  # a benchmark may have them

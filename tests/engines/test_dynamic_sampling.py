@@ -129,6 +129,20 @@ def test_a_step_without_any_signal_makes_no_update(make_run: MakeRun, tmp_path: 
     assert not memory.updates
 
 
+@pytest.mark.parametrize("key", ["rollout.dynamic_sampling=1", "rollout.tokens_per_step=10", "rollout.group_size=4"])
+def test_a_problem_that_is_asked_twice_in_a_step_has_twice_as_many_answers(
+    make_run: MakeRun, tmp_path: Path, key: str
+) -> None:
+    """More prompts than problems: the stream begins anew within the step, and no answer stands for another."""
+    memory = train(make_run("grpo", "steps=1", "rollout.prompts_per_step=40", key), tmp_path / "run")
+    kept = [(one.problem, one.sample) for one in memory.answers if one.bench == "rollout"]
+    assert len(kept) == len(set(kept)) == memory.steps[0].responses
+    problems = [problem for problem, _ in kept[::GROUP]]
+    assert len(set(problems)) < len(problems)
+    for problem in set(problems):
+        assert [sample for one, sample in kept if one == problem] == list(range(GROUP * problems.count(problem)))
+
+
 def test_length_costs_reward_and_gives_an_equal_group_a_signal(make_run: MakeRun, tmp_path: Path) -> None:
     """A limit of ten tokens: of its last four each costs a quarter of .4."""
     settings = ("steps=1", "rollout.overlong_buffer=4", "rollout.overlong_penalty=0.4")

@@ -3,6 +3,7 @@
 import hashlib
 import struct
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, repeat
@@ -247,9 +248,14 @@ def _old_policy_fields(step: Step, parts: Parts) -> dict[str, Any]:
 
 
 def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> list[AnswerRecord]:
-    """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone."""
+    """The responses to the share of prompts that the study wants kept, chosen by (seed, step, place) alone.
+
+    A problem may be in a step twice: where the stream begins anew, where it was asked in a dropped one's place, where
+    it waited. Its later group's samples are then counted on from the earlier one's.
+    """
     group, share = settings.rollout.group_size, settings.record.rollouts
     adv_N = step.experience.adv_N.tolist()
+    earlier = _times_before(step.problems)
     return [
         answer_record(
             task,
@@ -258,12 +264,23 @@ def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> l
             step.grades[row],
             bench="rollout",
             step=step.index,
+            sample=(earlier[place] - place) * group + row,
             advantage=adv_N[row],
         )
         for place, problem in enumerate(step.problems)
         if noise_key(seed, "keep", step.index, place * group) < share * 2**63
         for row in range(place * group, (place + 1) * group)
     ]
+
+
+def _times_before(problems: Sequence[Problem]) -> list[int]:
+    """How often each of `problems` stands before its place."""
+    seen: Counter[str] = Counter()
+    out = []
+    for problem in problems:
+        out.append(seen[problem.id])
+        seen[problem.id] += 1
+    return out
 
 
 def _digest(kind: str, rows: Sequence[Sequence[float]]) -> str:
