@@ -96,6 +96,14 @@ TRIALS = (
         "as drawn, 8 mini-batches, 4.5e-4", routers="drawn", learning_rate=4.5e-4, minibatches=8, steps=16, replay=True
     ),
     Trial("as drawn x .25, 4.5e-4", routers="drawn", router_scale=0.25, learning_rate=4.5e-4, steps=20, replay=True),
+    # Added when all above had run: where a tenth of the choices moved and GRPO fell.
+    Trial(
+        "64 experts, 4 active, as drawn, replay",
+        {"experts": 64, "experts_per_token": 4},
+        routers="drawn",
+        steps=16,
+        replay=True,
+    ),
 )
 
 STUDY = """

@@ -22,8 +22,9 @@ class StepRecord:
         "responses",
         "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step those of the groups "
         "that were completed in it, whenever they were asked for, with rollout.dynamic_sampling those of the groups "
-        "that were not dropped. What is said of responses is said of these, but for reward_*, zero_variance_groups and "
-        "grader_errors, which dropped groups are part of",
+        "that were not dropped. What is said of responses is said of these, but that rewards and zero_variance_groups "
+        "are of the responses to the step's own prompts, dropped ones included, and grader_errors of all that were "
+        "graded",
     )
     reward_mean: float | None = metric(
         "reward", "mean reward over the step's responses, what an overlong_buffer takes from it not taken"

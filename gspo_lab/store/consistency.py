@@ -40,7 +40,7 @@ COUNTS = {
         "CASE WHEN :varying THEN responses % :group_size <> 0 OR (:rounds AND responses > :prompts * :group_size) "
         "ELSE responses <> prompts * :group_size END"
     ),
-    "dropped_groups": f"ABS(zero_variance_groups * prompts - dropped_groups) > {SINGLE} * prompts",
+    "dropped_groups": f"zero_variance_groups * :prompts - dropped_groups > {SINGLE} * prompts",
     "tokens_sampled_total": (
         "CASE WHEN :varying THEN more_tokens < 0 OR tokens_trained_total > tokens_sampled_total * :epochs "
         f"ELSE ABS(more_tokens - responses * response_tokens_mean) > {SINGLE} * more_tokens END"

@@ -14,6 +14,7 @@ What is not the updates' own is in course.py.
 
 import gc
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -38,6 +39,17 @@ def train(run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
     gc.collect()
     gc.freeze()
     return Loop(run, parts, sink, folder).run(stop)
+
+
+@dataclass(slots=True)
+class Sampled:
+    """What a step sampled: the groups of its `own` prompts, those of all that train and that are `dropped`, and every
+    rollout, also of what waits."""
+
+    own: list[Group] = field(default_factory=list)
+    training: list[Group] = field(default_factory=list)
+    dropped: list[Group] = field(default_factory=list)
+    rollouts: list[Rollout] = field(default_factory=list)
 
 
 class Loop(Course):
@@ -69,10 +81,10 @@ class Loop(Course):
 
     def _step(self, index: int) -> None:
         settings, parts, clock = self.settings, self.parts, Clock()
-        groups, dropped, drawn = self._groups(index, clock)
-        rollouts = [one for group in groups for one in group.responses]
-        grades = [grade for group in groups for grade in group.grades]
-        of_dropped = [grade for group in dropped for grade in group.grades]
+        sampled = self._sampled(index, clock)
+        rollouts = [one for group in sampled.training for one in group.responses]
+        grades = [grade for group in sampled.training for grade in group.grades]
+        of_dropped = [grade for group in sampled.dropped for grade in group.grades]
         penalty_PG = self.penalties(rollouts)
         experience = self.experience(rollouts, self.rewards(grades) - penalty_PG, grades)
         if parts.critic is not None:
@@ -89,34 +101,32 @@ class Loop(Course):
         seconds_replay += sum(one.seconds_replay for one in updates)
         step = Step(
             index,
-            [group.problem for group in groups],
+            [group.problem for group in sampled.training],
             rollouts,
             grades,
-            self.rewards([*grades, *of_dropped]),
+            self.rewards([grade for group in sampled.own for grade in group.grades]),
             experience,
             clock,
             seconds_replay,
             self._positions(rollouts, experience, len(minibatches) // settings.update.epochs),
             asked=self.prompts.step(index),
-            drawn=drawn,
+            drawn=sampled.rollouts,
             dropped=of_dropped if settings.rollout.dynamic_sampling else None,
-            others=len(groups) + len(dropped) - settings.rollout.prompts_per_step if dropped else 0,
+            others=len(sampled.training) + len(sampled.dropped) - len(sampled.own),
             penalty_PG=None if settings.rollout.overlong_buffer is None else penalty_PG,
             waiting=self.waiting.responses(),
         )
         self.record(step, updates)
 
-    def _groups(self, step: int, clock: Clock) -> tuple[list[Group], list[Group], list[Rollout]]:
-        """The groups that a step trains on, those that it drops, and all that it sampled for both or what waits.
+    def _sampled(self, step: int, clock: Clock) -> Sampled:
+        """A step's groups and their grades.
 
         DAPO's dynamic sampling (2503.14476, sec. 3.2): a group whose responses all earned the same has no gradient.
         The rewards that decide are the grader's, before length costs anything.
         """
-        rollout, drawn = self.settings.rollout, []
-        kept: list[Group] = []
-        dropped: list[Group] = []
-        for _ in range(max(rollout.dynamic_sampling, 1)):
-            others = self._others(step, len(kept), len(dropped)) if dropped else None
+        rollout, out = self.settings.rollout, Sampled()
+        for turn in range(max(rollout.dynamic_sampling, 1)):
+            others = self._others(step, len(out.training), len(out.dropped)) if turn else None
             asked = self.waiting.ask(step, others)
             new = self.sample([request for _, request in asked], [problem for problem, _ in asked])
             groups = self.waiting.take(new, self.parts.lag.version(step))
@@ -125,15 +135,16 @@ class Loop(Course):
                 group.grades = self.grade([group.problem] * rollout.group_size, group.responses)
                 reward_1G = self.rewards(group.grades)
                 alike = rollout.dynamic_sampling and bool(reward_1G.amax() == reward_1G.amin())
-                (dropped if alike else kept).append(group)
-            drawn += new
-            self.need_grades(step, [grade for group in (*kept, *dropped) for grade in group.grades])
+                (out.dropped if alike else out.training).append(group)
+            out.own = out.own if turn else groups
+            out.rollouts += new
+            self.need_grades(step, [grade for group in (*out.training, *out.dropped) for grade in group.grades])
             clock.lap("grade")
-            if len(kept) == rollout.prompts_per_step:
+            if len(out.training) == rollout.prompts_per_step:
                 break
         self.parts.sampler.rest()
         clock.lap("rollout")
-        return kept, dropped, drawn
+        return out
 
     def _asked(self, step: int) -> list[Asked]:
         """The problems of a step, each with the requests for its group's responses."""

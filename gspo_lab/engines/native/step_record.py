@@ -52,8 +52,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G], dropped groups' too,
-    which stand last.
+    """A step that is over: P problems trained on, P x G rollouts and their grades; rewards [P, G] of its own prompts,
+    dropped or not.
 
     `asked` are the problems that it set out with and `drawn` what it sampled: with a budget of tokens, or where groups
     are dropped, not those trained on, of which there may then be none.
@@ -195,7 +195,7 @@ def _response_fields(step: Step) -> dict[str, Any]:
 
 
 def _reward_fields(step: Step) -> dict[str, Any]:
-    """Rewards of the responses that are over, those of dropped groups included; nothing where there were none."""
+    """Rewards of the responses to the step's own prompts, which arms share; nothing where none is over."""
     dropped, reward_PG = step.dropped or (), step.reward_PG
     out = {"dropped_groups": None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)}
     if not reward_PG.numel():
