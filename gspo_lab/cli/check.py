@@ -66,7 +66,8 @@ def check(
     resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
     keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
     for arm, settings in resolved.items():
-        differs = ", ".join(f"{key.removeprefix('objective.')} = {settings[key]}" for key in keys)
+        told = {key: "unset" if settings[key] is None else settings[key] for key in keys}
+        differs = ", ".join(f"{key.removeprefix('objective.')} = {value}" for key, value in told.items())
         lines.append(f"  {arm}: {differs or 'the only arm'}")
     for engine, given in _translations(study).items():
         lines.append(f"  {engine}: {', '.join(f'{key} = {value!r}' for key, value in given.items())}")

@@ -14,6 +14,7 @@ from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
+from gspo_lab.samplers import Rollout
 
 GROUP = 4
 RARE = "def grade(problem, answer):\n    return float(sum(answer.encode()) % 7 == 1)\n"
@@ -166,6 +167,13 @@ def test_length_costs_reward_and_gives_an_equal_group_a_signal(make_run: MakeRun
         assert [one.advantage for one in kept[first : first + GROUP]] == pytest.approx(advantage.tolist(), abs=1e-4)
     assert any(one.advantage for one in kept)
     assert train(make_run("grpo", "steps=1"), tmp_path / "plain").steps[0].overlong_penalty is None
+
+
+def test_replies_of_an_environment_count_as_the_limit_counts_them(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("grpo", "rollout.overlong_buffer=4")
+    loop = Loop(run, set_up(run, None), Memory(), tmp_path)
+    nine = Rollout(loop.requests(0)[0], [1] * 9, [0.0] * 9, "", False, loss_mask=[True] * 3 + [False] * 6)
+    assert loop.penalties([nine] * GROUP).tolist() == [[0.75] * GROUP]  # the third of four before a limit of ten
 
 
 def test_a_buffer_longer_than_a_response_is_refused(make_run: MakeRun) -> None:

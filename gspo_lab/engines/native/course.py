@@ -119,7 +119,8 @@ class Course:
     def penalties(self, rollouts: Sequence[Rollout]) -> torch.Tensor:
         """[P, G] of what length takes from the rewards of responses."""
         rollout = self.settings.rollout
-        length_PG = torch.tensor([float(one.written) for one in rollouts]).view(-1, rollout.group_size)
+        # What the limit counts: of several turns the replies too.
+        length_PG = torch.tensor([float(len(one.response_ids)) for one in rollouts]).view(-1, rollout.group_size)
         if rollout.overlong_buffer is None:
             return length_PG * 0
         limit = self.parts.sampling.max_tokens
