@@ -5,7 +5,7 @@ above, whose `answer` is the one to call.
 """
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.verdict import Verdict
+from gspo_lab.study.command import without
 
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
@@ -293,26 +294,30 @@ def _causes(found: "Findings") -> str:
     return f"Cause: {' and '.join(CAUSES[cause] for cause in causes)}, at {at}"
 
 
+def _words(found: "Findings") -> tuple[str, ...]:
+    return found.declaration.commands[-1] if found.declaration.commands else (f"studies/{found.study}.toml",)
+
+
 def _again(found: "Findings", command: str) -> str:
-    words = found.declaration.commands[-1] if found.declaration.commands else (f"studies/{found.study}.toml",)
-    return f"gspo-lab {command} {shlex.join(words if command == 'run' else words[:1])}"
+    return f"gspo-lab {command} {shlex.join(_words(found) if command == 'run' else _words(found)[:1])}"
 
 
-def _beside(found: "Findings", what: Iterable[Any], name: str) -> str:
+def _beside(found: "Findings", option: str, value: Any, name: str) -> str:
     """The study with something changed, under a name of its own: what is declared does not change."""
-    return f"{_again(found, 'run')} {shlex.join([*map(str, what), '--name', f'{found.study}-{name}'])}"
+    kept = without(_words(found), "--name", *([option] if option != "--set" else []))
+    return f"gspo-lab run {shlex.join([*kept, option, str(value), '--name', f'{found.study}-{name}'])}"
 
 
 def _more_seeds(found: "Findings", seeds: int) -> str:
     if seeds <= len(found.decision.seeds):
         return _replicate(found)
-    return _again(found, "plan") if seeds > MOST_SEEDS else _beside(found, ("--seeds", seeds), f"{seeds}-seeds")
+    return _again(found, "plan") if seeds > MOST_SEEDS else _beside(found, "--seeds", seeds, f"{seeds}-seeds")
 
 
 def _elsewhere(found: "Findings", times: float, name: str) -> str:
     """The study at another learning rate: the shortest way to where runs fall, or do not."""
     rate = next(iter(found.declaration.arms.values())).settings.update.learning_rate
-    return _beside(found, ("--set", f"update.learning_rate={times * rate:.3g}"), name)
+    return _beside(found, "--set", f"update.learning_rate={times * rate:.3g}", name)
 
 
 def _replicate(found: "Findings") -> str:

@@ -28,3 +28,9 @@ def command_of(
     words += [] if arms is None else ["--arms", ",".join(arms)]
     words += [] if name is None else ["--name", name]
     return tuple(words)
+
+
+def without(words: Sequence[str], *options: str) -> tuple[str, ...]:
+    """The same words but for these options and their values."""
+    pairs = zip(words[1::2], words[2::2], strict=False)
+    return (*words[:1], *(word for pair in pairs if pair[0] not in options for word in pair))

@@ -75,8 +75,8 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     bench.until_held()
     first = place_of(bench, "a/s0")
     worker = bench.worker_of("a/s0")
-    bench.hold_anew({"a/s0": 5})
     nodes.lose(first.partition("Ray node ")[2].rstrip(")"), parent_of(worker), worker)
+    bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
     nodes.add()
     bench.until_held()
     shown = until_said(conductor, "a/s0: at work again at step ")

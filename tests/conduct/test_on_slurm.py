@@ -60,8 +60,8 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     bench.until_held()
     until_said(conductor, "a/s0: started")
     worker = bench.worker_of("a/s0")
-    bench.hold_anew({"a/s0": 5})
     slurm.lose_node(worker)
+    bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
     shown = until_said(conductor, "a/s0: lost at step 3 on ")
     slurm.node()
     bench.until_held()
