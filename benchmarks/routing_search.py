@@ -4,7 +4,9 @@
 
 A trial is a start (a mixture of experts warm-started on sums, half of them answered in haste, from seed 100, which no
 study uses) and a few steps of GRPO, or of GRPO and GRPO with the old policy's experts replayed. Looked for are 5 to
-10 % of the natural experts changed by the last mini-batch of a rollout batch. Each trial is a line below, written
+10 % of the natural experts changed by the last mini-batch of a rollout batch. Where rollouts are stale, so that the
+experts of the policy that drew them are other ones before the first update, their share is in the table as well, and
+what is replayed are that policy's. Each trial is a line below, written
 before it ran; its result, a failure too, goes into the JSON beside this file, and no trial that has one runs again.
 Ends with the table that docs/findings.md has.
 """
@@ -53,8 +55,10 @@ class Trial:
     minibatches: int = 4
     epochs: int = 1
     steps: int = 8
+    staleness: int = 0
+    """Rollout batches by which the policy that draws the responses is older."""
     replay: bool = False
-    """Whether GRPO runs with replay as well."""
+    """Whether GRPO runs with replay as well: of the old policy's experts; of stale rollouts the sampler's."""
 
 
 TRIALS = (
@@ -104,6 +108,13 @@ TRIALS = (
         steps=16,
         replay=True,
     ),
+    # Stale rollouts, added last: what a lag moves before the first update, where routers are trained and where they are
+    # as drawn. Twelve steps, so that the lag is full for as many as the others have.
+    Trial("1 batch stale", staleness=1, steps=12),
+    Trial("2 batches stale", staleness=2, steps=12),
+    Trial("4 batches stale", staleness=4, steps=12),
+    Trial("as drawn, 6e-4, 1 batch stale", routers="drawn", learning_rate=6e-4, staleness=1, steps=20, replay=True),
+    Trial("as drawn, 6e-4, 4 batches stale", routers="drawn", learning_rate=6e-4, staleness=4, steps=20, replay=True),
 )
 
 STUDY = """
@@ -116,6 +127,7 @@ task = {{name = "addition", digits = {digits}, hasty = 0.5}}
 [rollout]
 prompts_per_step = 32
 group_size = 8
+staleness = {staleness}
 [update]
 minibatches = {minibatches}
 epochs = {epochs}
@@ -129,7 +141,7 @@ routing_replay = "none"
 REPLAY = """
 [arm.grpo-replay]
 objective = "grpo"
-routing_replay = "old-policy"
+routing_replay = "{source}"
 """
 
 
@@ -152,8 +164,8 @@ def main() -> None:
         found[trial.name] = {"settings": asdict(trial), **result}
         print(trial.name, json.dumps(result), flush=True)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    print("| trial | arm | after one update | by the last | tokens | clipped | k3 | reward, first, best, last |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| trial | arm | sampled by others | after one update | by the last | tokens | clipped | k3 | reward |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, result in found.items():
         if "failed" in result:
             print(f"| {name} | | failed: {result['failed']} |")
@@ -163,12 +175,13 @@ def main() -> None:
 
 
 def cells(one: dict[str, Any]) -> list[str]:
-    """One arm's numbers as the table has them: shares in per cent."""
-    shares = ("changed after one update", "changed by the last", "tokens with any changed", "clipped")
+    """One arm's numbers as the table has them: shares in per cent; of the reward the first, the best and the last."""
+    changed = ("changed after one update", "changed by the last", "tokens with any changed")
+    shares = ("sampled by others", *changed, "clipped")
     rewards = [reward for reward in one["reward"] if reward is not None]
     course = f"{rewards[0]:.2f} {max(rewards):.2f} {fmean(rewards[-3:]):.2f}" if rewards else "-"
     k3 = "-" if one["k3"] is None else f"{one['k3']:.3f}"
-    return [*("-" if one[key] is None else f"{100 * one[key]:.1f} %" for key in shares), k3, course]
+    return [*("-" if one.get(key) is None else f"{100 * one[key]:.1f} %" for key in shares), k3, course]
 
 
 def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
@@ -177,12 +190,13 @@ def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
     toml = work / f"{trial.name.replace(' ', '-').replace(',', '')}.toml"
     warmup = 2 * trial.minibatches * trial.epochs
     values = {**asdict(trial), "model": start(trial, work), "seed": SEED, "warmup": warmup}
-    toml.write_text(STUDY.format(**values) + (REPLAY if trial.replay else ""))
+    replayed = REPLAY.format(source="rollout" if trial.staleness else "old-policy")
+    toml.write_text(STUDY.format(**values) + (replayed if trial.replay else ""))
     study = load_study(toml)
     done = conduct(study, work / "runs", jobs=1, console=Console(), live=False)
     if done.interrupted:
         raise SystemExit(130)
-    arms = {run.arm: numbers(RunFolder(run.folder(work / "runs"))) for run in study.runs()}
+    arms = {run.arm: numbers(RunFolder(run.folder(work / "runs")), trial.staleness) for run in study.runs()}
     return {**arms, "endings": [one.line for one in done.endings]}
 
 
@@ -210,10 +224,11 @@ def start(trial: Trial, work: Path) -> Path:
     return scaled.resolve()
 
 
-def numbers(folder: RunFolder) -> dict[str, Any]:
-    """Means over the steps at the full learning rate, and the reward's course."""
+def numbers(folder: RunFolder, staleness: int) -> dict[str, Any]:
+    """Means over the steps at the full learning rate and lag, and the reward's course."""
     steps = folder.records(StepRecord.kind)
-    updates = [one for one in folder.records(UpdateRecord.kind) if one["step"] >= 2]
+    full = [one for one in steps if one["step"] >= max(2, staleness)]
+    updates = [one for one in folder.records(UpdateRecord.kind) if one["step"] >= max(2, staleness)]
     end = max((one["minibatch"] for one in updates), default=None)
     last = [one for one in updates if one["minibatch"] == end]
     layers = [one["expert_change_layers"] for one in last if one.get("expert_change_layers")]
@@ -223,6 +238,7 @@ def numbers(folder: RunFolder) -> dict[str, Any]:
         return fmean(known) if known else None
 
     return {
+        "sampled by others": mean(full, "route_gap"),
         "changed after one update": mean([one for one in updates if one["minibatch"] == 1], "expert_change"),
         "changed by the last": mean(last, "expert_change"),
         "by layer": [fmean(layer) for layer in zip(*layers, strict=True)],
@@ -231,6 +247,7 @@ def numbers(folder: RunFolder) -> dict[str, Any]:
         "k3": mean([one for one in updates if one["minibatch"]], "stale_k3"),
         "router entropy": mean(updates, "router_entropy"),
         "reward": [None if one.get("reward_mean") is None else round(one["reward_mean"], 3) for one in steps],
+        "mismatch k3": mean(full, "mismatch_k3"),
         "tokens": mean(steps, "response_tokens_mean"),
         "seconds a step": mean(steps, "seconds_step"),
     }

@@ -16,11 +16,11 @@ from gspo_lab.claims import LIBRARY, Claim
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
+from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.schema import (
     ARM_KEYS,
-    BenchTable,
     ObjectiveTable,
     RecordTable,
     Settings,
@@ -114,8 +114,8 @@ def _record_section(record: type[Record]) -> str:
 STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
-Made from `gspo_lab/study/schema.py` and `gspo_lab/objectives/presets.py` by `python docs/make_reference.py`; do not
-edit. A study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
+Made from `gspo_lab/study/` and `gspo_lab/objectives/presets.py` by `python docs/make_reference.py`; do not edit. A
+study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
 """
 
 ARMS = """\

@@ -3,20 +3,22 @@
 Pure: a lint knows the study and what the caller has looked up or measured; what is unknown fires nothing. What makes
 no sense at all is refused by `rules`, so "one-minibatch" (arms identical by construction) is there. "seed-streams"
 cannot occur: every random stream of a run follows from its seed; neither can "product-or-mean": a mismatch correction's
-name says which. "filter-one-arm" has nothing to look at: no engine of this lab filters groups.
+name says which.
 """
 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
-from gspo_lab.objectives.presets import CORRECTION_RANGES
+from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
+from gspo_lab.study.schema import Settings
 from gspo_lab.study.study import Study
+from gspo_lab.study.unread import unread
 
 Level = Literal["warn", "error"]
 
@@ -34,7 +36,7 @@ OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 
 WAIVABLE = (
     *("aggregation-label", "undeclared-difference", "replay-on-dense", "rollout-logp-as-old"),
-    *("dual-clip-one-arm", "std-one-arm", "correction-one-arm"),
+    *("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm"),
 )
 """The lints that are errors: they stop a study unless it waives them by name, `[waive]`, with a reason."""
 
@@ -225,17 +227,26 @@ def _lag(study: Study, known: Known) -> Iterator[Finding]:
             yield Finding("warn", "lag-uncorrected", message, "2110.00641; 2505.24298, sec. 5; docs/asynchrony.md")
 
 
-def _mismatch_range(study: Study, known: Known) -> Iterator[Finding]:
+def _unread(study: Study, known: Known) -> Iterator[Finding]:
+    """Values that somebody wrote and nobody reads: an arm's own, and what all arms share where none reads it."""
+    found: dict[str, list[str]] = {}
     for arm in study.arms.values():
-        objective = arm.settings.objective
-        given = [key for key in ("mismatch_low", "mismatch_high") if getattr(objective, key) is not None]
-        if given and objective.mismatch_correction == "none":
-            read = "it" if len(given) == 1 else "them"
-            message = (
-                f"arm.{arm.name}: {' and '.join(given)} without mismatch_correction: nothing reads {read}; "
-                f"name a correction ({', '.join(CORRECTION_RANGES)}) or leave {read} out"
-            )
-            yield Finding("warn", "mismatch-range-unused", message, "docs/objectives.md")
+        for key, value in _written(arm).items():
+            own = under(key, arm.declared)
+            why = unread(key, arm.settings)
+            if why and (own or all(unread(key, other.settings) for other in study.arms.values())):
+                found.setdefault(f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []).append(arm.name)
+    for line, names in found.items():
+        where = "" if len(names) == len(study.arms) else f"arm.{', arm.'.join(names)}: "
+        yield Finding("warn", "setting-unread", f"{where}{line}: leave it out, or change that", "docs/studies.md")
+
+
+def _written(arm: Arm) -> dict[str, Any]:
+    """The settings that are neither the lab's default nor the preset's, by dotted key."""
+    preset = arm.settings.objective.preset
+    plain = Settings.model_validate({"task": {"name": ""}, "objective": {"preset": preset, **asdict(PRESETS[preset])}})
+    usual = flat(plain.model_dump(mode="json"))
+    return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
 
 
 def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
@@ -247,6 +258,7 @@ def _one_arm_only(study: Study, known: Known) -> Iterator[Finding]:
         "dual-clip-one-arm": ("dual_clip", lambda arm: arm.settings.objective.dual_clip),
         "std-one-arm": ("advantage", lambda arm: arm.settings.objective.advantage),
         "correction-one-arm": ("mismatch_correction", lambda arm: arm.settings.objective.mismatch_correction),
+        "filter-one-arm": ("rollout.dynamic_sampling", lambda arm: arm.settings.rollout.dynamic_sampling),
     }
     for name, (key, value) in compared.items():
         if pairs and all(value(a) != value(b) for a, b in pairs):
@@ -330,7 +342,7 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
 
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     *(_too_wide, _too_narrow, _aggregation_label, _aggregation_constant, _kl, _undeclared, _replay, _rollout_logprobs),
-    *(_mismatch, _lag, _mismatch_range, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
+    *(_mismatch, _lag, _unread, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
 )
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, ObjectiveSettings
 from gspo_lab.registry import nearest
+from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
@@ -20,16 +21,10 @@ from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.overrides import set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
-from gspo_lab.study.schema import (
-    ARM_KEYS,
-    NAME,
-    STUDY_KEYS,
-    BenchTable,
-    Settings,
-    Table,
-)
+from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, Settings
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
+from gspo_lab.study.table import NAME, Table
 from gspo_lab.study.trials import read_tune
 from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 

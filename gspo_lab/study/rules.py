@@ -1,14 +1,15 @@
 """What no single key can say: settings that only together make no sense, each as one line with the way out."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
-from gspo_lab.study.dotted import flat, under
+from gspo_lab.study.dotted import flat
 from gspo_lab.study.judging import VerdictTable
-from gspo_lab.study.schema import COLDEST, ObjectiveTable, Settings
+from gspo_lab.study.schema import ObjectiveTable, Settings
+from gspo_lab.study.table import COLDEST
+from gspo_lab.study.unread import unread
 
 RATIO_KEYS = (
     *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
@@ -21,14 +22,11 @@ RATIO_KEYS = (
 """Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
 
 
-WITHOUT_RANGE = {"reinforce", "vespo", "sapo", "pspo"}
 WITHOUT_LEVEL = {"reinforce", "vespo", "gmpo", "fspo"}
-"""The policy losses that read no range, and those that have a ratio of their own or none."""
+"""The policy losses that have a ratio of their own or none."""
 
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
 """The advantages that compare no response with others to its prompt."""
-
-CRITIC_KEYS = ("objective.gamma", "objective.gae_lambda", "objective.whiten_advantages", "critic")
 
 LEAST_SEEDS, MOST_LOOKS = 3, 8
 """As `stats` has them, which is not read here."""
@@ -268,40 +266,16 @@ def _engines(arms: Mapping[str, Arm], compares: object) -> list[str]:
 def _idle(key: str, a: Settings, b: Settings) -> str | None:
     """Why a difference in `key` cannot make two arms differ; None where it can."""
     both = (a.objective, b.objective)
-    if key == "objective.clip_target" and all(one.clip == "fixed" for one in both):
-        return "clip_target does nothing with clip = 'fixed'"
-    if key == "objective.aggregation_constant" and all(one.aggregation != "constant" for one in both):
-        return "aggregation_constant does nothing without aggregation = 'constant'"
+    reasons = [unread(key, one) for one in (a, b)]
+    if all(reasons):
+        return f"{key.removeprefix('objective.')} {reasons[0]}"
     losses = {one.policy_loss for one in both}
-    if key in ("objective.clip_low", "objective.clip_high") and losses <= WITHOUT_RANGE:
-        return f"{key.removeprefix('objective.')} does nothing with policy_loss = {_either(losses)}"
     levels = {one.importance_sampling_level for one in both}
     averaged = {one.advantage for one in both} == {"gae"} and "sequence" in levels
     if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL and not averaged:
         return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
-    for loss in ("bapo", "sapo", "pspo", "vespo"):
-        if key.startswith(f"objective.{loss}_") and all(one.policy_loss != loss for one in both):
-            return f"{key.removeprefix('objective.')} does nothing without policy_loss = '{loss}'"
-    critics = [one for one in both if one.advantage == "gae"]
-    if under(key, CRITIC_KEYS) and not critics:
-        return f"{key.removeprefix('objective.')} does nothing without advantage = 'gae'"
-    if key == "objective.sequence_advantage" and all(one.importance_sampling_level != "sequence" for one in critics):
-        return "sequence_advantage does nothing without advantage = 'gae' and importance_sampling_level = 'sequence'"
     if key == "rollout.staleness" and min(one.rollout.staleness for one in (a, b)) >= max(a.steps, b.steps) - 1:
         return f"with steps = {a.steps} every rollout batch is drawn from the starting weights"
-    if key == "rollout.tokens_per_step" and all(
-        one.rollout.tokens_per_step is None or one.rollout.tokens_per_step >= (one.rollout.max_tokens or math.inf)
-        for one in (a, b)
-    ):
-        return "a tokens_per_step of rollout.max_tokens or more cuts nothing"
-    if key == "rollout.overlong_penalty" and all(one.rollout.overlong_buffer is None for one in (a, b)):
-        return "overlong_penalty does nothing without overlong_buffer"
-    if key == "update.lora_alpha" and not a.update.lora_rank and not b.update.lora_rank:
-        return "lora_alpha does nothing with lora_rank = 0"
-    if key in ("objective.mismatch_low", "objective.mismatch_high") and all(
-        one.mismatch_correction == "none" for one in both
-    ):
-        return "mismatch_low and mismatch_high do nothing with mismatch_correction = 'none'"
     # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
     replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}

@@ -17,11 +17,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.registry import nearest
+from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted import flat, under
 from gspo_lab.study.judging import VerdictTable
 from gspo_lab.study.rules import broken_within
-from gspo_lab.study.schema import BenchTable, Settings, TuneTable
+from gspo_lab.study.schema import Settings, TuneTable
 from gspo_lab.study.study import Study
 from gspo_lab.study.tune import REWARD, Tune, with_values
 
@@ -117,7 +118,9 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
 
 def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
     """What is wrong with single candidates, and where two of them would not cost the same."""
-    out, costs = [], {}
+    out: list[str] = []
+    costs: dict[str, tuple[int, int]] = {}
+    broken: dict[str, list[str]] = {}
     for name, own in candidates.items():
         labels = [label(values) for values in own]
         if len(set(labels)) < len(labels):
@@ -129,8 +132,14 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
                 one = error.errors()[0]
                 out.append(f"tune: arm {name}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}")
                 continue
-            out += [f"tune: arm {name} with {told}: {line}" for line in broken_within(settings)]
+            for line in broken_within(settings):
+                broken.setdefault(line, []).append(f"arm {name} with {told}")
             costs[f"{name} with {told}"] = _cost(settings)
+    every = sum(map(len, candidates.values()))
+    out += [
+        f"tune: {'every candidate' if len(where) == every else ', '.join(where)}: {line}"
+        for line, where in broken.items()
+    ]
     if not out and len(set(costs.values())) > 1:
         first, *others = costs
         other = next(one for one in others if costs[one] != costs[first])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from gspo_lab.study.dotted import put
-from gspo_lab.study.schema import Settings, Table
+from gspo_lab.study.schema import Settings
+from gspo_lab.study.table import Table
 
 if TYPE_CHECKING:
     from gspo_lab.study.declaration import Arm

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from gspo_lab.study.schema import MANY, Table, Text
+from gspo_lab.study.table import MANY, Table, Text
 
 
 class MirrorTable(Table):

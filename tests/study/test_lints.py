@@ -151,15 +151,36 @@ def arm(which: str, lines: str) -> tuple[str, str]:
             [arm("gspo", "mismatch_high = 2.0")],
             LONG,
             "warn",
-            "mismatch-range-unused",
-            "arm.gspo: mismatch_high without mismatch_correction: nothing reads it",
+            "setting-unread",
+            "arm.gspo: mismatch_high = 2.0 does nothing without mismatch_correction: leave it out",
         ),
         (
-            [("[update]", "[objective]\nmismatch_low = 0.5\nmismatch_high = 2.0\n[update]")],
+            [("[update]", "[objective]\nmismatch_low = 0.5\n[update]")],
             LONG,
             "warn",
-            "mismatch-range-unused",
-            "mismatch_low and mismatch_high without mismatch_correction: nothing reads them",
+            "setting-unread",
+            "mismatch_low = 0.5 does nothing without mismatch_correction",
+        ),
+        (
+            [("[update]", "[critic]\nlearning_rate = 1e-3\n[update]")],
+            LONG,
+            "warn",
+            "setting-unread",
+            "critic.learning_rate = 0.001 does nothing without advantage = 'gae'",
+        ),
+        (
+            [arm("grpo", "rollout.overlong_penalty = 0.5")],
+            LONG,
+            "warn",
+            "setting-unread",
+            "arm.grpo: rollout.overlong_penalty = 0.5 does nothing without overlong_buffer",
+        ),
+        (
+            [arm("gspo", "rollout.dynamic_sampling = 2")],
+            LONG,
+            "error",
+            "filter-one-arm",
+            "rollout.dynamic_sampling (grpo: 0, gspo: 2)",
         ),
         ([arm("gspo", "dual_clip = 3.0")], LONG, "error", "dual-clip-one-arm", "(grpo: unset, gspo: 3.0)"),
         ([arm("gspo", 'advantage = "group-mean"')], LONG, "error", "std-one-arm", "gspo: group-mean)"),
@@ -262,6 +283,9 @@ def test_a_lint_fires(
             [("[update]", '[objective]\nmismatch_correction = "icepop"\nmismatch_high = 2.0\n[update]')],
             LONG,
         ),
+        # one arm reads what all share; a preset brings its values along, read or not
+        ([("[update]", "[objective]\ngamma = 0.9\n[update]"), arm("gspo", '[arm.ppo]\nobjective = "ppo"')], LONG),
+        ([arm("gspo", '[arm.sapo]\nobjective = "sapo"')], LONG),
         # two arms per rule: the setting does not go with the rule
         (
             [

@@ -8,7 +8,8 @@ from typing import get_args
 from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, Advantage, Aggregation, Correction, PolicyLoss
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.study import load_study
-from gspo_lab.study.schema import ARM_KEYS, Replay
+from gspo_lab.study.schema import ARM_KEYS
+from gspo_lab.study.table import Replay
 
 DOCS = Path(__file__).parents[2] / "docs"
 

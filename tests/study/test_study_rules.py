@@ -93,7 +93,7 @@ def test_the_sampler_s_old_log_probs_make_ratios_at_once(tmp_path: Path) -> None
     ("table", "reason"),
     [
         ("clip_target = 0.3", "clip_target does nothing with clip = 'fixed'"),
-        ("mismatch_high = 3.0", "mismatch_low and mismatch_high do nothing with mismatch_correction = 'none'"),
+        ("mismatch_high = 3.0", "mismatch_high does nothing without mismatch_correction"),
         ("aggregation_constant = 64", "aggregation_constant does nothing without aggregation = 'constant'"),
     ],
 )
