@@ -2,7 +2,7 @@
 `nox -s slow` the tests that take minutes; `nox -s vllm`, `trl`, `verl` and `areal` those that need these, `nox -s
 imports` those that need the packages whose logs are read, `nox -s clusters` those that need Ray and Slurm, `nox -s
 everywhere -- FOLDER` the quickstart on all of these; `nox -s gpu` the lab on a GPU, in the environment that is there;
-`nox -s faults` damage, kills and attacks at full length; `nox -s coverage` branch coverage against its floors; `nox -s
+`nox -s faults` damage and kills at full length; `nox -s coverage` branch coverage against its floors; `nox -s
 study` a study."""
 
 from pathlib import Path
@@ -101,7 +101,7 @@ def areal(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """docs/reliability.md at full length: damage to files, kills, attacks on the sandbox."""
+    """docs/reliability.md at full length: damage to files, and kills."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "tests/faults", *session.posargs, env={"GSPO_LAB_FAULTS": "5"})
     session.run("pytest", "tests/store", "tests/conduct", "tests/engines", "tests/evaluation", "-k", "kill or torn")

@@ -4,11 +4,11 @@
 
 A trial is a start (a mixture of experts warm-started on sums, half of them answered in haste, from seed 100, which no
 study uses) and a few steps of GRPO, or of GRPO and GRPO with the old policy's experts replayed. Looked for are 5 to
-10 % of the natural experts changed by the last mini-batch of a rollout batch. Where rollouts are stale, so that the
-experts of the policy that drew them are other ones before the first update, their share is in the table as well, and
-what is replayed are that policy's. Each trial is a line below, written
-before it ran; its result, a failure too, goes into the JSON beside this file, and no trial that has one runs again.
-Ends with the table that docs/findings.md has.
+10 % of the natural experts changed by the last mini-batch of a rollout batch. Where rollouts are stale the experts of
+the policy that drew them are other ones before the first update: their share has a column, of the arm that replays, and
+those are what it replays. Each trial is a line below, written before it ran; its result, a failure too, goes into the
+JSON beside this file, and no trial that has one runs again. Ends with the table that docs/findings.md has, there stale
+trials and their column apart.
 """
 
 import argparse
@@ -109,10 +109,10 @@ TRIALS = (
         replay=True,
     ),
     # Stale rollouts, added last: what a lag moves before the first update, where routers are trained and where they are
-    # as drawn. Twelve steps, so that the lag is full for as many as the others have.
-    Trial("1 batch stale", staleness=1, steps=12),
-    Trial("2 batches stale", staleness=2, steps=12),
-    Trial("4 batches stale", staleness=4, steps=12),
+    # as drawn; with replay, which alone asks the sampler for its experts.
+    Trial("1 batch stale", staleness=1, steps=12, replay=True),
+    Trial("2 batches stale", staleness=2, steps=12, replay=True),
+    Trial("4 batches stale", staleness=4, steps=12, replay=True),
     Trial("as drawn, 6e-4, 1 batch stale", routers="drawn", learning_rate=6e-4, staleness=1, steps=20, replay=True),
     Trial("as drawn, 6e-4, 4 batches stale", routers="drawn", learning_rate=6e-4, staleness=4, steps=20, replay=True),
 )

@@ -19,6 +19,7 @@ from gspo_lab.store.schema import field_columns
 from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.judging import ClaimTable, VerdictTable
+from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.schema import (
     ARM_KEYS,
     ObjectiveTable,
@@ -50,7 +51,7 @@ For a response *y* that the old policy sampled (the weights at the start of the 
 | `w_t` | exp(l_t), the token's importance ratio: what GRPO clips |
 | `s` | exp(mean of l_t over the response), one ratio per response: what GSPO clips (arXiv 2507.18071, eq. 7) |
 | `r` | the ratio an arm really uses: `w_t`, or `s` spread over the tokens of its response |
-| `A` | the advantage: the response's, the same at all of its tokens; with a critic each token's |
+| `A` | the advantage: the response's, at all its tokens; with credit by turn the turn's, with a critic each token's |
 | `binds` | (A > 0 and r > 1 + clip_high) or (A < 0 and r < 1 - clip_low): the clip takes the token's gradient away |
 
 Where A = 0 (all rewards of the group are equal) nothing binds.
@@ -126,6 +127,19 @@ One treatment; a study has at least one. It holds the keys in which the arm diff
 a table changes the keys that it names. An arm's name is made of letters, digits, `-`, `_` and `.`.
 """
 
+SWEEP = """\
+## `[sweep]`
+
+One dotted setting and the values at which every arm runs, at least two different numbers above 0:
+`update.learning_rate = [2e-4, 5e-4, 1e-3]`. See [studies](studies.md).
+"""
+
+WAIVE = """\
+## `[waive]`
+
+Errors of `gspo-lab check` that the study answers for: the error's name and, as text, the reason. They are {names}.
+"""
+
 
 def studies_markdown() -> str:
     """docs/studies_reference.md: every table of a study, key by key."""
@@ -151,7 +165,9 @@ def studies_markdown() -> str:
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
     launchers = [_model_section(f"[launch.{key}]", table) for key, table in LAUNCH_TABLES.items()]
     tune = _model_section("[tune]", TuneTable)
-    last = (_model_section("[verdict]", VerdictTable), tune, _model_section("[[claim]]", ClaimTable), *launchers)
+    waive = WAIVE.replace("{names}", ", ".join(f"`{name}`" for name in WAIVABLE))
+    claims = _model_section("[[claim]]", ClaimTable)
+    last = (_model_section("[verdict]", VerdictTable), SWEEP, tune, claims, waive, *launchers)
     parts = [STUDIES_INTRODUCTION, "\n".join(top) + "\n", arms, *tables, *last]
     return "\n".join(parts)
 

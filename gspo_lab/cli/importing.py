@@ -17,7 +17,9 @@ RULE = "verdict."
 
 
 def importing(
-    source: Annotated[str, typer.Argument(help="jsonl, csv, trl, tensorboard, verl, wandb, trackio, items; a TOML.")],
+    source: Annotated[
+        str, typer.Argument(help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items; a TOML.")
+    ],
     path: Annotated[
         str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")
     ] = None,

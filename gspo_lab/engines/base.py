@@ -47,10 +47,10 @@ class Capabilities:
 class Engine(Protocol):
     """Made with the study's `[engine.options]` as keywords. One that says nothing of its capabilities has them all.
 
-    Three more methods are asked where an engine has them: `check(settings)`, a LabError where it is not installed or a
-    single value is beyond it; `translated(settings)`, the settings of its program by their names there, shown by
-    `gspo-lab check`; and `write(run, folder)`, which writes what its program is given and returns its command, for
-    `gspo-lab check --write`.
+    Four more methods are asked where an engine has them: `check(settings)`, a LabError where a single value is beyond
+    it; `ready()`, a LabError for what this machine lacks, asked before runs are made; `translated(settings)`, the
+    settings of its program by their names there, shown by `gspo-lab check`; and `write(run, folder)`, which writes what
+    its program is given and returns its command, for `gspo-lab check --write`.
     """
 
     capabilities: Capabilities

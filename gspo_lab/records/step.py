@@ -81,8 +81,8 @@ class StepRecord:
     mismatch_outside_2_responses: float | None = metric("share of responses", "those with prod exp(d) outside [1/2, 2]")
     route_gap: float | None = metric(
         "share of experts",
-        "1 - overlap/k of the sampler's and the trainer's natural experts at equal weights (version_lag_max = 0), over "
-        "all fed positions, prompts included; MoE only",
+        "1 - overlap/k of the sampler's and the trainer's natural experts at the step's start, over all fed positions, "
+        "prompts included; where version_lag_max > 0 it holds the weights' difference too; MoE only",
     )
     version_lag_mean: float | None = metric(
         "rollout batches",
@@ -91,7 +91,7 @@ class StepRecord:
     )
     version_lag_max: int | None = metric("rollout batches", "largest step - version of a response token")
     mixed_version_share: float | None = metric(
-        "share of responses", "responses whose tokens are of more than one version; only with rollout.tokens_per_step"
+        "share of responses", "responses whose tokens are of more than one version; 0 without rollout.tokens_per_step"
     )
     waiting_responses: int | None = metric(
         "responses", "responses asked for and not over when the step ended; after a run's last step they are lost"
@@ -112,7 +112,11 @@ class StepRecord:
         "critic counts as another model of this size, with a forward and the training passes",
     )
     replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")
-    prompt_digest: str | None = metric("-", "rolling sha256 of the ordered prompt ids up to and with this step")
+    prompt_digest: str | None = metric(
+        "-",
+        "rolling sha256 of the ordered ids of the steps' own prompts, up to and with this step; those asked in a "
+        "dropped group's place are not in it",
+    )
     rollout_digest: str | None = metric(
         "-", "sha256 of this step's sampled token ids; equal in two runs that sampled the same text"
     )

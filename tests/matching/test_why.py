@@ -1,6 +1,7 @@
 """Where two runs part, and what the two commands print."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,16 @@ def first(lab: Lab) -> Difference:
 
 def test_twins_agree(lab: Lab) -> None:
     assert parting(lab) is None
+
+
+def test_the_guide_s_lines_of_python_run(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "matching.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", guide, re.S)
+    monkeypatch.chdir(lab.runs.parent)
+    exec(block.replace("quickstart", "toy"))
+    out = capsys.readouterr().out
+    assert out.startswith("True {}\n")
+    assert "where='objective.clip_high'" in out
 
 
 def test_declared_settings_come_first_then_what_they_did(lab: Lab) -> None:
