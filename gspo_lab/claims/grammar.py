@@ -118,13 +118,19 @@ class Identity:
         return exact(self.name, values, self.at_most, what=what)
 
     def _apart(self, recorded: Recorded, roles: Roles, seed: int) -> "Series[float]":
-        """The difference by minibatch."""
+        """The difference by minibatch. Untestable where the arms split their rollout batches otherwise."""
         found = []
+        split = {recorded.settings[roles[role]].update.minibatches for role in (self.of or "", self.against or "")}
+        if len(split) > 1:
+            shown = " and ".join(map(str, sorted(split)))
+            raise Untestable(
+                f"rollout batches are split into {shown} mini-batches: the first update is of other responses"
+            )
         for role in (self.of or "", self.against or ""):
             rows = recorded.of(roles[role], seed, "updates", self.metric or "")
             first = rows[(rows["step"] == 0) & ((rows["minibatch"] == 0) | (self.statistic != "first update"))]
             found.append(first.set_index("minibatch")[self.metric])
-        a, b = found
+        a, b = found[0].align(found[1], join="inner")
         if self.comparison == "difference":
             return (a - b).abs()
         larger = a.where(a > b, b)

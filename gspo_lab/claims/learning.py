@@ -30,6 +30,8 @@ def expert_change(recorded: Recorded, roles: Roles) -> Estimates:
     for seed in recorded.seeds(roles.values()):
         rows = recorded.settled(arm, seed, "expert_change", "expert_change_layers", later=True).dropna()
         first = rows[rows["minibatch"] == 1]
+        if first.empty:
+            raise Untestable(f"no update of mini-batch 1 of {arm}, seed {seed}, measured its experts' change")
         after_one[seed] = float(first["expert_change"].mean())
         last[seed] = float(rows[rows["minibatch"] == rows["minibatch"].max()]["expert_change"].mean())
         by_layer = np.mean([json.loads(text) for text in first["expert_change_layers"]], axis=0)

@@ -67,10 +67,15 @@ def _token(one: Settings) -> bool:
     return one.objective.importance_sampling_level == "token"
 
 
-def _behind(one: Settings) -> tuple[int, bool, int]:
-    """How far its rollouts lie behind the policy that trains on them: by their weights, then by their pieces."""
-    budget = one.rollout.tokens_per_step
-    return one.rollout.staleness, budget is not None, -(budget or 0)
+def _behind(one: Settings) -> tuple[int, ...]:
+    """What its rollouts are beside plain ones: how far they lie behind the policy that trains on them, by weights, then
+    by pieces; then whether groups are dropped, and from where length costs."""
+    rollout = one.rollout
+    budget = rollout.tokens_per_step
+    return (
+        *(rollout.staleness, int(budget is not None), -(budget or 0)),
+        *(rollout.dynamic_sampling, rollout.overlong_buffer or 0),
+    )
 
 
 def _plain(one: Settings) -> bool:

@@ -29,7 +29,7 @@ def pilot_errand(run: Run, runs: Path) -> Errand | None:
         archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
     if folder.standing().finished:
         return None
-    return Errand(f"pilot {run.arm}", folder, RunWatch(folder, STEPS))
+    return Errand(f"pilot {run.arm}", folder, RunWatch(folder, STEPS, run.settings.rollout.group_size))
 
 
 def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]:

@@ -154,6 +154,7 @@ def _next(original: Declaration, name: str, runs: Path) -> Declaration:
         commands=(),
         created="",
         edits=(),
+        superseded=(),
         digest=None,
         content_digest=None,
     )

@@ -142,7 +142,8 @@ def _errands(wanted: Sequence[Run], runs: Path) -> list[Errand]:
     out = []
     for run in wanted:
         folder = write_run(run, runs)
-        out.append(Errand(f"{run.arm}/s{run.seed}", folder, RunWatch(folder, run.settings.steps)))
+        watch = RunWatch(folder, run.settings.steps, run.settings.rollout.group_size)
+        out.append(Errand(f"{run.arm}/s{run.seed}", folder, watch))
     return out
 
 

@@ -115,4 +115,4 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> 
 
 def _errand(run: Run, steps: int, runs: Path) -> Errand:
     folder = write_run(replace(run, until=steps), runs)
-    return Errand(f"trial {run.arm}/s{run.seed}", folder, RunWatch(folder, steps))
+    return Errand(f"trial {run.arm}/s{run.seed}", folder, RunWatch(folder, steps, run.settings.rollout.group_size))

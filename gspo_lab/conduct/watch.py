@@ -53,12 +53,13 @@ class Watch(Protocol):
 class RunWatch:
     """Follows a run's journal from its present end; whether the run collapses is judged from its first step on."""
 
-    def __init__(self, folder: RunFolder, steps: int) -> None:
+    def __init__(self, folder: RunFolder, steps: int, group_size: int = 1) -> None:
         self.path = folder.journal
         self.progress = Progress(steps, folder.standing().steps)
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
         self._clips: list[float] = []
         self._failed = self._graded = 0
+        self._group_size = group_size
         self._rewards: dict[int, float] = {}
         self._dead: set[int] = set()
         for record in journal.scan(self.path).items if self._size else ():
@@ -109,7 +110,7 @@ class RunWatch:
             self._clips.clear()
             if record.get("grader_errors") is not None:
                 self._failed += record["grader_errors"]
-                self._graded += record["responses"]
+                self._graded += record["responses"] + (record.get("dropped_groups") or 0) * self._group_size
                 self.progress.grader_errors = self._failed / self._graded if self._graded else None
             self.progress.mark(now, record["step"] + 1)
         elif record.get("kind") == "status" and record["state"] == STARTED:

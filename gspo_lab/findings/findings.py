@@ -214,14 +214,21 @@ class Findings:
 
     @cached_property
     def grader_errors(self) -> dict[str, float]:
-        """Per run id the share of its training responses on which the grader failed; they trained with reward 0. Runs
-        that have not counted them are left out."""
+        """Per run id the share of its training responses on which the grader failed, those of dropped groups among
+        them; they counted as reward 0. Runs that have not counted them are left out."""
         query = (
-            "SELECT run_id, TOTAL(grader_errors) / SUM(responses) AS share FROM chosen JOIN steps USING (run_id) "
-            "WHERE grader_errors IS NOT NULL GROUP BY run_id HAVING SUM(responses) > 0"
+            "SELECT run_id, TOTAL(grader_errors) AS failed, SUM(responses) AS trained, "
+            "TOTAL(dropped_groups) AS dropped FROM chosen JOIN steps USING (run_id) "
+            "WHERE grader_errors IS NOT NULL GROUP BY run_id"
         )
-        sums = self.evidence.select(self.study, query)
-        return {str(run): float(share) for run, share in zip(sums["run_id"], sums["share"], strict=True)}
+        sums = self.evidence.select(self.study, query).set_index("run_id")
+        out: dict[str, float] = {}
+        for run in self.runs:
+            if run.id in sums.index:
+                failed, trained, dropped = map(float, sums.loc[run.id])
+                graded = trained + dropped * self.declaration.arms[run.arm].settings.rollout.group_size
+                out |= {run.id: failed / graded} if graded else {}
+        return out
 
     @cached_property
     def rewards(self) -> dict[tuple[str, int], tuple[Floats, Floats]]:

@@ -91,8 +91,10 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
         deciding = tuple(int(one) for one in step[step > 0][-last:])
         errors = int(np.nansum(failed[step > 0][-last:]))
         carried = 0
-        if trained and not np.isnan(score[0]):
-            values, missing = carry_last_finite(score)
+        # What no grade was found for has the score before; where that is the start's, and it has none, nothing has.
+        curve = score if len(start) else score[step > 0]
+        if trained and not np.isnan(curve[0]):
+            values, missing = carry_last_finite(curve)
             values, missing = values[-trained:], missing[-trained:]
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None

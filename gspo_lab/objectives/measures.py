@@ -75,6 +75,10 @@ def ratio_measures(
     log_s_B = np.sort(mean_B[(length_B > 0) & evaluated].astype(np.float64))
     counts = {rule: _band_counts(ratio[rule][active_BT], adv[active_BT], band) for rule, band in bands.items()}
     one = BAND_SCALES.index(1.0)
+    rule = RATIOS[settings.importance_sampling_level].rule
+    if settings.policy_loss == "clip" and bands.get(rule) == (settings.clip_low, settings.clip_high):
+        # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at the very edge.
+        counts[rule]["low"][one], counts[rule]["high"][one] = low, high
     would = {
         f"would_clip_fraction_tokens_{rule}": (count["low"][one] + count["high"][one]) / tokens
         for rule, count in counts.items()

@@ -145,7 +145,9 @@ class UpdateRecord:
     expert_load_cv: float | None = metric(
         "-", "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only"
     )
-    router_grad_norm: float | None = metric("-", "L2 norm of the router weights' gradient before clipping; MoE only")
+    router_grad_norm: float | None = metric(
+        "-", "L2 norm of the router weights' gradient before clipping; MoE only, NULL where they are frozen"
+    )
     band_counts: dict[str, dict[str, list[int]]] | None = metric(
         "tokens",
         f"per rule ({', '.join(RULES)}) and side (low: A < 0, high: A > 0) the tokens that would bind with that side's "

@@ -70,6 +70,11 @@ READ_WHERE: tuple[tuple[tuple[str, ...], Condition, str], ...] = (
     _of_loss("vespo", "k_positive", "lambda_positive", "k_negative", "lambda_negative"),
     (("rollout.tokens_per_step",), _cuts, "where it is rollout.max_tokens or more"),
     (("rollout.overlong_penalty",), lambda one: one.rollout.overlong_buffer is not None, "without overlong_buffer"),
+    (
+        ("update.skip_zero_advantage",),
+        lambda one: one.objective.kl_coef == 0,
+        "with kl_coef > 0, which asks all responses",
+    ),
     (("update.lora_alpha",), lambda one: one.update.lora_rank > 0, "with lora_rank = 0"),
 )
 """Keys or tables, what must hold of the settings where they are read, and what to say, of the objective, elsewhere."""

@@ -278,6 +278,13 @@ def test_gradients_of_nothing_prove_nothing(tmp_path: Path) -> None:
         assert "the gradients compared are 0" in found[name].reason
 
 
+def test_first_updates_of_other_responses_are_not_compared(tmp_path: Path) -> None:
+    halved = TOKEN.replace('objective = "gspo-token"', 'objective = "gspo-token"\nupdate.minibatches = 2')
+    found = results(tmp_path, Numbers(), arms=TWO_RULES + halved)["C02-token-variant"]
+    assert found.word == "not testable here"
+    assert "split into 2 and 4 mini-batches" in found.reason
+
+
 @pytest.mark.parametrize(
     ("changed", "word"),
     [

@@ -19,6 +19,8 @@ def arm(name: str, rollout: str = "") -> str:
     [
         (arm("grpo-2", "staleness = 2") + arm("gspo-2", "staleness = 2") + arm("grpo") + arm("gspo"), "grpo", "gspo"),
         (arm("grpo-4", "tokens_per_step = 4") + arm("gspo") + arm("grpo-8", "tokens_per_step = 8"), "grpo-8", None),
+        (arm("grpo") + arm("gspo-ds", "dynamic_sampling = 4, overlong_buffer = 8") + arm("gspo"), "grpo", "gspo"),
+        (arm("grpo") + arm("gspo-over", "overlong_buffer = 8"), "grpo", None),
         (arm("grpo-2", "staleness = 2") + arm("gspo") + arm("gspo-2", "staleness = 2"), "grpo-2", "gspo-2"),
     ],
 )

@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,30 @@ def test_the_findings_have_a_share_for_each_run_that_counted(path: Path, here: P
         assert Findings(evidence, "seen").grader_errors == {RUN: 0.125}
 
 
+def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:
+    group_size = load_study(path).arms["grpo"].settings.rollout.group_size
+    record = step(3, 64)
+    with Journal(here / "runs" / RUN) as journal:  # 128 of 512 + 256 + 32 groups
+        journal.write([replace(record, dropped_groups=32)])
+    ingest(here / "runs")
+    share = 128 / (768 + 32 * group_size)
+    with Evidence.open(here / "runs/lab.db") as evidence:
+        assert Findings(evidence, "seen").grader_errors == {RUN: share}
+    folder = RunFolder(here / "runs" / "seen/gspo/s1")
+    watch = RunWatch(folder, 4, group_size)
+    with Journal(folder.path) as journal:
+        journal.write([replace(record, dropped_groups=32)])
+    assert watch.look(0.0)
+    assert watch.progress.grader_errors == 64 / (256 + 32 * group_size)
+
+
 def test_show_and_report_say_it(path: Path, here: Path) -> None:
     assert "12.5%" in gspo_lab("show", "seen").out
     assert "not graded: 12.5%" in gspo_lab("show", RUN).out
     shares = {row["run_id"]: row["grader_errors"] for row in gspo_lab("show", "seen", "--json").json}
     assert shares == {RUN: 0.125, "seen/grpo/s0": None, "seen/gspo/s0": None, "seen/gspo/s1": None}
     assert gspo_lab("report", "seen").code == 0
-    told = "The grader failed on training responses, which trained with reward 0: grpo seed 1 12.5% of them."
+    told = "The grader failed on training responses, which counted as reward 0: grpo seed 1 12.5% of them."
     for name in ("seen.html", "seen.md"):
         assert told in (here / "reports" / name).read_text(encoding="utf-8")
     report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))

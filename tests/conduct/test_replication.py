@@ -43,6 +43,14 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     assert "one of its own" in wanted.lines[1]
 
 
+def test_a_study_that_grew_is_replicated_as_if_it_had_always_been_so(runs: Path) -> None:
+    path = runs / "toy" / "study.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"superseded": [content], "edits": [{"at": "", "what": "seeds added: 2"}]}))
+    declared = kept(replication("toy", runs).study, runs)
+    assert (declared.superseded, declared.edits) == ((), ())
+
+
 def test_the_link_is_locked(runs: Path) -> None:
     kept(replication("toy", runs).study, runs)
     path = runs / "toy-r1" / "study.json"

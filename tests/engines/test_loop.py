@@ -253,6 +253,12 @@ def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tm
         assert (memory.steps[0].replay_bytes > 0) is (replay != "none")
 
 
+def test_frozen_routers_have_no_gradient_to_measure(make_run: MakeRun, tmp_path: Path) -> None:
+    memory = train(make_run("gspo", "model=tiny-qwen3-moe", "update.lora_rank=4"), tmp_path / "run")
+    assert memory.updates
+    assert {update.router_grad_norm for update in memory.updates} == {None}
+
+
 def test_a_failing_grader_trains_with_reward_0_and_is_counted(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("gspo", "rollout.max_grader_errors=1")
     (tmp_path / "lottery.py").write_text("def grade(problem, answer):\n    raise ValueError('no')\n")

@@ -44,6 +44,20 @@ def test_an_evaluation_that_could_not_be_graded_repeats_the_one_before_and_is_fl
     assert grpo.errors == 20
 
 
+def test_a_start_that_could_not_be_graded_takes_no_final_score(tmp_path: Path) -> None:
+    def change(run: Run, record: Record) -> Record:
+        record = by_step(run, record)
+        if isinstance(record, AnswerRecord) and record.step == 0:
+            record = replace(record, correct=None, error="the grader broke")
+        return record
+
+    with Evidence.open(make_lab(tmp_path, seeds=1, change=change)) as evidence:
+        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
+    assert (grpo.start, grpo.gain, grpo.carried, grpo.errors) == (None, None, 0, 0)
+    assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
+    assert grpo.best == pytest.approx(0.2)
+
+
 def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped")
     with Evidence.open(database) as evidence:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from measuring import ratio_measures
 
-from gspo_lab.objectives import PRESETS, response_detail
+from gspo_lab.objectives import PRESETS, measures, response_detail
 from gspo_lab.objectives.ratios import Level
 
 LN = math.log
@@ -45,6 +45,16 @@ def test_token_rule() -> None:
     assert out["would_clip_fraction_tokens_grpo"] == pytest.approx(3 / 7)
     assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
     assert out["dual_clip_fraction_tokens"] is None
+
+
+def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
+    # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the 0.5 for one inside.
+    settings = replace(PRESETS["grpo"], clip_low=0.2, clip_high=0.27)
+    clipped_BT = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    out = measures.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, clipped_BT=clipped_BT)
+    assert out["would_clip_fraction_tokens_grpo"] == out["clip_fraction_tokens"] == pytest.approx(2 / 7)
+    assert [out["band_counts"]["grpo"][side][2] for side in ("low", "high")] == [0, 2]
+    assert out["would_clip_fraction_tokens_gspo"] == pytest.approx(2 / 7)
 
 
 def test_sequence_rule() -> None:

@@ -365,6 +365,7 @@ def test_looks_that_cannot_be_taken(tmp_path: Path, looks: list[int], said: str)
         ("", "rollout.tokens_per_step = 64", None),
         ("", "rollout.overlong_penalty = 0.5", "overlong_penalty does nothing without overlong_buffer"),
         ("", "rollout.overlong_buffer = 4", None),
+        ("kl_coef = 0.1", "kl_coef = 0.1\nupdate.skip_zero_advantage = false", "does nothing with kl_coef > 0"),
         ("", "rollout.dynamic_sampling = 1", None),
     ],
 )

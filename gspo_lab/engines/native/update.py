@@ -164,8 +164,8 @@ class Updater:
         return None
 
     def router_grad_norm(self) -> float | None:
-        """The norm of the gradient that has gathered in the routers; None for a dense model."""
+        """The norm of the gradient that has gathered in the routers; None for a dense model, and for frozen routers."""
         if self.policy.routers is None:
             return None
         grads = [p.grad for p in self.policy.routers.parameters if p.grad is not None]
-        return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else 0.0
+        return float(torch.stack([grad.norm() for grad in grads]).norm()) if grads else None

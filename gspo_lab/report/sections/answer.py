@@ -151,4 +151,4 @@ def _not_graded(found: Findings) -> str:
     ]
     if not failed:
         return ""
-    return f" The grader failed on training responses, which trained with reward 0: {', '.join(failed)} of them."
+    return f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
