@@ -28,6 +28,10 @@ FLAGS = (
     "NVIDIA_TF32_OVERRIDE",
     "PYTHONHASHSEED",
     "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
     "VLLM_BATCH_INVARIANT",
 )
 
@@ -62,6 +66,8 @@ def facts(
         from gspo_lab.models.load import weights_digest
 
         out["threads"] = torch.get_num_threads()
+        if device is None or device.type == "cpu":
+            out["instructions"] = torch.backends.cpu.get_cpu_capability()  # of one CPU's name a host may hide some
         out["weights"] = weights_digest(model)
         out["parameters"] = sum(p.numel() for p in model.parameters())
         out["trained_parameters"] = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -31,7 +31,7 @@ def all_checks(
         origin.code(pair),
         origin.facts(pair, "packages", ["gspo_lab", "python", "packages"], "engine"),
         origin.facts(pair, "device", ["device"]),
-        origin.facts(pair, "numerics", ["threads", "flags"]),
+        origin.facts(pair, "numerics", ["threads", "instructions", "flags"]),
         origin.restarts(pair),
         origin.weights(pair),
         origin.facts(pair, "tokenizer", ["tokenizer"], *STARTING),

@@ -82,7 +82,7 @@ def weights(pair: Sides) -> Check:
 
 
 COVERED = (
-    *("code", "gspo_lab", "python", "packages", "device", "threads", "flags"),
+    *("code", "gspo_lab", "python", "packages", "device", "threads", "instructions", "flags"),
     *("weights", "critic", "tokenizer", "chat_template", "grader", ORIGIN),
 )
 """Facts that have a check of their own."""

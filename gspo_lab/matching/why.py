@@ -24,7 +24,7 @@ CAUSES = {
     "code": ("code", "gspo_lab"),
     "package": ("python", "packages"),
     "device": ("device",),
-    "numerics": ("threads", "flags"),
+    "numerics": ("threads", "instructions", "flags"),
     "weights": ("weights", "parameters"),
     "tokenizer": ("tokenizer",),
     "chat template": ("chat_template",),
