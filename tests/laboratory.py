@@ -11,13 +11,21 @@ from gspo_lab.imports import leave_run, write_study
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.records import Record, RunStatus, from_dict
 from gspo_lab.report import Report, render
-from gspo_lab.store import Evidence
+from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study
 
 
 def declare(study: Study, runs: Path) -> Path:
     """study.json in the study's folder, which is returned."""
     return write_study(replace(study, commands=(study.command,)), runs)
+
+
+def added_later(runs: Path, study: str, *seeds: int) -> None:
+    """The study as if these of its seeds had been added after its first step."""
+    path = runs / study / "study.json"
+    edit = {"at": "2026-01-01", "what": f"seeds added: {', '.join(map(str, seeds))}"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
+    ingest(runs)
 
 
 def leave(run: Run, runs: Path, records: Sequence[Record]) -> Path:

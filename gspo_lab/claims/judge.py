@@ -101,7 +101,7 @@ def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[str]:
     return [
         f"{one} and {other} are not matched: {reason}"
         for one, other in combinations(dict.fromkeys(roles.values()), 2)
-        for reason in found.certificate.against(one).get(other, ())
+        for reason in found.certificate.on(found.declaration.deciding).against(one).get(other, ())
     ]
 
 

@@ -189,13 +189,13 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
 
 def precursors(recorded: Recorded, roles: Roles) -> Estimates:
     """Which signals leave their range before the reward falls, in every collapsed run; and how often in stable ones."""
-    onset = {run: recorded.stability(*run) for run in recorded.found.finished}
+    onset = {run: recorded.stability(*run) for run in recorded.found.deciding}
     collapsed = {run: one.collapse for run, one in onset.items() if one.collapse is not None}
     stable = [run for run, one in onset.items() if one.judged and one.collapse is None and one.regression is None]
     if len(collapsed) < LEAST_RUNS or len(stable) < LEAST_RUNS:
         counted = f"{len(collapsed)} runs collapsed and {len(stable)} stayed stable"
         raise Untestable(f"{counted}; {LEAST_RUNS} of each are needed")
-    every = {run: recorded.found.onsets(recorded.found.finished[run], run[0]) for run in [*collapsed, *stable]}
+    every = {run: recorded.found.onsets(recorded.found.deciding[run], run[0]) for run in [*collapsed, *stable]}
     leading, said = [], []
     for signal in SIGNALS:
         found = {run: one[signal].step for run, one in every.items() if signal in one and one[signal].judged}

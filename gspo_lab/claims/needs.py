@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gspo_lab.claims.claim import Need, Roles
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.findings.clipped import ACTIVE, SATURATED
+from gspo_lab.findings.clipped import SATURATED
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
@@ -105,7 +105,7 @@ def saturation(recorded: Recorded, arm: str) -> Unmet:
     clipped = recorded.found.clipped
     if not clipped.saturated(arm):
         return None
-    return f"{arm} is saturated: it clips {clipped.share(arm, ACTIVE):.3f} of the active tokens on mini-batches >= 1"
+    return f"{arm} is saturated: it clips {clipped.active(arm):.3f} of the active tokens on mini-batches >= 1"
 
 
 def _not_saturated(recorded: Recorded, roles: Roles) -> Unmet:

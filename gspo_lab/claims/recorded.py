@@ -1,8 +1,8 @@
-"""What a study recorded, as claims read it: finished runs only, settled steps, one number per seed."""
+"""What a study recorded, as claims read it: finished runs of the deciding seeds, settled steps, one number per seed."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -43,7 +43,6 @@ class Recorded:
         self._wrong = wrong
         self.settings: dict[str, Settings] = {name: arm.settings for name, arm in found.declaration.arms.items()}
         self.verdict = found.declaration.verdict
-        self.seeds = found.seeds
         self._frames: dict[tuple[str, tuple[str, ...]], DataFrame] = {}
         self.details = cache(self._details)
         self.band_counts = cache(self._band_counts)
@@ -55,13 +54,17 @@ class Recorded:
         own = {arm: frame[frame["arm"] == arm]["expert_change"] for arm in self.settings}
         return {arm: bool(rows.notna().any()) if len(rows) else None for arm, rows in own.items()}
 
+    def seeds(self, arms: Iterable[str]) -> list[int]:
+        """The seeds that decide and on which all of these arms have finished."""
+        return [seed for seed in self.found.seeds(arms) if seed in self.found.declaration.deciding]
+
     def frame(self, table: str, *metrics: str) -> "DataFrame":
-        """The metrics of all finished runs, from `steps` or `updates`."""
+        """The metrics of all runs that count, from `steps` or `updates`."""
         key = (table, metrics)
         if key not in self._frames:
             read = self.found.evidence.steps if table == "steps" else self.found.evidence.updates
             frame = read(self.found.study, list(metrics))
-            self._frames[key] = frame[frame["run_id"].isin(set(self.found.finished.values()))]
+            self._frames[key] = frame[frame["run_id"].isin(set(self.found.deciding.values()))]
         return self._frames[key]
 
     def of(self, arm: str, seed: int, table: str, *metrics: str) -> "DataFrame":
@@ -85,7 +88,7 @@ class Recorded:
         return rows
 
     def mean_of_steps(self, arm: str, metric: str) -> float:
-        """Over all steps of all finished runs of an arm."""
+        """Over all steps of all of an arm's runs that count."""
         frame = self.frame("steps", metric)
         return float(frame[frame["arm"] == arm][metric].mean())
 

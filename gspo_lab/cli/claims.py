@@ -31,7 +31,8 @@ def claims(
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
-        results = judge(Findings(evidence, name), every=every)
+        found = Findings(evidence, name)
+        results, not_counted = judge(found, every=every), found.not_counted
     if json:
         print_json([result.as_data() for result in results])
         return
@@ -39,6 +40,8 @@ def claims(
         typer.echo(f"{name} declares no claim; --all evaluates every built-in one")
     for result in results:
         print_lines(_lines(result))
+    if results:
+        print_lines(not_counted)
     if any(not result.declared for result in results):
         print_lines(["claims marked 'description' were not declared before the run; they carry no verdict"])
 

@@ -149,7 +149,7 @@ def seen(decided: "Decision", answered: str = "") -> list[str]:
     """The decision's sentences but the one that has `answered`, each with the difference that it rests on, in all and
     pair by pair; then its flags."""
     if not decided.verdicts:
-        return [] if answered == " ".join(decided.sentences) else list(decided.sentences)
+        return [*([] if answered == " ".join(decided.sentences) else decided.sentences), *decided.described]
     lines = []
     for verdict in decided.verdicts.values():
         baseline, arm = verdict.labels

@@ -174,7 +174,7 @@ def _of_doses(found: "Findings", fallen: Regime) -> Answer:
     doses = found.decision.doses
     assert doses is not None
     said = " ".join(found.decision.sentences)
-    if not found.decision.matched.ok:
+    if not found.decision.matched.on(found.decision.seeds).ok:
         return Answer("withheld", "red", said, "Runs of the sweep are no pairs.", f"gspo-lab certify {found.study}")
     told = fallen.told(1 - found.declaration.verdict.alpha)
     ground = f"{told[0].upper()}{told[1:]}, over {len(doses.arms[0].points)} doses of {doses.key}."

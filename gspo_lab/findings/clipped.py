@@ -81,8 +81,12 @@ class Clipped:
 
     def saturated(self, arm: str) -> bool:
         """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""
-        active = self.share(arm, ACTIVE)
+        active = self.active(arm)
         return active is not None and active > SATURATED
+
+    def active(self, arm: str) -> float | None:
+        """The share of the active tokens by which saturation is judged: that of the seeds that decide."""
+        return self.share(arm, ACTIVE, seeds=self._declaration.deciding)
 
 
 def weighted(frame: "DataFrame", metric: str) -> float | None:

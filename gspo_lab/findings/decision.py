@@ -91,12 +91,12 @@ def decision(found: "Findings") -> Decision:
     every = declared.deciding
 
     def without(*said: str) -> Decision:
-        return Decision(baseline, bench, matched, said, every, len(every), doses)
+        return Decision(baseline, bench, matched, said, every, len(every), doses, described=found.not_counted)
 
     if declared.trials_of is not None:
         return without(f"No verdict: these are the trials on which the arms of {declared.trials_of} chose.")
     if (swept := doses or found.lengths) is not None:
-        return without(*(f"{sentence}." for sentence in swept.told(matched)))
+        return without(*(f"{sentence}." for sentence in swept.told(matched.on(every))))
     if bench is None:
         return without("No verdict: the study declares no benchmark, so the score that would decide is not measured.")
     if not declared.treatments:
@@ -175,7 +175,7 @@ def _verdicts(
     matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
     declared = found.declaration
     rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
-    matched = replace(found.certificate, pairs=tuple(pair for pair in found.certificate.pairs if pair.seed in seeds))
+    matched = found.certificate.on(seeds)
     forbidden = matched.reasons
     why = "the study is still running" if any(one.state == State.RUNNING for one in ended) else "runs are missing"
     scores = []

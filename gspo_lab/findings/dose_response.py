@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ class DoseResponse:
 
 
 def dose_response(found: "Findings") -> DoseResponse | None:
-    """What a sweep says so far, from its finished runs; None for a study that sweeps nothing, or the length of answers
-    (`lengths.py`), which is no dose that runs stand or do not.
+    """What a sweep says so far, from the finished runs of the deciding seeds; None for a study that sweeps nothing, or
+    the length of answers (`lengths.py`), which is no dose that runs stand or do not.
 
     A run too short to be judged has not been seen to stand: only its score counts.
     """
@@ -92,7 +91,7 @@ def dose_response(found: "Findings") -> DoseResponse | None:
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     for one in found.outcomes(declared.primary):
         arm = declared.arms[one.arm]
-        if one.state == State.FINISHED and arm.of is not None and arm.dose is not None:
+        if (one.arm, one.seed) in found.deciding and arm.of is not None and arm.dose is not None:
             runs[arm.of].append((arm.dose, one))
     doses = sorted({arm.dose for arm in declared.arms.values() if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)

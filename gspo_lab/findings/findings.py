@@ -121,6 +121,18 @@ class Findings:
         """(arm, seed) -> run id of every finished run."""
         return {(run.arm, run.seed): run.id for run in self.runs if run.finished}
 
+    @cached_property
+    def deciding(self) -> dict[tuple[str, int], str]:
+        """The same of the seeds that decide: all that a word is read from."""
+        return {run: name for run, name in self.finished.items() if run[1] in self.declaration.deciding}
+
+    @property
+    def not_counted(self) -> tuple[str, ...]:
+        """In a sentence the finished runs of seeds that do not decide; empty where there are none."""
+        others = [seed for _, seed in self.finished.keys() - self.deciding.keys()]
+        seeds = ", ".join(map(str, sorted(set(others))))
+        return (f"Not counted: {len(others)} run{'s' * (len(others) > 1)} of other seeds ({seeds}).",) * bool(others)
+
     def seeds(self, arms: Iterable[str]) -> list[int]:
         """The seeds on which all of these arms have finished."""
         every = [{seed for name, seed in self.finished if name == arm} for arm in arms]
@@ -314,7 +326,7 @@ class Findings:
     def against(self, baseline: str) -> "Findings":
         """The same records with another arm as the baseline: what its words say is description."""
         other = copy(self)
-        for name in ("decision", "steadiness", "regime", "new_problems", "compared", "doses", "executions"):
+        for name in ("deciding", "decision", "steadiness", "regime", "new_problems", "compared", "doses", "executions"):
             other.__dict__.pop(name, None)
         rule = self.declaration.verdict.model_copy(update={"baseline": baseline})
         # The seeds that decided: another baseline may ask for a look whose runs were never needed.

@@ -70,8 +70,8 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Lengths:
-    """A sweep over the length of answers. `runs` has family -> limit -> seed -> run; the rest is over seeds that have
-    finished at every length."""
+    """A sweep over the length of answers. `runs` has family -> limit -> seed -> run, of the seeds that decide; the
+    rest is over those that have finished at every length."""
 
     runs: dict[str, dict[float, dict[int, Measured]]]
     laws: tuple[Law, ...]
@@ -132,7 +132,7 @@ def lengths(found: "Findings") -> Lengths | None:
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
     runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
-    for (arm, seed), run in found.finished.items():
+    for (arm, seed), run in found.deciding.items():
         one = declared.arms[arm]
         own = measured(found, arm, seed, run)
         if one.of is not None and one.dose is not None and own is not None:

@@ -5,7 +5,7 @@ the verdict is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,10 @@ class Certificate:
                     found = seeds.setdefault(arm, {}).setdefault((check.name, part), [])
                     found += [] if pair is None else [pair.seed]
         return {arm: tuple(_reasons(found)) for arm, found in sorted(seeds.items())}
+
+    def on(self, seeds: Collection[int]) -> "Certificate":
+        """The same of the pairs with these seeds."""
+        return replace(self, pairs=tuple(pair for pair in self.pairs if pair.seed in seeds))
 
     def states(self) -> dict[str, Counter[State]]:
         """Per check how many pairs are in which state, the lock first, in the order of the checks."""

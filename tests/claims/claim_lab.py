@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from laboratory import declare, leave
+from laboratory import added_later, declare, leave
 
 from gspo_lab.claims import Result, judge
 from gspo_lab.findings import Findings
@@ -69,13 +69,17 @@ def results(
     claims: Sequence[str] = (),
     tables: str = "",
     library: bool = True,
+    added: Sequence[int] = (),
     accept: bool = True,
     **settings: Any,
 ) -> dict[str, Result]:
     """Claim id -> result, for a study of these arms; `claims` are declared by name, `tables` is further TOML;
     with `library` the other built-in claims are read too. What sets the arms apart before the first update is accepted
-    as a mismatch, so that claims are judged all the same, unless `accept` is off."""
-    with evidence(folder, numbers, arms=arms, claims=claims, tables=tables, **settings) as opened:
+    as a mismatch, so that claims are judged all the same, unless `accept` is off. Seeds in `added` came later."""
+    evidence(folder, numbers, arms=arms, claims=claims, tables=tables, **settings).close()
+    if added:
+        added_later(folder / "runs", "toy", *added)
+    with Evidence.open(folder / "runs" / DATABASE) as opened:
         found = Findings(opened, "toy")
         if accept and found.certificate.open:
             accept_mismatch(opened, found.declaration, "made up")

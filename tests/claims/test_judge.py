@@ -6,10 +6,11 @@ from typing import Any, get_args
 import pytest
 from claim_lab import PAIR, Fields, Numbers, evidence, gives, results
 
-from gspo_lab.claims import LIBRARY, judge
+from gspo_lab.claims import LIBRARY, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
 from gspo_lab.claims.statistics import STATISTICS
 from gspo_lab.findings import Findings
+from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
 from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
 from gspo_lab.study.judging import Statistic
@@ -74,6 +75,32 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
     assert "the interval alone would be supported" in found.reason
     # differences 0, 1, 2: mean 1, t = sqrt 3, p = 1 - sqrt(3 / 5) = .2254
     assert both["loss-rises"].p == pytest.approx(1 - (3 / 5) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("added", "looks", "word"),
+    [((3, 4), "", "supported"), ((), "looks = [3]", "supported"), ((), "", "not resolved")],
+)
+def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[int, ...], looks: str, word: str) -> None:
+    """C04's ratios are 50, 100, 200 on the first three seeds, and 1 on two more, whose runs are saturated."""
+
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        own = {0: 0.05, 1: 0.1, 2: 0.2}.get(run.seed, 0.001) if run.arm == "gspo" else 0.001
+        return {"clip_fraction_tokens": own, "clip_fraction_active_tokens": 2.0 * (run.seed > 2)}
+
+    verdict = f'question = ["C04-clip-gap"]\n{looks}'
+    every = results(tmp_path, gives(update=update), claims=["C04-clip-gap"], added=added, seeds=5, verdict=verdict)
+    gap, counts = every["C04-clip-gap"], word == "not resolved"
+    assert (gap.word, gap.parts[0].n) == (word, 5 if counts else 3)
+    assert ("is saturated" in gap.reason) == counts
+    assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {gap.parts[0].n}
+    if not counts:
+        assert (gap.p, gap.parts[0].estimate) == (pytest.approx(0.0289, abs=1e-4), pytest.approx(100))
+    with Evidence.open(tmp_path / "runs" / DATABASE) as opened:
+        found = Findings(opened, "toy")
+        said = answer(found)
+    assert (said.word, said.colour) == (word, "grey" if counts else "green")
+    assert found.not_counted == (() if counts else ("Not counted: 4 runs of other seeds (3, 4).",))
 
 
 def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) -> None:

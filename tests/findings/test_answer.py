@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
 from gspo_lab.claims import answer
@@ -215,6 +216,20 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
         said = answer(found)
     assert said.word == "not resolved"
     assert "runs are finished" not in said.rests_on
+
+
+def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
+    """Every run of GSPO falls on three seeds that were added, and none on the five that were declared."""
+    falls = collapsing("gspo")
+    database = make_lab(
+        tmp_path, STABILITY, seeds=8, change=lambda run, one: (falls if run.seed > 4 else collapsing())(run, one)
+    )
+    every = answered(database)
+    added_later(database.parent, "toy", 5, 6, 7)
+    declared = answered(database)
+    assert "3 of 8 runs of gspo fell" in every.rests_on
+    assert declared.word == "regime not reached"
+    assert declared.rests_on.startswith("None of 10 runs fell")
 
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """A sweep's answer from a real database: what collapsed at which dose, arm by arm."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from laboratory import declare, leave
+from laboratory import added_later, declare, leave
 
+from gspo_lab.claims import answer
+from gspo_lab.conduct.summary import seen
 from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
-from gspo_lab.study import load_study
+from gspo_lab.study import Run, load_study
 
 TOML = """
 question = "How much does it stand?"
@@ -31,8 +34,16 @@ objective = "gspo"
 """
 
 
-def lab(tmp_path: Path, stands: dict[str, float], steps: int = 30) -> Path:
-    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands."""
+def lab(
+    tmp_path: Path,
+    stands: dict[str, float],
+    steps: int = 30,
+    first: Callable[[Run], str] = lambda run: str(run.seed),
+) -> Path:
+    """Runs whose reward rises to 0.8, and falls to 0.1 for good where the dose is above what the arm stands.
+
+    `first` is the digest of what a run sampled; pairs differ in none of it.
+    """
     path = tmp_path / "margin.toml"
     path.write_text(TOML.replace("30", str(steps)))
     study = load_study(path)
@@ -48,7 +59,9 @@ def lab(tmp_path: Path, stands: dict[str, float], steps: int = 30) -> Path:
             for step in range(steps):
                 reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
                 journal.write([UpdateRecord(step=step, minibatch=0, nonfinite=0)])
-                journal.write([StepRecord(step=step, prompts=1, responses=2, reward_mean=reward)])
+                journal.write(
+                    [StepRecord(step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=first(run))]
+                )
             right = int(not falls)
             journal.write(
                 [AnswerRecord(step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right)]
@@ -86,6 +99,25 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     assert "not resolved" not in found.sentences[-1]
     assert found.sentences[0] in report.html
     assert json.loads(report.json)["studies"]["margin"]
+
+
+def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> None:
+    """Of four seeds two are declared; the runs of the others are no pairs besides."""
+    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3}, first=lambda run: run.arm * (run.seed > 1))
+    added_later(database.parent, "margin", 2, 3)
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "margin")
+        assert not found.certificate.ok
+        assert found.doses is not None
+        assert [(one.half.collapsed, one.half.runs) for one in found.doses.arms if one.half] == [(6, 8), (2, 8)]
+        assert [len(point.scores) for arm in found.doses.arms for point in arm.points] == [2] * 8
+        told, said, report = found.decision, answer(found), render([found])
+    assert told.sentences == tuple(f"{sentence}." for sentence in found.doses.sentences)
+    assert said.word != "withheld"
+    assert told.described == ("Not counted: 16 runs of other seeds (2, 3).",)
+    assert told.described[0] in seen(told, said.said)
+    assert told.described[0] in report.html
+    assert told.described[0] in report.markdown
 
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:

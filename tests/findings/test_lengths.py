@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from laboratory import declare, leave
+from laboratory import added_later, declare, leave
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.lengths import LONGER, moved_to
@@ -131,6 +131,19 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     assert "Spread of log s by length: 0.27 times from the shortest to the longest (1/√length: 0.25)" in report.html
     clipped = "GRPO's range 0.075 % to 0.075 %, GSPO's range 30 % to 30 % from 16 to 256 tokens"
     assert f"Clipped tokens by length: {clipped}" in html.unescape(report.html)
+
+
+def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
+    database = lab(tmp_path)
+    added_later(database.parent, "long", 2)
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "long")
+        laws, described = found.lengths, found.decision.described
+    assert laws is not None
+    exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
+    assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
+    assert sorted(laws.runs["grpo"][16.0]) == [0, 1]
+    assert described == ("Not counted: 6 runs of other seeds (2).",)
 
 
 def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def answer(found: Findings) -> Section | None:
         f"the planned end; a pair is two runs with the same seed; {decided.baseline} is the baseline. "
         f"{' '.join(decided.flags)}"
     ).strip()
+    rule = rule if verdicts else " ".join(decided.described)
     if found.ranking is not None:
         data["ranking"] = found.ranking.to_json()
     body = [
@@ -67,7 +68,7 @@ def answer(found: Findings) -> Section | None:
         trust(found, progress),
         _folded_places(found.ranking) if found.ranking is not None else None,
         grounds(verdicts, len(decided.seeds), decided.missing, wider) if verdicts else None,
-        h("p", rule, class_="soft") if verdicts else None,
+        h("p", rule, class_="soft") if rule else None,
     ]
     told = [" ".join(filter(None, _of_arm(one, said.said, wider))) for one in verdicts]
     last = (*told, f"{badge_text(decided.matched)}. {progress}", *([f"{link}."] if link else []))
@@ -77,7 +78,7 @@ def answer(found: Findings) -> Section | None:
     arms = [f"- **{plain(one.sentence)}** {plain(numbers(one, wider.get(one.labels[1])))}" for one in verdicts]
     matched = " ".join((f"Matching: {plain(badge_text(decided.matched))}.", plain(progress), plain(link or "")))
     places = "" if found.ranking is None else markdown_table(PLACES, _places(found.ranking))
-    markdown = [first, "\n".join(arms), places, matched.strip(), calibrated, plain(rule) if verdicts else ""]
+    markdown = [first, "\n".join(arms), places, matched.strip(), calibrated, plain(rule)]
     shown = tuple(part for part in body if part is not None)
     return Section("answer", "Answer", shown, data, "\n\n".join(filter(None, markdown)), lines)
 

@@ -98,7 +98,7 @@ def clipping(found: Findings) -> Section | None:
         for row in rows
     ]
     body: list[Part] = [h("p", INTRODUCTION), steps, by_minibatch]
-    body += [h("p", _saturation(row), class_="warn") for row in rows if found.clipped.saturated(row["arm"])]
+    body += [h("p", _saturation(arm, found.clipped), class_="warn") for arm in order if found.clipped.saturated(arm)]
     body.append(
         table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
     )
@@ -142,10 +142,10 @@ def _row(arm: str, clipped: Clipped) -> dict[str, Any]:
     }
 
 
-def _saturation(row: dict[str, Any]) -> str:
-    share = percent(row["clip_fraction_active_tokens_later"])
+def _saturation(arm: str, clipped: Clipped) -> str:
+    share = percent(clipped.active(arm))
     return (
-        f"{row['arm']} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
+        f"{arm} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
         f"{SATURATED:.0%}); with a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "
         "not a measurement of the rule."
     )
