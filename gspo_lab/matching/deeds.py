@@ -6,6 +6,7 @@ from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNK
 from gspo_lab.matching.settings import listed, shown
 from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
+from gspo_lab.study.cost import PASSES
 from gspo_lab.study.dotted import under
 
 
@@ -66,19 +67,12 @@ def first_rewards(pair: Sides) -> Check:
 
 
 COSTS = (
-    *(
-        "objective.kl_coef",
-        "objective.advantage",
-        "objective.turn_credit",
-        "objective.policy_loss",
-        "routing_replay",
-        "update.minibatches",
-        "update.epochs",
-    ),
-    *("rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
-    *("update.old_logprobs", "update.skip_zero_advantage", "update.lora_rank", "engine"),
+    *PASSES,
+    *("objective.turn_credit", "rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
 )
-"""Settings that, declared, let the same first rollout cost other computation."""
+"""Settings that, declared, let the same first rollout cost other FLOPs: by the passes that are made over it, and by the
+responses that train. It is no list of what takes time (`study/cost.py`): precision takes no FLOPs, and credit, which
+decides whose advantage is 0, says little of the steps to come."""
 
 
 def first_counts(pair: Sides) -> Check:

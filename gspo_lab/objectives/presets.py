@@ -1,5 +1,6 @@
 """What an objective is made of, and the papers' named combinations. The fields are the TOML keys of an arm."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -152,3 +153,15 @@ CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
     "geometric-mask": (0.999, 1.001),
 }
 """The (mismatch_low, mismatch_high) that each correction was published with."""
+
+
+def published_range(correction: object) -> dict[str, float]:
+    """The bounds that a mismatch correction was published with, by their keys; of anything else none."""
+    found = next(((low, high) for name, (low, high) in CORRECTION_RANGES.items() if name == correction), None)
+    return {} if found is None else {"mismatch_low": found[0], "mismatch_high": found[1]}
+
+
+def with_published_range(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective's keys, with what its mismatch correction was published with where a bound is unset."""
+    published = published_range(objective["mismatch_correction"])
+    return {**objective, **{key: bound for key, bound in published.items() if objective[key] is None}}

@@ -13,6 +13,7 @@ from gspo_lab.plan.starts import needs_start
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Arm, Study, digest
 from gspo_lab.study.lints import Finding, Known, lints
+from gspo_lab.study.trials import trained_arms
 from gspo_lab.tasks import build_task, check_isolation
 from gspo_lab.tasks.benchmarks.published import Published
 from gspo_lab.tasks.custom import Custom
@@ -20,32 +21,38 @@ from gspo_lab.tasks.trial import first_failure
 
 
 def check(study: Study, *, data: bool = True) -> None:
-    """Build every task and look at every model, so that a mistake shows now and not in a worker. Raises LabError.
+    """Build every task and look at every model, so that a mistake shows now and not in a worker, an arm's or that of a
+    candidate which `[tune]` lets it choose. Raises LabError.
 
     `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
     """
     base = study.path.parent.resolve()
-    for name, options in _tables(study.arms.values()):
-        build_task(name, options, base)
-    for arm in study.arms.values():
-        trained = build_task(arm.settings.task.name, arm.settings.task.options, base)
+    arms = trained_arms(study)
+    # What many candidates share is looked at once.
+    tasks = {key: build_task(*table, base) for key, table in _tables(arms).items()}
+    for key in dict.fromkeys(next(iter(_tables([arm]))) for arm in arms):
+        trained = tasks[key]
         if isinstance(trained, Published) and (data or not trained.trains):
             trained.problems("train")
-    for model in dict.fromkeys(arm.settings.model for arm in study.arms.values()):
+    moe = {}
+    for model in dict.fromkeys(arm.settings.model for arm in arms):
         check_model(model, here=data)
         check_architecture(model)
-    for arm in study.arms.values():
-        check_rank(arm.settings.model, arm.settings.update.lora_rank)
+        moe[model] = is_moe(model)
+    for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
+        check_rank(model, rank)
+    sampled = [(arm.settings.rollout.sampler, arm.settings.routing_replay, arm.settings.device) for arm in arms]
+    for sampler, replay, device in dict.fromkeys(sampled):
+        check_sampler(sampler, replay, on_gpu(device), base)
+    for arm in arms:
         check_engine(arm.name, arm.settings, base)
-        check_tasks(arm.name, arm.settings, [build_task(*table, base) for table in _tables([arm])], base)
-        sampler, replay = arm.settings.rollout.sampler, arm.settings.routing_replay
-        check_sampler(sampler, replay, on_gpu(arm.settings.device), base)
+        check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables([arm])], base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(
                 f"warm_start.steps = {arm.settings.warm_start.steps}: only embedded models are trained here before a "
                 f"study; use warm_start.steps = 0 with '{arm.settings.model}'"
             )
-        if arm.settings.routing_replay != "none" and is_moe(arm.settings.model) is False:
+        if arm.settings.routing_replay != "none" and moe[arm.settings.model] is False:
             raise LabError(
                 f"arm.{arm.name}.routing_replay = '{arm.settings.routing_replay}': the model '{arm.settings.model}' is "
                 "dense, it has no experts to replay; use routing_replay = 'none' or a mixture-of-experts model"
@@ -69,7 +76,7 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
             continue
         problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
     failures = {}
-    for name, options in _tables(study.arms.values()):
+    for name, options in _tables(study.arms.values()).values():
         if isinstance(build_task(name, options, base), Custom) and (failure := first_failure(name, options, base)):
             failures[name] = failure
     known = Known(
@@ -88,12 +95,14 @@ def preflight(study: Study, *, here: bool = True) -> list[Finding]:
     Without `here` it asks less of this machine: a plan can do without problems, engines, packages and isolation.
     """
     check(study, data=here)
-    for arm in study.arms.values() if here else ():
-        check_ready(arm.settings, study.path.parent.resolve())
+    arms = trained_arms(study) if here else []
+    for settings in {repr(arm.settings.engine): arm.settings for arm in arms}.values():
+        check_ready(settings, study.path.parent.resolve())
+    for arm in arms:
         check_lora(arm.settings.update.lora_rank)
         if arm.settings.update.optimizer == "adamw-8bit":
             check_eight_bit()
-    for name, options in _tables(study.arms.values()) if here else ():
+    for name, options in _tables(arms).values():
         check_isolation(name, options)
     for name in study.mirror if here else ():
         target(name)
@@ -116,11 +125,12 @@ def obstacle(study: Study) -> str | None:
     return None
 
 
-def _tables(arms: Iterable[Arm]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Name and options of every task that one of the arms trains or is asked."""
+def _tables(arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Name and options of every task that one of the arms trains or is asked, the first's trained one first, by their
+    digest."""
     tables = [
         (table.name, table.options)
         for arm in arms
         for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
     ]
-    return list({digest(list(table)): table for table in tables}.values())
+    return {digest(list(table)): table for table in tables}

@@ -4,21 +4,12 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
-from gspo_lab.study import Settings, flat
-
-COST_KEYS = (
-    *("engine", "device", "model", "routing_replay"),
-    *(f"rollout.{key}" for key in ("prompts_per_step", "group_size", "max_tokens", "tokens_per_step")),
-    "rollout.dynamic_sampling",
-    *(f"rollout.{key}" for key in ("sampler", "dtype")),
-    *(f"update.{key}" for key in ("minibatches", "epochs", "old_logprobs", "dtype", "gradient_checkpointing")),
-)
-"""Beside the task, what the time of a step depends on."""
+from gspo_lab.study import Settings
+from gspo_lab.study.cost import cost
 
 START_SECONDS = 1.0
 """A worker's start: loading the model. About 6 s of imports are made once for all cores of this machine; on a GPU, or
@@ -51,14 +42,14 @@ def run_seconds(pace: Pace, steps: float, answers: float) -> float:
 
 
 def measured_pace(settings: Settings, runs: Path) -> Pace | None:
-    """From recorded runs with the same model, task, rollouts and updates; None where there is none."""
-    wanted = _cost_key(settings.model_dump(mode="json"))
+    """From recorded runs whose steps cost the same by their settings; None where there is none."""
+    wanted = cost(settings.model_dump(mode="json"))
     steps, samples, names = [], [], []
     try:
         with Evidence.open(database_of(runs), runs) as evidence:
             for study in evidence.studies():
                 known = evidence.runs(study)
-                alike = [row.run_id for row in known.itertuples() if _cost_key(json.loads(str(row.settings))) == wanted]
+                alike = [row.run_id for row in known.itertuples() if cost(json.loads(str(row.settings))) == wanted]
                 if not alike:
                     continue
                 table = evidence.steps(study, ["seconds_step", "seconds_rollout", "prompts"])
@@ -80,9 +71,9 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
 
 
 def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
-    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, an update 3, one more for BAPO; of a
-    critic its values 1, its update 3. Of up to `turns` turns each reads all before it again: here all are made, and
-    equally long."""
+    """2 x active parameters x tokens a forward pass: sampling 1, old policy 1, with a KL term the starting model 1, an
+    update 3, one more for BAPO; of a critic its values 1, its update 3. Of up to `turns` turns each reads all before it
+    again: here all are made, and equally long."""
     speed = GPU_FLOPS if on_gpu else CPU_FLOPS
     response = settings.rollout.max_tokens or TOKENS
     tokens = PROMPT_TOKENS + response
@@ -92,12 +83,14 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
     update = 3 + (settings.objective.policy_loss == "bapo")
     critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
+    before = 1 + (settings.objective.kl_coef > 0)
+    first = "old policy 1" if before == 1 else "old policy 1, starting model 1"
     basis = (
-        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, old policy 1, update {update}{told}) "
+        f"guess: 2 x active parameters x tokens x passes (sampling {drawn}, {first}, update {update}{told}) "
         f"/ {speed:.0e} FLOP/s, {START_SECONDS:.0f} s a start"
     )
     return Pace(
-        responses * forward * (sampling + 1 + update * settings.update.epochs + critic),
+        responses * forward * (sampling + before + update * settings.update.epochs + critic),
         forward * sampling,
         _warm_start_seconds(settings, on_gpu=on_gpu),
         basis,
@@ -123,9 +116,3 @@ def _warm_start_seconds(settings: Settings, *, on_gpu: bool) -> float:
     start = settings.warm_start
     tokens = start.steps * start.batch_size * (PROMPT_TOKENS + TOKENS)
     return START_SECONDS + 6 * active_parameters(settings.model) * tokens / (GPU_FLOPS if on_gpu else CPU_FLOPS)
-
-
-def _cost_key(settings: dict[str, Any]) -> dict[str, Any]:
-    known = flat(settings)
-    critic = known.get("objective.advantage") == "gae"
-    return {"task": settings.get("task"), "critic": critic, **{key: known.get(key) for key in COST_KEYS}}

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS, ObjectiveSettings
+from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings, with_published_range
 from gspo_lab.registry import nearest
 from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import broken_claims
@@ -267,11 +267,7 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
     elif preset not in PRESETS:
         problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
-    out = {"preset": preset, **asdict(PRESETS[preset]), **{k: v for k, v in {**shared, **own}.items() if k != "preset"}}
-    if out["mismatch_correction"] in list(CORRECTION_RANGES):
-        published = zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES[out["mismatch_correction"]], strict=True)
-        out |= {key: bound for key, bound in published if out[key] is None}
-    return out
+    return with_published_range({**asdict(PRESETS[preset]), **shared, **own, "preset": preset})
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:

@@ -12,24 +12,27 @@ The arm `gspo` of the study `x` has the trials `gspo@0.0002` ... of the study `x
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.asking import BenchTable
+from gspo_lab.study.cost import cost
 from gspo_lab.study.declaration import Arm, reference_bands
-from gspo_lab.study.dotted import flat, under
+from gspo_lab.study.dotted import differing, flat, under
 from gspo_lab.study.judging import VerdictTable
 from gspo_lab.study.rules import broken_within
 from gspo_lab.study.schema import Settings, TuneTable
 from gspo_lab.study.study import Study
-from gspo_lab.study.tune import REWARD, Tune, with_values
+from gspo_lab.study.tune import REWARD, Tune, stating, with_values
 
 TUNABLE = ("objective", "update", "rollout.temperature", "rollout.top_p", "routing_replay")
 """What an arm may choose: what arms may vary, but for the model, the engine and how much is sampled."""
 WORD = re.compile(r"[\w.+-]+", re.ASCII)
 """Text that may be part of a trial's name, which is a folder's."""
+PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; give fixed ones"
 
 
 def read_tune(
@@ -112,19 +115,22 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
         told = ", ".join(f"{key} {len(values)}" for key, values in lists.items())
         out.append(f"its lists are read side by side and must be equally long; {told}")
     if arm.settings.objective.clip == "calibrated":
-        out.append("clip = 'calibrated': a pilot finds its range; give it a fixed one, or leave it out of the tuning")
+        out.append(PILOTED)
     return out
 
 
 def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
-    """What is wrong with single candidates, and where two of them would not cost the same."""
+    """What is wrong with single candidates, and where two would not cost the same: all train on as many responses, and
+    those of one arm make the same passes; what sets arms apart, such as a critic, costs as much in the study."""
     out: list[str] = []
-    costs: dict[str, tuple[int, int]] = {}
+    trained: dict[str, tuple[int, int]] = {}
+    unequal: list[str] = []
     broken: dict[str, list[str]] = {}
     for name, own in candidates.items():
         labels = [label(values) for values in own]
         if len(set(labels)) < len(labels):
             out.append(f"tune: arm {name}: two candidates are the same in six digits; got {', '.join(labels)}")
+        costs: list[dict[str, Any]] = []
         for values, told in zip(own, labels, strict=True):
             try:
                 settings = with_values(arms[name].settings, values)
@@ -132,25 +138,30 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
                 one = error.errors()[0]
                 out.append(f"tune: arm {name}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}")
                 continue
-            for line in broken_within(settings):
+            for line in [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings):
                 broken.setdefault(line, []).append(f"arm {name} with {told}")
-            costs[f"{name} with {told}"] = _cost(settings)
+            trained[f"{name} with {told}"] = _trained(settings)
+            costs.append(cost(settings.model_dump(mode="json")))
+            if keys := differing(costs[0], costs[-1]):
+                unequal.append(f"a step of {name} with {labels[0]} and one with {told} differ in {', '.join(keys)}")
     every = sum(map(len, candidates.values()))
     out += [
         f"tune: {'every candidate' if len(where) == every else ', '.join(where)}: {line}"
         for line, where in broken.items()
     ]
-    if not out and len(set(costs.values())) > 1:
-        first, *others = costs
-        other = next(one for one in others if costs[one] != costs[first])
-        out.append(
-            f"tune: a step of {first} trains on {costs[first][0]:,} responses {costs[first][1]} times, of {other} on "
-            f"{costs[other][0]:,} {costs[other][1]} times; trials must cost the same, so arms cannot choose these"
-        )
+    uneven = [
+        f"a step of {one} trains on {trained[one][0]:,} responses {trained[one][1]} times, of {other} on "
+        f"{trained[other][0]:,} {trained[other][1]} times"
+        for one, other in pairwise(trained)
+        if trained[one] != trained[other]
+    ]
+    unequal = [*uneven, *unequal]
+    if unequal and not out:
+        out.append(f"tune: {unequal[0]}; trials must cost the same, so arms cannot choose these")
     return out
 
 
-def _cost(settings: Settings) -> tuple[int, int]:
+def _trained(settings: Settings) -> tuple[int, int]:
     """Responses in a step, and passes over them."""
     return settings.rollout.prompts_per_step * settings.rollout.group_size, settings.update.epochs
 
@@ -180,11 +191,11 @@ def trial_study(study: Study) -> Study:
     arms = {}
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
-            settings = with_values(arm.settings, values)
-            benches = [_asked(bench, tune) for bench in settings.bench if bench.name == tune.metric]
-            settings = settings.model_copy(update={"steps": steps, "bench": benches})
+            one = stating(arm, values)
+            benches = [_asked(bench, tune) for bench in one.settings.bench if bench.name == tune.metric]
+            settings = one.settings.model_copy(update={"steps": steps, "bench": benches})
             name = trial(arm.name, values)
-            arms[name] = Arm(name, arm.declared, settings, of=arm.name)
+            arms[name] = replace(one, name=name, settings=settings, of=arm.name)
     keys = dict.fromkeys(key for arm in study.arms for key in tune.keys(arm))
     return replace(
         study,
@@ -205,6 +216,12 @@ def trial_study(study: Study) -> Study:
 
 def _asked(bench: BenchTable, tune: Tune) -> BenchTable:
     return bench.model_copy(update={"every": tune.steps, "decisive_samples": None, "decisive_evaluations": None})
+
+
+def trained_arms(study: Study) -> list[Arm]:
+    """Every arm that will train: the study's, and the trials' candidates where none are chosen yet."""
+    undecided = study.tune is not None and not study.tune.chosen and study.trials_of is None
+    return [*study.arms.values(), *(trial_study(study).arms.values() if undecided else ())]
 
 
 def tuned(study: Study, tune: Tune) -> Study:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
-from gspo_lab.study.dotted import put
+from gspo_lab.objectives.presets import published_range, with_published_range
+from gspo_lab.study.dotted import differing, flat, put
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.table import Table
 
@@ -98,8 +99,7 @@ class Tune(Table):
 
     def declaring(self, arm: "Arm") -> "Arm":
         """The arm as one that states its tuned settings itself, with the values that it chose."""
-        settings = with_values(arm.settings, self.values(arm.name))
-        return replace(arm, declared=tuple(sorted({*arm.declared, *self.keys(arm.name)})), settings=settings)
+        return stating(arm, self.values(arm.name))
 
 
 def _apart(one: Any, other: Any) -> float:
@@ -110,11 +110,27 @@ def _apart(one: Any, other: Any) -> float:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """The settings with some dotted keys changed. ValidationError for a value that its key does not take."""
+    """The settings with some dotted keys changed. ValidationError for a value that its key does not take.
+
+    A mismatch correction brings the bounds that it was published with, and another one's do not stay: a bound at which
+    the former was published counts as brought by it. What the study gives itself stays: other bounds, and `values`.
+    """
     data = settings.model_dump(mode="json")
+    objective = data["objective"]
+    former = objective["mismatch_correction"]
+    if values.get("objective.mismatch_correction", former) != former:
+        brought = published_range(former)
+        objective |= {key: None for key, bound in brought.items() if objective[key] == bound}
     for key, value in values.items():
         put(data, key, value)
-    return Settings.model_validate(data)
+    return Settings.model_validate({**data, "objective": with_published_range(objective)})
+
+
+def stating(arm: "Arm", values: Mapping[str, Any]) -> "Arm":
+    """The arm with some dotted keys changed, as one that states them itself, and what they bring along."""
+    settings = with_values(arm.settings, values)
+    brought = differing(flat(arm.resolved), flat(settings.model_dump(mode="json")))
+    return replace(arm, declared=tuple(sorted({*arm.declared, *values, *brought})), settings=settings)
 
 
 def budget(tune: Tune) -> str:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from counting import Bench
+from counting import ENGINE, Bench
 
 from gspo_lab.errors import LabError
 from gspo_lab.plan import plan, starts
 from gspo_lab.plan.check import check
-from gspo_lab.plan.cost import active_parameters, guessed_pace
+from gspo_lab.plan.cost import active_parameters, guessed_pace, measured_pace
 from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks import task_key
@@ -39,6 +39,7 @@ def test_the_plan_of_a_new_study(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 def test_dropped_groups_may_cost_as_many_prompts_as_there_are_rounds(bench: Bench) -> None:
     bench.steps, bench.b = 6, "rollout = {dynamic_sampling = 3}"
+    bench.verdict = '[waive]\nfilter-one-arm = "what it asks for is counted"\n'
     found = plan(bench.study(), bench.runs, jobs=2)
     of_an_arm = 2 * 6 * 4 * 2  # seeds x steps x prompts x group
     assert (found.responses, found.responses_max) == (2 * of_an_arm, of_an_arm + 3 * of_an_arm)
@@ -127,6 +128,29 @@ def test_a_guess_knows_that_each_turn_reads_all_before_it_again(bench: Bench) ->
     assert "sampling 2.4 of 3 turns, " in three.basis
     study = bench.study(overrides=["task.name=guess", "task.max_turns=3", "rollout.max_tokens=24"])
     assert "of 3 turns" in plan(study, bench.runs, jobs=1).basis
+
+
+def test_a_guess_knows_of_the_starting_model_s_pass(bench: Bench) -> None:
+    """Sampling 1, old policy 1, an update 3; with a KL term the starting model's 1."""
+    overrides = ["rollout.max_tokens=24", "update.epochs=1"]
+    without = guessed_pace(bench.study(overrides=overrides).arms["a"].settings, on_gpu=False)
+    found = guessed_pace(bench.study(overrides=[*overrides, "objective.kl_coef=0.1"]).arms["a"].settings, on_gpu=False)
+    assert found.seconds_per_step == pytest.approx(6 / 5 * without.seconds_per_step)
+    assert "old policy 1, starting model 1, update 3)" in found.basis
+    assert "starting model" not in without.basis
+
+
+def test_runs_that_make_other_passes_are_no_measure(bench: Bench) -> None:
+    bench.conduct()
+
+    def measured(*overrides: str) -> bool:
+        return measured_pace(bench.study(overrides=overrides).arms["a"].settings, bench.runs) is not None
+
+    others = ["objective.kl_coef=0.1", "arm.a.policy_loss=bapo", "update.lora_rank=8", "objective.advantage=gae"]
+    others += ["update.skip_zero_advantage=false", f"engine={{name='{ENGINE}:CountingEngine', options={{slow=true}}}}"]
+    assert {one: measured(one) for one in others} == dict.fromkeys(others, False)
+    alike = ["objective.advantage=leave-one-out", "arm.a.policy_loss=cispo", "update.learning_rate=1e-3"]
+    assert {one: measured(one) for one in alike} == dict.fromkeys(alike, True)
 
 
 def test_a_model_s_size_from_its_name() -> None:

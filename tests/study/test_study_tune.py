@@ -13,8 +13,10 @@ from gspo_lab.study.tune import Tune
 RATES = "update.learning_rate = [1e-5, 5e-5, 2e-4, 8e-4]"
 
 
-def tuning(folder: Path, values: str = RATES, *, seeds: str = "[7, 8]", more: str = "", shared: str = SHARED) -> Study:
-    return load(folder, f"{shared}{ARMS}\n[tune]\nseeds = {seeds}\nsteps = 5\n{more}\n[tune.values]\n{values}\n")
+def tuning(
+    folder: Path, values: str = RATES, *, seeds: str = "[7, 8]", more: str = "", shared: str = SHARED, arms: str = ARMS
+) -> Study:
+    return load(folder, f"{shared}{arms}\n[tune]\nseeds = {seeds}\nsteps = 5\n{more}\n[tune.values]\n{values}\n")
 
 
 def refused(folder: Path, values: str = RATES, **how: str) -> str:
@@ -109,3 +111,73 @@ def test_what_cannot_be_chosen_is_one_line(tmp_path: Path) -> None:
     assert "no such arm" in refused(tmp_path, more="[tune.arm.gpso]\nupdate.learning_rate = [1, 2]")
     swept = f"{SHARED}[sweep]\nupdate.minibatches = [1, 2]\n"
     assert "leave [sweep] or [tune] out" in refused(tmp_path, shared=swept)
+
+
+def test_a_correction_comes_with_what_it_was_published_with(tmp_path: Path) -> None:
+    """tis 0 to 2, icepop 0.5 to 5; the arm gspo has tis of its own, with an upper bound of 3."""
+    study = tuning(
+        tmp_path,
+        'objective.mismatch_correction = ["none", "tis", "icepop"]',
+        arms=f'{ARMS}mismatch_correction = "tis"\nmismatch_high = 3.0\n',
+    )
+    ranges = {
+        name: (arm.settings.objective.mismatch_low, arm.settings.objective.mismatch_high)
+        for name, arm in trial_study(study).arms.items()
+    }
+    assert ranges == {
+        "grpo@none": (None, None),
+        "grpo@tis": (0, 2),
+        "grpo@icepop": (0.5, 5),
+        "gspo@none": (None, 3),
+        "gspo@tis": (0, 3),
+        "gspo@icepop": (0.5, 3),
+    }
+    bounds = {"objective.mismatch_low", "objective.mismatch_high"}
+    assert bounds <= set(trial_study(study).arms["grpo@tis"].declared)
+    assert study.tune is not None
+    done = tuned(study, study.tune.model_copy(update={"chosen": {"grpo": 2, "gspo": 0}})).arms["grpo"]
+    assert (done.settings.objective.mismatch_low, done.settings.objective.mismatch_high) == (0.5, 5)
+    assert bounds <= set(done.declared)
+
+
+def test_a_candidate_s_own_bounds_stay(tmp_path: Path) -> None:
+    both = 'objective.mismatch_correction = ["tis", "icepop"]\nobjective.mismatch_high = [4, 2]'
+    arms = trial_study(tuning(tmp_path, both)).arms
+    objective = arms["grpo@icepop_2"].settings.objective
+    assert (objective.mismatch_low, objective.mismatch_high) == (0.5, 2)
+    # 6 > 5: the bound that icepop brings is held to the rule as one that is given.
+    low = 'objective.mismatch_correction = ["tis", "icepop"]\nobjective.mismatch_low = [1, 6]'
+    assert "mismatch_low = 6 must be smaller than mismatch_high = 5" in refused(tmp_path, low)
+
+
+def test_no_pilot_is_made_for_a_candidate(tmp_path: Path) -> None:
+    told = refused(tmp_path, 'objective.clip = ["fixed", "calibrated"]')
+    assert told == (
+        "tune: arm grpo with calibrated, arm gspo with calibrated: clip = 'calibrated': a pilot finds its range, and "
+        "trials have none; give fixed ones"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ("objective.kl_coef = [0, 0.01]", "objective.kl_coef"),
+        ('objective.advantage = ["group-mean-std", "gae"]', "objective.advantage"),
+        ('objective.policy_loss = ["clip", "bapo"]\nobjective.bapo_clip_low = [1e-4, 1e-4]', "objective.policy_loss"),
+        ('routing_replay = ["none", "old-policy"]', "routing_replay"),
+        ('update.old_logprobs = ["trainer", "sampler"]', "update.old_logprobs"),
+        ("update.lora_rank = [0, 8]", "update.lora_rank"),
+        ("update.minibatches = [2, 4]", "update.minibatches"),
+    ],
+)
+def test_candidates_that_make_other_passes_are_refused(tmp_path: Path, values: str, key: str) -> None:
+    told = refused(tmp_path, values)
+    assert f" differ in {key}; trials must cost the same, so arms cannot choose these" in told
+    assert told.count("\n") == 0
+
+
+def test_values_that_cost_alike_may_be_chosen_and_arms_may_cost_what_they_do(tmp_path: Path) -> None:
+    values = ["objective.kl_coef = [0.01, 0.1]", "update.lora_rank = [8, 16]"]
+    values += ['objective.advantage = ["group-mean-std", "leave-one-out"]']
+    assert [read(tmp_path, one).number for one in values] == [2, 2, 2]
+    assert read(tmp_path, arms=f"{ARMS}kl_coef = 0.1\n").number == 4
