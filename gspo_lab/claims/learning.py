@@ -195,7 +195,7 @@ def precursors(recorded: Recorded, roles: Roles) -> Estimates:
     if len(collapsed) < LEAST_RUNS or len(stable) < LEAST_RUNS:
         counted = f"{len(collapsed)} runs collapsed and {len(stable)} stayed stable"
         raise Untestable(f"{counted}; {LEAST_RUNS} of each are needed")
-    every = {run: recorded.found.onsets(recorded.found.deciding[run], run[0]) for run in [*collapsed, *stable]}
+    every = {run: recorded.found.onsets(recorded.found.deciding[run]) for run in [*collapsed, *stable]}
     leading, said = [], []
     for signal in SIGNALS:
         found = {run: one[signal].step for run, one in every.items() if signal in one and one[signal].judged}

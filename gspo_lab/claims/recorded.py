@@ -79,7 +79,7 @@ class Recorded:
     def settled(self, arm: str, seed: int, *metrics: str, later: bool = False) -> "DataFrame":
         """One run's updates after the warm-up of the learning rate; with `later` those with minibatch >= 1."""
         own = self.of(arm, seed, "updates", *metrics)
-        first = self.settings[arm].update.first_settled
+        first = self.found.settled[self.found.finished[arm, seed]]
         rows = own[(own["step"] >= first) & (own["minibatch"] >= (1 if later else 0))]
         if rows.empty:
             after = " and minibatch >= 1" if later else ""

@@ -1,7 +1,7 @@
 """Clip fractions by mini-batch, put together by tokens: one rule for terminal, report and claims."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -38,17 +38,18 @@ ratio is near 1."""
 class Clipped:
     """A study's clip fractions; the steps in which the learning rate still rose are left out where others are there."""
 
-    def __init__(self, evidence: "Evidence", declaration: Declaration) -> None:
+    def __init__(self, evidence: "Evidence", declaration: Declaration, since: Mapping[str, int]) -> None:
+        """`since` has per run id its first settled step."""
         self._evidence = evidence
         self._declaration = declaration
+        self._since = since
         self._known: dict[tuple[str, bool], dict[str, dict[int, float | None]]] = {}
 
     @cached_property
     def frame(self) -> "DataFrame":
         """`Evidence.by_minibatch` of WEIGHTS: a row per run and mini-batch index."""
         study = self._declaration.name
-        since = {name: arm.settings.update.first_settled for name, arm in self._declaration.arms.items()}
-        settled = self._evidence.by_minibatch(study, WEIGHTS, since=since)
+        settled = self._evidence.by_minibatch(study, WEIGHTS, since=self._since)
         return settled if len(settled) else self._evidence.by_minibatch(study, WEIGHTS)
 
     @cached_property

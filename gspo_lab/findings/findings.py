@@ -29,6 +29,7 @@ from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.findings.ranked import ranked
+from gspo_lab.findings.settled import first_settled
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.matching.tuned import Trials, read_trials
@@ -254,14 +255,18 @@ class Findings:
                 out[run.arm, run.seed] = held(steps, reward, last)
         return out
 
-    def onsets(self, run: str, arm: str) -> dict[str, Onset]:
+    @cached_property
+    def settled(self) -> dict[str, int]:
+        """`first_settled`: per run id the first step whose updates, and all later ones, have the full learning rate."""
+        return first_settled(self.evidence, self.declaration)
+
+    def onsets(self, run: str) -> dict[str, Onset]:
         """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
         if run not in self._onsets:
             means = self.evidence.updates(self.study, SIGNALS, run=run).groupby("step")[list(SIGNALS)].mean()
-            first = self.declaration.arms[arm].settings.update.first_settled
             known = {signal: means[signal].dropna() for signal in SIGNALS}
             self._onsets[run] = {
-                signal: signal_onset(one.index, one, first) for signal, one in known.items() if len(one)
+                signal: signal_onset(one.index, one, self.settled[run]) for signal, one in known.items() if len(one)
             }
         return self._onsets[run]
 
@@ -278,7 +283,7 @@ class Findings:
     @cached_property
     def clipped(self) -> Clipped:
         """Clipped tokens by mini-batch, and which arms are saturated."""
-        return Clipped(self.evidence, self.declaration)
+        return Clipped(self.evidence, self.declaration, self.settled)
 
     @cached_property
     def course(self) -> Course:

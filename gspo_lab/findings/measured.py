@@ -60,10 +60,9 @@ class Measured:
 
 def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | None:
     """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
-    first = found.declaration.arms[arm].settings.update.first_settled
     names = ["response_detail", "response_tokens", "stale_k3", "grad_norm", "band_counts"]
     frame = found.evidence.updates(found.study, names, run=run)
-    rows = frame[(frame["step"] >= first) & frame["response_detail"].notna()]
+    rows = frame[(frame["step"] >= found.settled[run]) & frame["response_detail"].notna()]
     parts = [one for row in rows.to_dict("records") if (one := _of_update(row)) is not None]
     if not any(index_B.any() for index_B, *_ in parts):
         return None

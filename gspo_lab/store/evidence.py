@@ -229,13 +229,13 @@ class Evidence:
         sum of its weights, `<metric>.weight`: one row per run and mini-batch index, made in SQL.
 
         `weights` names the column that weighs each metric; where that was not recorded an update counts as 1. `since`
-        has per arm the first step that counts. A metric without any measurement is NaN with weight 0.
+        has per run id the first step that counts. A metric without any measurement is NaN with weight 0.
         """
         self._numbers("updates", [*weights, *weights.values()])
         query, firsts = of_minibatches(list(weights.items())), since or {}
         rows = self.once(
             (query, *sorted(firsts.items()), study),
-            lambda: {run: self.rows(query, (run.id, firsts.get(run.arm, 0))) for run in self.chosen(study)},
+            lambda: {run: self.rows(query, (run.id, firsts.get(run.id, 0))) for run in self.chosen(study)},
         )
         names = [name for metric in weights for name in (metric, f"{metric}.weight")]
         return framed(rows, {"minibatch": int, **dict.fromkeys(names, float)})

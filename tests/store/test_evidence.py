@@ -220,8 +220,8 @@ def test_minibatches_are_weighed_by_their_tokens(lab: Lab) -> None:
     ingest(lab.runs)
     weights = {"clip_fraction_tokens": "response_tokens", "expert_change": "response_tokens"}
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.by_minibatch("adding", weights, since={"grpo": 100})
-        nothing = evidence.by_minibatch("adding", weights, since={"grpo": 1000})
+        frame = evidence.by_minibatch("adding", weights, since={RUN: 100})
+        nothing = evidence.by_minibatch("adding", weights, since={RUN: 1000})
         with pytest.raises(LabError, match="JSON, not a number"):
             evidence.by_minibatch("adding", {"band_counts": "response_tokens"})
     rows = frame[["run_id", "minibatch", "clip_fraction_tokens", "clip_fraction_tokens.weight"]]

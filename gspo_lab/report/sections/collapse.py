@@ -41,7 +41,7 @@ def collapse(found: Findings) -> Section | None:
     if not fallen:
         return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
                        {"runs": {}}, said)  # fmt: skip
-    onsets = {track.run: found.onsets(track.run, track.arm) for track in tracks}
+    onsets = {track.run: found.onsets(track.run) for track in tracks}
     rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {

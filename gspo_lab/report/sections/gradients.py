@@ -38,9 +38,7 @@ def gradients(found: Findings) -> Section | None:
     marks: list[Series] = []
     for colour, arm in enumerate(found.arms):
         tracks = [track for track in found.course.tracks if track.arm == arm]
-        first = found.declaration.arms[arm].settings.update.first_settled
-        windows = _norms(found, range(first, first + FROZEN))
-        spiked = {track.seed: _spikes(found, track, first, windows.get(track.run, {})) for track in tracks}
+        spiked = {track.seed: _spikes(found, track, found.settled[track.run]) for track in tracks}
         drawn = np.concatenate([track.columns["grad_norm"] for track in tracks]) if tracks else np.zeros(0)
         peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
         median, largest = (float(np.nanmedian(drawn)), max(peaks)) if peaks else (None, None)
@@ -69,20 +67,19 @@ def gradients(found: Findings) -> Section | None:
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 
 
-def _spikes(found: Findings, track: Track, first: int, window: Mapping[int, float]) -> dict[int, float] | None:
-    """A run's spikes: step and mean norm of its updates there. None: too few steps to judge.
-
-    `window`: the mean norms of the FROZEN steps from `first` on, which judge most runs without reading them whole.
-    """
+def _spikes(found: Findings, track: Track, first: int) -> dict[int, float] | None:
+    """A run's spikes after its warm-up, which ends at step `first`: step and mean norm of its updates there. None: too
+    few steps to judge. The FROZEN steps from `first` on judge most runs without reading them whole."""
     if not _measured(track):
         return None
+    window = _norms(found, track.run, range(first, first + FROZEN))
     last = (int(np.nanmax(track.updates)) // found.course.width + 1) * found.course.width - 1
     if len(window) < FROZEN and last < first + FROZEN:
         return None
     largest = track.columns["grad_norm.high"]
     if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(np.median([*window.values()])):
         return {} if np.nanmax(track.updates) > max(window) else None
-    norms = _norms(found, run=track.run).get(track.run, {})
+    norms = _norms(found, track.run)
     steps = spikes([*norms], [*norms.values()], first)
     return None if steps is None else {step: norms[step] for step in steps}
 
@@ -91,14 +88,11 @@ def _measured(track: Track) -> bool:
     return bool(np.isfinite(track.columns["grad_norm"]).any())
 
 
-def _norms(found: Findings, at: range | None = None, run: str | None = None) -> dict[str, dict[int, float]]:
-    """Per run id, of all runs or of one, the mean gradient norm by step, of all steps or of some."""
+def _norms(found: Findings, run: str, at: range | None = None) -> dict[int, float]:
+    """A run's mean gradient norm by step, of all steps or of some."""
     frame = found.evidence.updates(found.study, ["grad_norm"], run=run, at=at).dropna()
-    out: dict[str, dict[int, float]] = {}
-    means = frame.groupby(["run_id", "step"])["grad_norm"].mean()
-    for (own, step), norm in zip(means.index, means.tolist(), strict=True):
-        out.setdefault(own, {})[step] = norm
-    return out
+    means = frame.groupby("step")["grad_norm"].mean()
+    return dict(zip(map(int, means.index), means.tolist(), strict=True))
 
 
 def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:
