@@ -1,6 +1,7 @@
 """What a step costs: the settings that its time depends on, and which of their values cost alike.
 
-A plan takes its pace from runs that are equal in all of them, and candidates of `[tune]` may differ in none.
+A plan takes its pace from runs that are equal in all of them. Candidates of `[tune]` may differ in none of MATTERS,
+each a further pass through a whole model; what the others cost, replay or a part of the old policy's pass, is small.
 """
 
 from collections.abc import Callable, Mapping

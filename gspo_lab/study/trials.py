@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from gspo_lab.registry import nearest
 from gspo_lab.study.asking import BenchTable
-from gspo_lab.study.cost import cost
+from gspo_lab.study.cost import MATTERS, cost
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted import differing, flat, under
 from gspo_lab.study.judging import VerdictTable
@@ -121,7 +121,7 @@ def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
 
 def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mapping[str, Arm]) -> list[str]:
     """What is wrong with single candidates, and where two would not cost the same: all train on as many responses, and
-    those of one arm make the same passes; what sets arms apart, such as a critic, costs as much in the study."""
+    those of one arm pass through the same models; what sets arms apart, a critic say, costs as much in the study."""
     out: list[str] = []
     trained: dict[str, tuple[int, int]] = {}
     unequal: list[str] = []
@@ -141,7 +141,8 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
             for line in [PILOTED] if settings.objective.clip == "calibrated" else broken_within(settings):
                 broken.setdefault(line, []).append(f"arm {name} with {told}")
             trained[f"{name} with {told}"] = _trained(settings)
-            costs.append(cost(settings.model_dump(mode="json")))
+            whole = cost(settings.model_dump(mode="json"))
+            costs.append({key: whole[key] for key in MATTERS})
             if keys := differing(costs[0], costs[-1]):
                 unequal.append(f"a step of {name} with {labels[0]} and one with {told} differ in {', '.join(keys)}")
     every = sum(map(len, candidates.values()))
