@@ -28,6 +28,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.errors import LabError
+
 HERE = Path(__file__).parent
 PARTS = ("quickstart", "shapes", "vllm", "vocabulary", "step", "study")
 LIMITS = {"quickstart": 150, "shapes": 180}
@@ -66,10 +68,10 @@ TINY = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 16,
+    "head_dim": 32,
     "vocab_size": 20_000,
 }
-"""What --tiny puts in place of a shape's sizes."""
+"""What --tiny puts in place of a shape's sizes; vLLM's attention on CPUs begins at heads of 32."""
 
 STUDY = """
 question = "How long does a step take?"
@@ -107,8 +109,11 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:
-        for row in RUN[options.part](options):
-            print(json.dumps(row), flush=True)
+        try:
+            for row in RUN[options.part](options):
+                print(json.dumps(row), flush=True)
+        except LabError as error:
+            sys.exit("\n".join([str(error), *error.details]))
         return
     ends = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as name:
@@ -142,6 +147,8 @@ def measured(part: str, options: argparse.Namespace, home: Path, ends: float) ->
         err.seek(0)
         rows = [json.loads(line) for line in out if line.startswith("{")]
         said = err.read()[-4000:] if trouble else ""
+    if said:
+        print(said, file=sys.stderr)
     seconds = time.monotonic() - began
     print(f"{part}: {trouble or 'done'}, {len(rows)} figures, {seconds:.0f} s", file=sys.stderr, flush=True)
     return {"rows": rows, "trouble": trouble, "said": said, "seconds": round(seconds, 1)}
