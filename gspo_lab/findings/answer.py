@@ -183,6 +183,8 @@ def _of_doses(found: "Findings", fallen: Regime) -> Answer:
         signs = {(ratio.low or 0) > 1 for ratio in doses.ratios.values()}
         word = "arm by arm" if len(signs) > 1 else "more stable" if signs == {True} else "less stable"
         return Answer(word, "green", said, ground, _replicate(found))
+    if any(apart):
+        return Answer("resolved in part", "blue", said, ground, _replicate(found))
     if not fallen.reached:
         return Answer("regime not reached", "grey", said, ground, _again(found, "check"))
     return Answer("not resolved", "grey", said, ground, _again(found, "plan"))

@@ -261,6 +261,23 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float,
     assert said.rests_on.endswith("over 4 doses of update.learning_rate.")
 
 
+def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
+    """grpo and its twin stand up to 2e-4, gspo up to 2e-3: doses 1e-4 and 1e-3 lie below, 3e-4 and 3e-3 above."""
+
+    def change(run: Run, record: Record) -> Record:
+        arm, _, dose = run.arm.partition("@")
+        stands = 2e-3 if arm == "gspo" else 2e-4
+        if isinstance(record, UpdateRecord) and record.step >= 6 and float(dose) > stands:
+            return replace(record, nonfinite=1)
+        return record
+
+    doses = "[sweep]\nupdate.learning_rate = [1e-4, 3e-4, 1e-3, 3e-3]\n"
+    three = TWO_ARMS.replace("[[bench]]", doses + "[[bench]]") + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
+    said = answered(make_lab(tmp_path, three, seeds=4, steps=20, change=change))
+    assert (said.word, said.colour) == ("resolved in part", "blue")
+    assert "which holds 1" in said.said
+
+
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
     assert (said.word, said.next) == ("no verdict", "gspo-lab check studies/toy.toml")
