@@ -15,7 +15,7 @@ from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Arm, Declaration, Study, load_study
 from gspo_lab.study.declaration import Replicates
-from gspo_lab.study.identity import differences, identity
+from gspo_lab.study.identity import differences, identity, same_content
 from gspo_lab.study.trials import tuned
 
 SHOWN = 4
@@ -59,7 +59,7 @@ def replication(wanted: str, runs: Path, *, another: bool = False) -> Replicatio
     original = _original(asked.name if asked else wanted, runs)
     if asked is not None and asked.tune is not None and original.tune is not None:
         asked = tuned(asked, original.tune)  # a replication repeats what the arms chose, not their choosing
-    if asked is not None and identity(asked) != identity(original):
+    if asked is not None and not same_content(asked, original):
         keys = differences(asked, original)
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
         raise LabError(
@@ -87,6 +87,8 @@ def _original(name: str, runs: Path) -> Declaration:
         known = sorted(home.name for home, _ in _declared(runs))
         has = f"it has {', '.join(known)}" if known else "it holds no study yet"
         raise LabError(f"nothing to replicate: '{name}' was never declared in {runs}{nearest(name, known)}; {has}")
+    if declared.recorded is not None:
+        raise LabError(f"{name} was imported: its logs do not record enough to train it again; write a study file")
     if declared.trials_of is not None:
         raise LabError(f"{name} are the trials of {declared.trials_of}: gspo-lab replicate {declared.trials_of}")
     if declared.replicates is not None and (first := _read(runs / declared.replicates.name / STUDY)) is not None:
@@ -137,9 +139,8 @@ def _left(name: str, runs: Path) -> list[str]:
 
 def _next(original: Declaration, name: str, runs: Path) -> Declaration:
     """The declaration of a further replication: seeds beyond all that any execution of the study has ever used."""
-    own = identity(original)
     every = [*_declared(runs), *_declared(runs / ARCHIVE)]
-    used = {seed for _, one in every if identity(one) == own or _of(one, original.name) for seed in one.seeds}
+    used = {seed for _, one in every if same_content(one, original) or _of(one, original.name) for seed in one.seeds}
     used |= set(original.tune.seeds if original.tune is not None else ())
     count, first = len(original.seeds) - len(original.added), max({*used, *original.seeds}) + 1
     if first + count > MOST_SEED:
@@ -150,7 +151,7 @@ def _next(original: Declaration, name: str, runs: Path) -> Declaration:
         seeds=tuple(range(first, first + count)),
         added=(),
         arms={arm.name: _started(arm, first) for arm in original.arms.values()},
-        replicates=Replicates(original.name, own),
+        replicates=Replicates(original.name, identity(original)),
         commands=(),
         created="",
         edits=(),

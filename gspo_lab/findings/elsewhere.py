@@ -10,7 +10,7 @@ from gspo_lab.findings.executions import ORIGINAL, Execution, execution
 from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
 from gspo_lab.store.apart import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
-from gspo_lab.study.identity import differences, identity
+from gspo_lab.study.identity import differences, same_content
 
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
@@ -20,12 +20,11 @@ NOT_READ = "archived, not read"
 
 def archived(found: "Findings") -> Iterable[Execution]:
     """The same study as --fresh has moved it to the archive, as far as it can be read."""
-    own = identity(found.declaration)
     for file in sorted((found.evidence.runs_folder / ARCHIVE).glob(f"*/{STUDY}")):
         home = file.parent
         label = f"{ARCHIVE}/{home.name}"
         try:
-            if identity(Declaration.parse(read_json(file), file)) == own:
+            if same_content(Declaration.parse(read_json(file), file), found.declaration):
                 with evidence_of_study(home) as evidence:
                     yield execution(type(found)(evidence, home.name, label))
         except (LabError, OSError):
@@ -59,9 +58,13 @@ def executions_at(path: Path, found: "Findings") -> list[Execution]:
 
 def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:
     """The names of those that are the declared study by content."""
-    own = identity(declared)
-    if same := [name for name, one in known.items() if identity(one) == own]:
+    if same := [name for name, study in known.items() if same_content(study, declared)]:
         return same
+    if declared.recorded is not None:
+        raise LabError(
+            f"{path}: {declared.name} was imported, and logs do not record enough to call two studies the same; "
+            "report it without --with"
+        )
     near = declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
     if near is None:
         raise LabError(f"{path}: no study there is {declared.name} by content; it has {', '.join(known) or 'none'}")

@@ -10,7 +10,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.states import State
 from gspo_lab.stats.executions import Fate, Together, agreement, fate, random_effects
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.study.identity import identity
+from gspo_lab.study.identity import same_content
 
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
@@ -160,9 +160,8 @@ def executions(found: "Findings", elsewhere: Iterable[Execution]) -> Executions:
 
     By the time of their declaration, replications last. Studies without a link to the first are the same by content.
     """
-    own = identity(found.declaration)
     beside = (type(found)(found.evidence, name) for name in found.evidence.studies() if name != found.study)
-    alike = [execution(found), *(execution(one) for one in beside if _identity(one) == own), *elsewhere]
+    alike = [execution(found), *(execution(study) for study in beside if _same_content(study, found)), *elsewhere]
     alike += _lost(found, alike)
     told: list[Execution] = []
     for one in sorted(alike, key=lambda one: (one.relation == REPLICATION, one.declared_at, one.name)):
@@ -179,12 +178,12 @@ def _lost(found: "Findings", alike: Sequence[Execution]) -> Iterator[Execution]:
         yield Execution(link.name, ORIGINAL, "", link.name, unread=ANOTHER if here else NOT_HERE)
 
 
-def _identity(found: "Findings") -> str | None:
-    """None for a study that another version declared."""
+def _same_content(study: "Findings", found: "Findings") -> bool:
+    """`same_content`; False for a study whose declaration this version cannot read."""
     try:
-        return identity(found.declaration)
+        return same_content(study.declaration, found.declaration)
     except LabError:
-        return None
+        return False
 
 
 def _same_record(one: Execution, other: Execution) -> bool:

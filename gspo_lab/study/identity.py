@@ -2,7 +2,7 @@
 
 What counts is what the runs are made with and what decides: each arm's settings and the verdict's rule. The question,
 claims and waivers are words about it. Where files that a study names by path lie, and what stands in them, does not
-count either.
+count either. An unknown value equals nothing, and logs never hold all of this: no two imported studies are the same.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,11 @@ def identity(declared: Declaration) -> str:
     """The digest of a study's content; equal ones are the same study. A later version may know more settings, so that
     digests are compared only where one version has made both."""
     return digest(content(declared))
+
+
+def same_content(one: Declaration, other: Declaration) -> bool:
+    """Whether two studies are the same by content; False where either was imported."""
+    return one.recorded is None and other.recorded is None and identity(one) == identity(other)
 
 
 def content(declared: Declaration) -> dict[str, Any]:
