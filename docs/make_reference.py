@@ -38,7 +38,8 @@ METRICS_INTRODUCTION = """\
 
 Made from `gspo_lab/records/` by `python docs/make_reference.py`; do not edit. Six records cross the wall between a
 worker and everything else. Each is a table of `runs/lab.db`, and each field a column under the same name; the same
-meanings stand in the database's table `metrics`. What is NULL was *not measured*; it is never 0.
+meanings stand in the database's table `metrics`. What is NULL was *not measured*; it is never 0. A mean over several
+rows weighs each row by the column under "weight in a mean". Where that is empty or NULL, rows count alike.
 
 ## Symbols
 
@@ -102,13 +103,14 @@ def _record_section(record: type[Record]) -> str:
         "",
         " ".join(doc.split()),
         "",
-        "| column | type | unit | meaning |",
-        "|---|---|---|---|",
+        "| column | type | unit | weight in a mean | meaning |",
+        "|---|---|---|---|---|",
     ]
     for column in field_columns(record):
         star = " *" if is_time(column.name) else ""
         kind = "JSON" if column.json else column.type
-        lines.append(f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {_cell(column.meaning)} |")
+        weight = "" if column.per is None else f"`{column.per}`"
+        lines.append(f"| `{column.name}`{star} | {kind} | {_cell(column.unit)} | {weight} | {_cell(column.meaning)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -66,6 +66,19 @@ def test_every_field_has_a_unit_and_a_meaning() -> None:
             assert "\n" not in entry.metadata["meaning"], entry.name
 
 
+def test_a_weight_is_a_recorded_count_of_the_same_record() -> None:
+    """A mean over tokens is pooled by tokens; a norm, a loss and a duration have no weight."""
+    for record in RECORDS.values():
+        counts = {
+            entry.name for entry in fields(record) if entry.metadata["unit"] in ("tokens", "responses", "prompts")
+        }
+        assert {entry.metadata["per"] for entry in fields(record)} <= {*counts, None}
+    weights = {entry.name: entry.metadata["per"] for entry in fields(RECORDS["update"])}
+    assert weights["clip_fraction_tokens"] == weights["expert_change"] == weights["stale_k3"] == "response_tokens"
+    assert weights["clip_fraction_active_tokens"] == "active_tokens"
+    assert weights["grad_norm"] is weights["seconds"] is None
+
+
 def test_kinds_and_tables_are_distinct() -> None:
     assert set(RECORDS) == {"step", "update", "answer", "score", "grade", "status"}
     assert len({record.table for record in RECORDS.values()}) == 6

@@ -27,25 +27,34 @@ class StepRecord:
         "graded",
     )
     reward_mean: float | None = metric(
-        "reward", "mean reward over the step's responses, what an overlong_buffer takes from it not taken"
+        "reward",
+        "mean reward over the step's responses, what an overlong_buffer takes from it not taken",
+        per="prompts",
     )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
     zero_variance_groups: float | None = metric(
         "share of groups",
         "groups whose rewards are all equal, before an overlong_buffer takes from them; none with group_size = 1",
+        per="prompts",
     )
     dropped_groups: int | None = metric(
         "groups", "groups whose responses all earned the same, sampled and dropped; only with rollout.dynamic_sampling"
     )
     overlong_penalty: float | None = metric(
-        "reward", "mean of what length took from the rewards of responses; only with rollout.overlong_buffer"
+        "reward",
+        "mean of what length took from the rewards of responses; only with rollout.overlong_buffer",
+        per="responses",
     )
-    response_tokens_mean: float | None = metric("tokens", "mean response length, end-of-sequence token included")
+    response_tokens_mean: float | None = metric(
+        "tokens", "mean response length, end-of-sequence token included", per="responses"
+    )
     response_tokens_t1: float | None = metric("tokens", "lower tercile bound of the response length")
     response_tokens_t2: float | None = metric("tokens", "upper tercile bound of the response length")
     grader_errors: int | None = metric("responses", "responses that the grader failed on; they train with reward 0")
-    truncated_responses: float | None = metric("share of responses", "responses cut at the token limit")
-    turns_mean: float | None = metric("turns", "mean turns of a response; tasks of several turns only")
+    truncated_responses: float | None = metric(
+        "share of responses", "responses cut at the token limit", per="responses"
+    )
+    turns_mean: float | None = metric("turns", "mean turns of a response; tasks of several turns only", per="responses")
     reply_tokens: float | None = metric(
         "share of tokens",
         "tokens of responses that the environment put there: fed, never trained on; tasks of several turns only",
@@ -78,7 +87,9 @@ class StepRecord:
         "mismatch_std_tokens x sqrt(mean of 1 / length): what mismatch_std_responses is where tokens err independently",
     )
     mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
-    mismatch_outside_2_responses: float | None = metric("share of responses", "those with prod exp(d) outside [1/2, 2]")
+    mismatch_outside_2_responses: float | None = metric(
+        "share of responses", "those with prod exp(d) outside [1/2, 2]", per="evaluated_responses"
+    )
     route_gap: float | None = metric(
         "share of experts",
         "1 - overlap/k of the sampler's and the trainer's natural experts at the step's start, over all fed positions, "
@@ -91,7 +102,9 @@ class StepRecord:
     )
     version_lag_max: int | None = metric("rollout batches", "largest step - version of a response token")
     mixed_version_share: float | None = metric(
-        "share of responses", "responses whose tokens are of more than one version; 0 without rollout.tokens_per_step"
+        "share of responses",
+        "responses whose tokens are of more than one version; 0 without rollout.tokens_per_step",
+        per="responses",
     )
     waiting_responses: int | None = metric(
         "responses", "responses asked for and not over when the step ended; after a run's last step they are lost"

@@ -35,7 +35,7 @@ def _for_each_rule(cls: type[R]) -> type[R]:
         for rule, how in RULES.items():
             own = name.replace("RULE", rule)
             cls.__annotations__[own] = kind
-            setattr(cls, own, metric(told["unit"], told["meaning"].replace("RULE", how)))
+            setattr(cls, own, metric(told["unit"], told["meaning"].replace("RULE", how), per=told["per"]))
     return cls
 
 
@@ -56,14 +56,20 @@ class UpdateRecord:
         "program's log, the mean over its logging interval"
     )
     loss: float | None = metric("-", "the objective's loss on the mini-batch")
-    kl: float | None = metric("nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0")
+    kl: float | None = metric(
+        "nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0", per="response_tokens"
+    )
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
     learning_rate: float | None = metric("-", "learning rate of this update")
     value_loss: float | None = metric(
         "reward^2", "the critic's loss on the mini-batch; this and the next three only with advantage = 'gae'"
     )
-    value_mean: float | None = metric("reward", "mean value over response tokens, before this update")
-    value_clip_fraction: float | None = metric("share of response tokens", "values whose gradient value_clip takes")
+    value_mean: float | None = metric(
+        "reward", "mean value over response tokens, before this update", per="response_tokens"
+    )
+    value_clip_fraction: float | None = metric(
+        "share of response tokens", "values whose gradient value_clip takes", per="response_tokens"
+    )
     critic_grad_norm: float | None = metric("-", "L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
         "0 or 1",
@@ -80,39 +86,61 @@ class UpdateRecord:
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
     clipped_tokens: int | None = metric("tokens", "response tokens whose term the clip binds: sum m * binds")
-    clip_fraction_tokens: float | None = metric("share of response tokens", "the headline: sum m * binds / sum m")
-    clip_fraction_tokens_high: float | None = metric("share of response tokens", "the part of the headline with A > 0")
-    clip_fraction_tokens_low: float | None = metric("share of response tokens", "the part of the headline with A < 0")
-    clip_fraction_active_tokens: float | None = metric("share of active tokens", "sum m * binds / sum m * (A != 0)")
+    clip_fraction_tokens: float | None = metric(
+        "share of response tokens", "the headline: sum m * binds / sum m", per="response_tokens"
+    )
+    clip_fraction_tokens_high: float | None = metric(
+        "share of response tokens", "the part of the headline with A > 0", per="response_tokens"
+    )
+    clip_fraction_tokens_low: float | None = metric(
+        "share of response tokens", "the part of the headline with A < 0", per="response_tokens"
+    )
+    clip_fraction_active_tokens: float | None = metric(
+        "share of active tokens", "sum m * binds / sum m * (A != 0)", per="active_tokens"
+    )
     clip_fraction_positive_tokens: float | None = metric(
         "share of tokens with A > 0", "those whose term the clip binds; beside the next one: does clipping side with A?"
     )
     clip_fraction_negative_tokens: float | None = metric("share of tokens with A < 0", "the same with A < 0")
     clip_fraction_responses: float | None = metric(
-        "share of responses", "mean over responses of the response's own clipped share of tokens"
+        "share of responses", "mean over responses of the response's own clipped share of tokens", per="responses"
     )
-    clip_any_responses: float | None = metric("share of responses", "responses with at least one binding token")
+    clip_any_responses: float | None = metric(
+        "share of responses", "responses with at least one binding token", per="responses"
+    )
     would_clip_fraction_tokens_RULE: float | None = metric(
-        "share of response tokens", "the headline recomputed on this batch's l_t, A and m with RULE"
+        "share of response tokens",
+        "the headline recomputed on this batch's l_t, A and m with RULE",
+        per="response_tokens",
     )
     dual_clip_fraction_tokens: float | None = metric(
-        "share of response tokens", "tokens capped by the dual clip, never part of the headline; only with dual_clip"
+        "share of response tokens",
+        "tokens capped by the dual clip, never part of the headline; only with dual_clip",
+        per="response_tokens",
     )
     flip_fraction_tokens_RULE: float | None = metric(
         "share of response tokens",
         "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
         "where the trainer evaluated the old policy",
+        per="response_tokens",
     )
     bapo_clip_low: float | None = metric("-", "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'")
     bapo_clip_high: float | None = metric("-", "and ended at 1 + this")
-    gate_mean: float | None = metric("-", "of a loss without a clip: mean weight of A grad log pi / r at active tokens")
-    correction_weight_mean: float | None = metric("-", "mean factor of active tokens' terms; with mismatch_correction")
+    gate_mean: float | None = metric(
+        "-", "of a loss without a clip: mean weight of A grad log pi / r at active tokens", per="active_tokens"
+    )
+    correction_weight_mean: float | None = metric(
+        "-", "mean factor of active tokens' terms; with mismatch_correction", per="active_tokens"
+    )
     correction_masked_tokens: float | None = metric(
-        "share of active tokens", "tokens whose factor is 0; only with objective.mismatch_correction"
+        "share of active tokens",
+        "tokens whose factor is 0; only with objective.mismatch_correction",
+        per="active_tokens",
     )
     effective_fraction_tokens: float | None = metric(
         "share of response tokens",
         "tokens with a non-zero policy gradient; a KL term reaches all tokens and is not counted",
+        per="response_tokens",
     )
     log_ratio_std_tokens: float | None = metric("nats", "standard deviation (divisor n) of l_t over response tokens")
     log_ratio_std_responses: float | None = metric("nats", "standard deviation (divisor n) of log s over responses")
@@ -127,21 +155,28 @@ class UpdateRecord:
         "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL where every w^2 is too small for a number",
     )
     ess_responses: float | None = metric("share of responses", "the same with s over responses")
-    chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens")
-    chi2_responses: float | None = metric("-", "mean(s^2) - 1 over responses")
-    stale_k1: float | None = metric("nats/token", "mean of -l_t over response tokens; signed")
-    stale_k3: float | None = metric("nats/token", "mean of exp(l_t) - 1 - l_t over response tokens")
+    chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens", per="response_tokens")
+    chi2_responses: float | None = metric("-", "mean(s^2) - 1 over responses", per="evaluated_responses")
+    stale_k1: float | None = metric("nats/token", "mean of -l_t over response tokens; signed", per="response_tokens")
+    stale_k3: float | None = metric(
+        "nats/token", "mean of exp(l_t) - 1 - l_t over response tokens", per="response_tokens"
+    )
     expert_change: float | None = metric(
         "share of experts",
         "1 - overlap/k of the router's natural top-k, old policy vs now, mean over layers and tokens; MoE only",
+        per="response_tokens",
     )
     expert_change_layers: list[float] | None = metric(
-        "share of experts", "expert_change per MoE layer, first to last (JSON)"
+        "share of experts", "expert_change per MoE layer, first to last (JSON)", per="response_tokens"
     )
     expert_change_any_tokens: float | None = metric(
-        "share of tokens", "response tokens whose natural experts changed in at least one layer; MoE only"
+        "share of tokens",
+        "response tokens whose natural experts changed in at least one layer; MoE only",
+        per="response_tokens",
     )
-    router_entropy: float | None = metric("nats", "mean entropy of the router's softmax over experts; MoE only")
+    router_entropy: float | None = metric(
+        "nats", "mean entropy of the router's softmax over experts; MoE only", per="response_tokens"
+    )
     expert_load_cv: float | None = metric(
         "-", "standard deviation / mean of the natural tokens per expert, mean over layers; MoE only"
     )

@@ -9,13 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from gspo_lab.store.schema import RECORD_TABLES
 
-TOKENS = {"share of response tokens": "response_tokens", "share of active tokens": "active_tokens"}
-"""By the unit of a share the column that counts what it is a share of."""
-
 
 def mean_of(table: str, metric: str) -> str:
-    """The mean of a metric over rows: a share of tokens over their tokens (1 where nobody counted them)."""
-    weight = TOKENS.get(RECORD_TABLES[table].column(metric).unit)
+    """The mean of a metric over rows, by the weight that its record declares (1 where that was not recorded)."""
+    weight = RECORD_TABLES[table].column(metric).per
     return f'AVG("{metric}")' if weight is None else weighted_mean(metric, weight)
 
 

@@ -35,6 +35,8 @@ class Column:
     meaning: str
     json: bool = False
     required: bool = False
+    per: str | None = None
+    """The column that weighs a row in a mean over rows; None: every row counts alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,16 @@ def field_columns(record: type[Record]) -> list[Column]:
             bare = hints[entry.name]
         kind = get_origin(bare) or bare
         meta = entry.metadata
-        required = entry.default is MISSING
         out.append(
-            Column(entry.name, SQL_TYPES[kind], meta["unit"], meta["meaning"], kind in (list, dict), required=required)
+            Column(
+                entry.name,
+                SQL_TYPES[kind],
+                meta["unit"],
+                meta["meaning"],
+                kind in (list, dict),
+                required=entry.default is MISSING,
+                per=meta.get("per"),
+            )
         )
     return out
 
