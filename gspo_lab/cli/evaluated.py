@@ -47,9 +47,10 @@ def scores(
     Where problems have a `difficulty`, also the rating that it gives.
     """
     from gspo_lab.stats.passk import checkpoint_score, pass_at_k
+    from gspo_lab.store.traces import read_later_evaluations
 
     frame = by_problem(evidence, ids, evaluation)
-    later = evidence.later(ids)
+    later = read_later_evaluations(evidence, ids)
     how = {
         row["run_id"]: json.loads(row["content"]) for row in later.to_dict("records") if row["evaluation"] == evaluation
     }

@@ -69,9 +69,10 @@ def grade(
 def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
     """The runs, or the one run, model or server, that is meant."""
     from gspo_lab.registry import nearest
+    from gspo_lab.store.traces import read_subjects
 
     if name is not None and "/" in name:
-        known = list(evidence.subjects()["run_id"])
+        known = list(read_subjects(evidence)["run_id"])
         if not name.startswith("_"):
             known = list(evidence.runs(study_named(evidence, name.partition("/")[0], runs))["run_id"])
         if name not in known:

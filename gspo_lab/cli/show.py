@@ -74,8 +74,9 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     from gspo_lab.cli.evaluated import scores
     from gspo_lab.errors import LabError
     from gspo_lab.registry import nearest
+    from gspo_lab.store.traces import read_later_evaluations, read_subjects
 
-    subjects = evidence.subjects().set_index("run_id")
+    subjects = read_subjects(evidence).set_index("run_id")
     if name not in subjects.index:
         raise LabError(f"no model or server '{name}'{nearest(name, subjects.index)}; gspo-lab list shows all")
     kept = (
@@ -84,7 +85,7 @@ def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     )
     return [
         {"kind": subjects.loc[name, "kind"], "name": subjects.loc[name, "name"], **{key: row[key] for key in kept}}
-        for evaluation in evidence.later([name])["evaluation"]
+        for evaluation in read_later_evaluations(evidence, [name])["evaluation"]
         for row in scores(evidence, [name], evaluation)
     ]
 

@@ -18,6 +18,7 @@ from gspo_lab.exporters import Target, Writer, logged
 from gspo_lab.layout import MIRROR, database_of
 from gspo_lab.states import State
 from gspo_lab.store import Evidence
+from gspo_lab.store.traces import read_starts
 
 LEAST_SECONDS = 5.0
 SHARE = 20
@@ -76,7 +77,7 @@ class Mirror:
             self._due = now + max(LEAST_SECONDS, SHARE * (now - began))
 
     def _take(self, evidence: Evidence, at_end: bool) -> None:
-        starts = Counter(map(str, evidence.starts(self._study)["run_id"]))
+        starts = Counter(map(str, read_starts(evidence, self._study)["run_id"]))
         states = {str(row["run_id"]): row["state"] for row in evidence.runs(self._study).to_dict("records")}
         again = {run for run, count in starts.items() if self._starts[run] != count}
         since = {run: 0 if run in again else self._next[run] for run in starts}

@@ -29,6 +29,7 @@ from gspo_lab.matching.pairing import (
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuned import tuning_check
+from gspo_lab.store.traces import read_questions
 from gspo_lab.study import Declaration, flat
 
 if TYPE_CHECKING:
@@ -301,7 +302,7 @@ def _lock(declared: Declaration) -> Check:
 
 def _first_item(evidence: "Evidence", one: Trace, other: Trace, bench: str, step: int) -> str:
     """The first question in which two evaluations differ, in words."""
-    lists = [[row[2:6] for row in evidence.asked(run.id) if row[:2] == (bench, step)] for run in (one, other)]
+    lists = [[row[2:6] for row in read_questions(evidence, run.id) if row[:2] == (bench, step)] for run in (one, other)]
     for place, (a, b) in enumerate(zip(*lists, strict=False)):
         if a[:2] != b[:2]:
             return f"question {place} is {a[0]} #{a[1]} in {one.arm}, {b[0]} #{b[1]} in {other.arm}"

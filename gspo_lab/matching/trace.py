@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
+from gspo_lab.store.traces import (
+    read_first_minibatches,
+    read_prompt_digests,
+    read_prompt_streams,
+    read_questions,
+    read_seals,
+    read_starts,
+)
 from gspo_lab.study import Origin, flat
 from gspo_lab.study.dotted import under
 from gspo_lab.study.origin import ORIGIN
@@ -136,14 +144,14 @@ class Trace:
 def traces(evidence: "Evidence", study: str) -> list[Trace]:
     """The runs of a study that have recorded anything, in the order of its arms, then seeds."""
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
-    starts = _by_run(evidence.starts(study))
-    streams = evidence.prompt_streams(study)
+    starts = _by_run(read_starts(evidence, study))
+    streams = read_prompt_streams(evidence, study)
     firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
     spent = {(str(row["run_id"]), row["step"]): row for row in _rows(evidence.steps(study, (*GIVEN, *GROWN), at=last))}
-    first_minibatches = evidence.first_minibatches(study, IDENTITIES)
+    first_minibatches = read_first_minibatches(evidence, study, IDENTITIES)
     scores = _by_run(evidence.scores(study))
-    seals = evidence.seals(study)
+    seals = read_seals(evidence, study)
     told: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # runs of one arm share theirs
     out = []
     for row in runs:
@@ -172,7 +180,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
                     )
                     for one in starts.get(run, [])
                 ),
-                prompts=Stream(*streams.get(run, (0, None)), read=partial(evidence.prompt_digests, run)),
+                prompts=Stream(*streams.get(run, (0, None)), read=partial(read_prompt_digests, evidence, run)),
                 first={name: value for name in FIRST if (value := first.get(name)) is not None},
                 spent={
                     name: value
@@ -204,7 +212,7 @@ def resolved(settings: dict[str, Any]) -> dict[str, Any]:
 def asked(evidence: "Evidence", run: str) -> dict[tuple[str, int], Asked]:
     """What a run asked, and in `texts` what it was answered, per bench and step."""
     rows: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    for bench, step, *row in evidence.asked(run):
+    for bench, step, *row in read_questions(evidence, run):
         rows.setdefault((bench, step), []).append(tuple(row))
     out = {}
     for (bench, step), found in rows.items():

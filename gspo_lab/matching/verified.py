@@ -33,10 +33,11 @@ def _journals(evidence: "Evidence", study: str) -> Check:
     """Whether every journal is whole and what its run sealed, and the database holds what the files do."""
     odd: list[tuple[str, str]] = []
     sealed, unsealed = 0, []
-    if wrong := study_at_fault(evidence, study):
+    if wrong := study_at_fault(evidence.runs_folder, study, evidence.study(study)):
         odd.append((STUDY, wrong))
     odd += _other_trials(evidence, study)
-    for run, whole, faults in runs_at_fault(evidence, study):
+    runs = [run.id for run in evidence.chosen(study)]
+    for run, whole, faults in runs_at_fault(evidence.each, evidence.runs_folder, runs):
         sealed += whole is True
         if whole is None:
             unsealed.append(_short(run))
@@ -52,7 +53,7 @@ def _journals(evidence: "Evidence", study: str) -> Check:
 def _other_trials(evidence: "Evidence", study: str) -> list[tuple[str, str]]:
     """The trials whose journals are there and not what they were when the study's arms chose."""
     tune = Declaration.parse(evidence.study(study), study).tune
-    changed = [] if tune is None else journals_changed(evidence, tune.journals)
+    changed = [] if tune is None else journals_changed(evidence.runs_folder, tune.journals)
     return [(run, f"{run}: its journal is not what the arms chose on") for run in changed]
 
 

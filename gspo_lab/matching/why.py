@@ -15,6 +15,7 @@ from gspo_lab.matching.settings import declared, shown
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.registry import nearest
+from gspo_lab.store.traces import read_questions
 from gspo_lab.study.dotted import differing, under
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ Answers = tuple[dict[Any, tuple[Any, ...]], dict[Any, tuple[Any, ...]]]
 
 
 def _answers(evidence: "Evidence", one: Trace, other: Trace) -> Answers:
-    first, second = ({row[:4]: row[4:] for row in evidence.asked(run.id)} for run in (one, other))
+    first, second = ({row[:4]: row[4:] for row in read_questions(evidence, run.id)} for run in (one, other))
     return first, second
 
 

@@ -68,20 +68,3 @@ def of_minibatches(weights: Sequence[tuple[str, str]]) -> str:
         f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)" for metric, weight in weights
     )
     return f"SELECT minibatch, {sums} FROM updates WHERE run_id = ? AND step >= ? GROUP BY minibatch"
-
-
-def of_first_minibatches(metrics: Iterable[str]) -> str:
-    """One row (run id) over the updates with minibatch 0: whether any metric of any is not 0, the first step at which
-    one is not where the first metric is recorded, and how many have the first, the first and the second, and so on."""
-    names = [f'"{name}"' for name in metrics]
-    odd = " OR ".join(f"{name} <> 0" for name in names)
-    known = [" AND ".join(f"{name} IS NOT NULL" for name in names[: count + 1]) for count in range(len(names))]
-    counts = ", ".join(f"COUNT(*) FILTER (WHERE {both})" for both in known)
-    return (
-        f"SELECT COUNT(*) FILTER (WHERE {odd}), MIN(step) FILTER (WHERE {known[0]} AND ({odd})), {counts} "
-        "FROM updates WHERE run_id = ? AND minibatch = 0"
-    )
-
-
-PROMPT_STREAM = "SELECT COUNT(prompt_digest), GROUP_CONCAT(step || ':' || prompt_digest) FROM steps WHERE run_id = ?"
-"""Put together in the order of the key, (run_id, step), in which it is read."""

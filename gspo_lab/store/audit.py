@@ -5,8 +5,9 @@ by row. That costs about what `rebuild` does.
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, sha256_of
@@ -18,71 +19,72 @@ from gspo_lab.store.files import json_file
 from gspo_lab.store.ingest import take_run
 from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, Table, quoted
 
-if TYPE_CHECKING:
-    from gspo_lab.store.evidence import Evidence
+Read = Callable[[str, Sequence[Any]], Iterator[tuple[Any, ...]]]
+"""(query, values) to rows of the database under audit: `Evidence.each`."""
 
 TAKEN = (RUNS, EVALUATIONS, *RECORD_TABLES.values())
 """The tables that a run's files fill."""
 
 
-def study_at_fault(evidence: "Evidence", study: str) -> str | None:
-    """What is wrong with the database's copy of study.json."""
-    path = evidence.runs_folder / study / STUDY
+def study_at_fault(folder: Path, study: str, held: Mapping[str, Any]) -> str | None:
+    """What is wrong with the database's copy `held` of study.json; `folder` holds the studies' folders."""
     try:
-        content = json_file(path)
+        content = json_file(folder / study / STUDY)
     except LabError as error:
         return str(error)
-    return None if content == evidence.study(study) else f"the database holds another {STUDY}"
+    return None if content == held else f"the database holds another {STUDY}"
 
 
-def runs_at_fault(evidence: "Evidence", study: str) -> Iterator[tuple[str, bool | None, list[str]]]:
-    """Of each run of a study: its id, whether its journal is what its last word sealed (None: it holds no seal), and
-    what is wrong, in words. Runs that somebody is at work on are left out: the database lags behind them."""
-    held = {table.name: dict(evidence.rows(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1")) for table in TAKEN}
+def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tuple[str, bool | None, list[str]]]:
+    """Of each run, by its id: whether its journal is what its last word sealed (None: it holds no seal), and what is
+    wrong, in words. Runs that somebody is at work on are left out: the database lags behind them."""
+    held: list[dict[str, int]] = [
+        dict(read(f"SELECT run_id, COUNT(*) FROM {table.name} GROUP BY 1", ())) for table in TAKEN
+    ]
     with nowhere() as connection:
-        for run in evidence.chosen(study):
-            folder = evidence.runs_folder / run.id
-            if holder(folder / LOCK) is None:
-                whole = sealed(folder / JOURNAL)
+        for run in runs:
+            if holder(folder / run / LOCK) is None:
+                whole = sealed(folder / run / JOURNAL)
                 broken = ["its journal is not what its last word sealed"] if whole is False else []
-                ours = [rows.get(run.id, 0) for rows in held.values()]
-                yield run.id, whole, [*broken, *_taken_anew(evidence, connection, run.id, ours)]
+                ours = [counts.get(run, 0) for counts in held]
+                yield run, whole, [*broken, *_taken_anew(read, folder, connection, run, ours)]
 
 
-def journals_changed(evidence: "Evidence", digests: Mapping[str, str]) -> list[str]:
+def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
     """The runs, by their ids, whose journal is there and has another sha256 than is held against it."""
-    paths = {run: evidence.runs_folder / run / JOURNAL for run in digests}
+    paths = {run: folder / run / JOURNAL for run in digests}
     return [run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]]
 
 
 COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"
 
 
-def _taken_anew(evidence: "Evidence", connection: sqlite3.Connection, run: str, ours: Sequence[int]) -> Iterator[str]:
+def _taken_anew(
+    read: Read, folder: Path, connection: sqlite3.Connection, run: str, ours: Sequence[int]
+) -> Iterator[str]:
     """`ours`: how many rows of TAKEN's tables the database has of the run."""
-    runs = evidence.runs_folder
     try:
-        take_run(connection, runs, runs / run, {}, None)
+        take_run(connection, folder, folder / run, {}, None)
     except LabError as error:
         yield str(error)
     broken = "SELECT path, line, COALESCE(gap, 0) FROM damaged"
     # That a journal was longer only the database knows.
-    known = evidence.rows(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
+    known = read(f"{broken} WHERE run_id = ? AND gap = {END_LOST}", (run,))
     for path, line, gap in sorted([*connection.execute(broken), *known]):
         yield f"{path.removeprefix(f'{run}/')}{PLACES[gap].format(line)}"
     for table, own, theirs in zip(TAKEN, ours, connection.execute(COUNTED).fetchone(), strict=True):
         place = f": {own} where there are {theirs}" if own != theirs else None
-        if place or (own and (place := _parted(evidence, connection, table, run))):
+        if place or (own and (place := _parted(read, connection, table, run))):
             yield f"the database's {table.name} are not those of its files{place}"
     with transaction(connection):
         for name in (*(table.name for table in TAKEN), "damaged", "files"):
             connection.execute(f"DELETE FROM {name}")
 
 
-def _parted(evidence: "Evidence", connection: sqlite3.Connection, table: Table, run: str) -> str | None:
+def _parted(read: Read, connection: sqlite3.Connection, table: Table, run: str) -> str | None:
     """Where the two databases' equally many rows of a run part, in words; None where they do not."""
     query = f"SELECT {quoted(table.names)} FROM {table.name} WHERE run_id = ? ORDER BY {quoted(table.key)}"
-    pairs = zip(evidence.each(query, (run,)), connection.execute(query, (run,)), strict=True)
+    pairs = zip(read(query, (run,)), connection.execute(query, (run,)), strict=True)
     for row, (one, other) in enumerate(pairs):
         if one != other:
             names = [name for name, a, b in zip(table.names, one, other, strict=True) if a != b]

@@ -1,6 +1,5 @@
 """Reading the database: labelled frames for statistics and reports. Nothing here can write."""
 
-import hashlib
 import json
 import math
 import sqlite3
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
-from gspo_lab.states import STARTED
-from gspo_lab.store.aggregates import PROMPT_STREAM, from_texts, of_first_minibatches, of_minibatches, of_spans
+from gspo_lab.store.aggregates import from_texts, of_minibatches, of_spans
+from gspo_lab.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.store.columns import Run, arrays, framed
 from gspo_lab.store.database import DAMAGED, explained, reading
-from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, WITH_GRADES, all_in_force, quoted
+from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,7 +32,7 @@ class Evidence:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, folder: Path) -> None:
-        self._connection, self._path, self._folder = connection, path, folder
+        self._connection, self._path, self.runs_folder = connection, path, folder
         self._known: dict[Hashable, Any] = {}
 
     @classmethod
@@ -49,35 +48,14 @@ class Evidence:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, Exception) and self._is_damaged(refused=isinstance(error, LabError)):
+            if isinstance(error, Exception) and _is_damaged(self, refused=isinstance(error, LabError)):
                 raise LabError(f"{self._path} {DAMAGED}") from error
         finally:
             self.close()
 
-    def _is_damaged(self, refused: bool) -> bool:
-        """Whether the file is broken, or of the studies that were read holds other than their files: what reading it
-        then raises is neither a bug nor the user's mistake. Unless it was `refused` as one, journals are read again."""
-        from gspo_lab.store.audit import runs_at_fault, study_at_fault
-
-        names = [key[1] for key in self._known if isinstance(key, tuple) and key[0] == "study"]
-        try:
-            if any(study_at_fault(self, name) for name in names):
-                return True
-            if refused:
-                return False
-            broken = self.rows("PRAGMA quick_check(1)") != [("ok",)]
-            return broken or any(wrong for name in names for _, _, wrong in runs_at_fault(self, name))
-        except Exception:  # it cannot even be compared
-            return True
-
     def close(self) -> None:
         """Let the database go; frames that were read stay."""
         self._connection.close()
-
-    @property
-    def runs_folder(self) -> Path:
-        """The folder of the studies' folders."""
-        return self._folder
 
     def studies(self) -> list[str]:
         """The studies' names, the one with the most recent activity last."""
@@ -115,22 +93,6 @@ class Evidence:
         )
         return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
-    def starts(self, study: str) -> "DataFrame":
-        """run_id, arm, seed, step, run, declaration and facts (JSON text) of each worker of a run, in order."""
-        query = (
-            "SELECT run_id, arm, seed, step, run, declaration, facts FROM chosen JOIN statuses USING (run_id) "
-            f"WHERE state = '{STARTED}' AND evaluation = '' ORDER BY {IN_ORDER}, position"
-        )
-        return self.select(study, query)
-
-    def seals(self, study: str) -> dict[str, dict[str, str]]:
-        """Per run id that has sealed its answers, at its end, the digest of each evaluation's, by `bench@step`."""
-        query = (
-            f"{CHOSEN} SELECT run_id, answers FROM chosen JOIN statuses USING (run_id) "
-            "WHERE evaluation = '' AND answers IS NOT NULL ORDER BY position"
-        )
-        return {run: json.loads(answers) for run, answers in self.rows(query, (study,))}
-
     def steps(
         self, study: str, metrics: Sequence[str], *, run: str | None = None, at: Collection[int] | None = None
     ) -> "DataFrame":
@@ -167,22 +129,6 @@ class Evidence:
         whole = self.once((query, study), lambda: _with_numbers(self.select(study, query), names))
         return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
-    def subjects(self) -> "DataFrame":
-        """run_id, kind, name and content (JSON text) of every model and server that was asked without a run."""
-        return self.table("SELECT run_id, kind, name, content FROM subjects ORDER BY run_id")
-
-    def later(self, runs: Sequence[str] | None = None) -> "DataFrame":
-        """run_id, evaluation, bench, content (evaluation.json) of later evaluations of runs and subjects, or of all."""
-        where = "" if runs is None else f"WHERE run_id IN ({', '.join('?' * len(runs))}) "
-        query = f"SELECT run_id, evaluation, bench, content FROM evaluations {where}ORDER BY run_id, evaluation"
-        return self.table(query, *(runs or ()))
-
-    def asked(self, run: str) -> list[tuple[str, int, str, int, str | None, str | None, str | None, str | None]]:
-        """bench, step, problem, sample, prompt, reference, grader, text of a run's own answers, as they were asked."""
-        names = ("bench", "step", "problem", "sample", "prompt", "reference", "grader", "text")
-        query = f"SELECT {all_in_force(names)} FROM answers {WITH_GRADES} WHERE run_id = ? AND evaluation = '' "
-        return self.rows(query + "ORDER BY answers.rowid", (run,))
-
     def width(self, study: str, buckets: int = 250) -> int:
         """How many steps each of at most `buckets` spans holds, so that they cover the study's longest run."""
         if buckets < 1:
@@ -212,7 +158,8 @@ class Evidence:
         width = self.width(study, buckets)
         if table not in ("steps", "updates"):
             raise LabError(f"spans: from steps or updates, got '{table}'")
-        query, names = of_spans(table, self._numbers(table, metrics), self._numbers(table, extremes), totals)
+        means, ends = (self.columns(table, wanted, numbers=True) for wanted in (metrics, extremes))
+        query, names = of_spans(table, means, ends, totals)
         end = self._last(study) + 1
         firsts = since if since is not None else {run.id: 0 for run in self.chosen(study)}
         wanted = {run: range(firsts[run.id], end, width) for run in self.chosen(study) if run.id in firsts}
@@ -231,7 +178,7 @@ class Evidence:
         `weights` names the column that weighs each metric; where that was not recorded an update counts as 1. `since`
         has per run id the first step that counts. A metric without any measurement is NaN with weight 0.
         """
-        self._numbers("updates", [*weights, *weights.values()])
+        self.columns("updates", [*weights, *weights.values()], numbers=True)
         query, firsts = of_minibatches(list(weights.items())), since or {}
         rows = self.once(
             (query, *sorted(firsts.items()), study),
@@ -256,7 +203,7 @@ class Evidence:
 
     def series(self, study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
         """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
-        self._numbers(table, [metric])
+        self.columns(table, [metric], numbers=True)
         query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
 
         def read() -> "dict[str, tuple[Floats, Floats]]":
@@ -264,27 +211,6 @@ class Evidence:
             return {run: (columns["step"], columns[metric]) for run, columns in found.items()}
 
         return self.once((query, study), read)
-
-    def prompt_digests(self, run: str) -> dict[int, str]:
-        """Per step of a run the rolling digest of its prompts, where it was recorded."""
-        query = "SELECT step, prompt_digest FROM steps WHERE run_id = ? AND prompt_digest IS NOT NULL"
-        return dict(self.rows(query, (run,)))
-
-    def prompt_streams(self, study: str) -> dict[str, tuple[int, str | None]]:
-        """Per run id the number of `prompt_digests`, and a fingerprint of them all with their steps."""
-        self._check("steps", ["prompt_digest"])
-        found = {run.id: self.rows(PROMPT_STREAM, (run.id,))[0] for run in self.chosen(study)}
-        return {
-            run: (count, None if text is None else hashlib.sha256(text.encode()).hexdigest())
-            for run, (count, text) in found.items()
-        }
-
-    def first_minibatches(self, study: str, metrics: Sequence[str]) -> dict[str, tuple[bool, int | None, list[int]]]:
-        """Per run id, of its updates with minibatch 0: whether any metric of any is not 0, the first step at which one
-        is not where the first metric is recorded, and how many have the first, the first and the second, and so on."""
-        query = of_first_minibatches(self._numbers("updates", metrics))
-        found = {run.id: self.rows(query, (run.id,))[0] for run in self.chosen(study)}
-        return {run: (bool(odd), first, counts) for run, (odd, first, *counts) in found.items()}
 
     def select(self, study: str, query: str, *values: Any) -> "DataFrame":
         """The rows of one SELECT that may join `chosen`: run_id, arm, seed and place of the study's runs."""
@@ -327,8 +253,7 @@ class Evidence:
     ) -> "DataFrame":
         """Rows of a record table; of `only` the entries that are not None pick rows."""
         runs = self.chosen(study)
-        wanted = [name for name in dict.fromkeys(metrics) if name not in key]
-        self._check(table, wanted)
+        wanted = self.columns(table, (name for name in metrics if name not in key))
         picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
         where = "".join(f" AND {name} = ?" for name in picked)
         if at is not None:
@@ -355,26 +280,39 @@ class Evidence:
         query = f"{CHOSEN} SELECT IFNULL(MAX(MAX({ends})), -1) FROM chosen"
         return self.once((query, study), lambda: int(self.rows(query, (study,))[0][0]))
 
-    def _numbers(self, table: str, metrics: Iterable[str]) -> list[str]:
-        """The metrics without repetition; LabError if one is no number of that table."""
-        wanted = list(dict.fromkeys(metrics))
-        self._check(table, wanted)
-        for column in map(RECORD_TABLES[table].column, wanted):
-            if column.type == "TEXT":
-                raise LabError(f"{table}.{column.name} is {'JSON' if column.json else 'text'}, not a number")
-        return wanted
-
-    def _check(self, table: str, metrics: Iterable[str]) -> None:
-        """Every metric is a column: of the records, and of this file."""
-        recorded = set(RECORD_TABLES[table].names)
+    def columns(self, table: str, metrics: Iterable[str], *, numbers: bool = False) -> list[str]:
+        """The metrics without repetition. LabError if one is not a column of the records or of this file; with
+        `numbers` also if one is a text."""
+        names = list(dict.fromkeys(metrics))
+        recorded = RECORD_TABLES[table]
         present = {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
-        for name in metrics:
-            if name not in recorded:
+        for name in names:
+            if name not in recorded.names:
                 raise LabError(
-                    f"no metric '{name}' in {table}{nearest(name, recorded)}; docs/metrics.md lists them all"
+                    f"no metric '{name}' in {table}{nearest(name, recorded.names)}; docs/metrics.md lists them all"
                 )
             if name not in present:
                 raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")
+            column = recorded.column(name)
+            if numbers and column.type == "TEXT":
+                raise LabError(f"{table}.{name} is {'JSON' if column.json else 'text'}, not a number")
+        return names
+
+
+def _is_damaged(evidence: Evidence, refused: bool) -> bool:
+    """Whether the file is broken, or differs from the files of a study that was read: an error is then neither a bug
+    nor the user's mistake. Journals are read again only where the error is not `refused` input."""
+    names = [key[1] for key in evidence._known if isinstance(key, tuple) and key[0] == "study"]
+    try:
+        if any(study_at_fault(evidence.runs_folder, name, evidence.study(name)) for name in names):
+            return True
+        if refused:
+            return False
+        runs = [run.id for name in names for run in evidence.chosen(name)]
+        broken = evidence.rows("PRAGMA quick_check(1)") != [("ok",)]
+        return broken or any(faults for _, _, faults in runs_at_fault(evidence.each, evidence.runs_folder, runs))
+    except Exception:  # it cannot even be compared
+        return True
 
 
 def _with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar, cast
@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
+from gspo_lab.study.dotted import differing, flat
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.schema import Settings
-from gspo_lab.study.tune import Tune
+from gspo_lab.study.tune import Tune, with_values
 
 LOCKED = (
     *("name", "question", "seeds", "added", "verdict", "arms", "claims", "sweep", "tune", "trials_of", "waive"),
@@ -53,6 +54,12 @@ class Arm:
     def resolved(self) -> dict[str, Any]:
         """The settings as nested plain data, every key that this version knows."""
         return self.settings.model_dump(mode="json")
+
+    def stating(self, values: Mapping[str, Any]) -> "Arm":
+        """The arm with some dotted keys changed. It states these itself, and the keys that they change with them."""
+        settings = with_values(self.settings, values)
+        changed = differing(flat(self.resolved), flat(settings.model_dump(mode="json")))
+        return replace(self, declared=tuple(sorted({*self.declared, *values, *changed})), settings=settings)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as study.json has it under the arm's name."""

@@ -76,7 +76,7 @@ def load_study(
     launch = validated(LaunchTable, raw.get("launch", {}), "launch", problems) or LaunchTable()
     tune = read_tune(raw.get("tune"), study_arms, declared_seeds, verdict, problems)
     if tune is not None:
-        study_arms = {name: tune.declaring(arm) for name, arm in study_arms.items()}
+        study_arms = {name: arm.stating(tune.values(name)) for name, arm in study_arms.items()}
         problems += [f"tune: {why}" for why, there in {SWEPT: sweep, PART: arms}.items() if there is not None]
     question = raw.get("question", "")
     if not isinstance(question, str) or not question.strip():

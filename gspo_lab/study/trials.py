@@ -26,7 +26,7 @@ from gspo_lab.study.judging import VerdictTable
 from gspo_lab.study.rules import broken_within
 from gspo_lab.study.schema import Settings, TuneTable
 from gspo_lab.study.study import Study
-from gspo_lab.study.tune import REWARD, Tune, stating, with_values
+from gspo_lab.study.tune import REWARD, Tune, with_values
 
 TUNABLE = ("objective", "update", "rollout.temperature", "rollout.top_p", "routing_replay")
 """What an arm may choose: what arms may vary, but for the model, the engine and how much is sampled."""
@@ -192,7 +192,7 @@ def trial_study(study: Study) -> Study:
     arms = {}
     for arm in study.arms.values():
         for values in tune.candidates[arm.name]:
-            one = stating(arm, values)
+            one = arm.stating(values)
             benches = [_asked(bench, tune) for bench in one.settings.bench if bench.name == tune.metric]
             settings = one.settings.model_copy(update={"steps": steps, "bench": benches})
             name = trial(arm.name, values)
@@ -227,6 +227,6 @@ def trained_arms(study: Study) -> list[Arm]:
 
 def tuned(study: Study, tune: Tune) -> Study:
     """The study with what its arms chose; `tune` says what that is."""
-    arms = {name: tune.declaring(arm) for name, arm in study.arms.items()}
+    arms = {name: arm.stating(tune.values(name)) for name, arm in study.arms.items()}
     bands = reference_bands([arm.settings for arm in arms.values()])
     return replace(study, arms=arms, tune=tune, reference_bands=bands)

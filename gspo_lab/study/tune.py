@@ -6,18 +6,14 @@ what is left to more steps and keeps the best. Pure: scores come from whoever ha
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from gspo_lab.objectives.presets import published_range, with_published_range
-from gspo_lab.study.dotted import differing, flat, put
+from gspo_lab.study.dotted import put
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.table import Table
-
-if TYPE_CHECKING:
-    from gspo_lab.study.declaration import Arm
 
 REWARD = "reward"
 """The metric that is no benchmark: the mean training reward."""
@@ -97,10 +93,6 @@ class Tune(Table):
         # Half and double lie equally far, whatever the last bit of their logarithms says.
         return round(sum(_apart(value, declared[key]) for key, value in self.candidates[arm][place].items()), 9)
 
-    def declaring(self, arm: "Arm") -> "Arm":
-        """The arm as one that states its tuned settings itself, with the values that it chose."""
-        return stating(arm, self.values(arm.name))
-
 
 def _apart(one: Any, other: Any) -> float:
     """How far two values of a setting lie apart: by their ratio where both are positive numbers."""
@@ -124,13 +116,6 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     for key, value in values.items():
         put(data, key, value)
     return Settings.model_validate({**data, "objective": with_published_range(objective)})
-
-
-def stating(arm: "Arm", values: Mapping[str, Any]) -> "Arm":
-    """The arm with some dotted keys changed, as one that states them itself, and what they bring along."""
-    settings = with_values(arm.settings, values)
-    brought = differing(flat(arm.resolved), flat(settings.model_dump(mode="json")))
-    return replace(arm, declared=tuple(sorted({*arm.declared, *values, *brought})), settings=settings)
 
 
 def budget(tune: Tune) -> str:

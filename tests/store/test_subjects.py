@@ -8,6 +8,7 @@ from run_folders import Lab, answers
 from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
 from gspo_lab.store import Evidence, ingest, rebuild
 from gspo_lab.store.answers import by_problem, grades, stored
+from gspo_lab.store.traces import read_later_evaluations, read_questions, read_subjects
 
 NAME = "addition-k2"
 DECLARED = {"problems": ["p0", "p1"], "samples": 2}
@@ -36,13 +37,13 @@ def scores(lab: Lab) -> list[tuple[object, ...]]:
 def test_a_subject_and_its_evaluation_are_rows(lab: Lab, asked: str) -> None:
     assert scores(lab) == [(asked, NAME, 4, 0.75, 1)]
     with Evidence.open(lab.db) as evidence:
-        assert evidence.subjects()[["run_id", "kind", "name"]].to_dict("records") == [
+        assert read_subjects(evidence)[["run_id", "kind", "name"]].to_dict("records") == [
             {"run_id": asked, "kind": "server", "name": "some/big"}
         ]
-        (row,) = evidence.later([asked]).to_dict("records")
+        (row,) = read_later_evaluations(evidence, [asked]).to_dict("records")
         assert (row["bench"], json.loads(row["content"])["seed"]) == ("addition", 7)
-        assert evidence.later(["else"]).empty
-        assert len(evidence.later()) == 1
+        assert read_later_evaluations(evidence, ["else"]).empty
+        assert len(read_later_evaluations(evidence)) == 1
         assert evidence.studies() == []
 
 
@@ -101,7 +102,7 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
         assert list(evidence.scores("adding")["score"]) == [0.0, 1.0]
         assert list(grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]) == [1, 1]
         assert [row[11] for row in stored(evidence, run)[""]][-1] == "addition/2"
-        assert [entry[6] for entry in evidence.asked(run)][-1] == "addition/2"
+        assert [entry[6] for entry in read_questions(evidence, run)][-1] == "addition/2"
     # A worker that takes the run up again voids answers, and says the same again; the grade stays.
     lab.write(run, RunStatus(state="started", step=3, at=300.0), *answers(4, [1, 0]))
     ingest(lab.runs)
