@@ -144,6 +144,14 @@ def test_the_first_update_that_differs_is_named_with_its_column(lab: Lab) -> Non
     assert found.later == ()
 
 
+def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) -> None:
+    # The two ratios are equal in the first mini-batch; other instructions sum the same terms in another order.
+    lab.set_of("grpo/s0", "update", {"learning_rate": 1.25e-5 * (1 + 2**-24)}, step=0, minibatch=0)
+    same, apart = first(lab), parting(lab, TWIN, "toy/gspo/s0")
+    assert (same.where, same.one) == ("step 0, mini-batch 0, learning_rate", "1.25000007e-05")
+    assert "step 0, mini-batch 1, loss" in [later.where for later in apart.later]
+
+
 def test_times_are_no_difference_and_neither_is_what_one_side_did_not_record(lab: Lab) -> None:
     lab.set_of("grpo/s0", "update", {"seconds": 9.0, "grad_norm": 1.0}, step=2, minibatch=1)
     lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line["step"] < 3])
