@@ -5,11 +5,14 @@ import functools
 import gzip
 import hashlib
 import importlib.resources
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
+from gspo_lab.errors import LabError
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.figures import Figures, figure, legend
 from gspo_lab.report.markup import Html, h, join, slug, text, unbroken
@@ -57,7 +60,7 @@ def document(
     """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds` the page looks for
     a newer self."""
     style, script = variables() + _asset("page.css"), "".join(map(_asset, SCRIPTS))
-    library, library_hash = plotly()
+    library, library_hash, maps = plotly()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
         # The empty style sheet is Plotly's, which fills it rule by rule.
@@ -89,6 +92,7 @@ def document(
         ),
         figures.script(),
         h("script", Html(library), type="text/plain", id="plotly-gzip"),
+        h("template", id=maps),
         h("script", Html(script)),
         data_name=slug(name),
     )
@@ -169,15 +173,20 @@ def _folded(fold: Fold, figures: Figures, prefix: str) -> Html:
     return h("details", h("summary", fold.title), _parts(fold.body, figures, prefix), class_="fold")
 
 
-LIBRARY = "plotly-basic-4.1.1.min.js.gz"
-"""The npm package plotly.js-basic-dist-min, MIT: the package's own file, packed. It draws lines and bars."""
-
-
 @functools.cache
-def plotly() -> tuple[str, str]:
-    """The one copy of plotly.js, gzip and base64, and the hash under which the page's policy lets it run."""
-    packed = importlib.resources.files("gspo_lab.report").joinpath("library", LIBRARY).read_bytes()
-    return base64.b64encode(packed).decode(), _hash(gzip.decompress(packed))
+def plotly() -> tuple[str, str, str]:
+    """The installed package's plotly.js, gzip and base64; the hash under which the page's policy lets it run; the id of
+    the style sheet for maps that it would add, which the policy forbids. It adds none where an element has that id."""
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise LabError("the report needs the package plotly: pip install 'plotly>=7.1'")
+    library = Path(spec.origin).with_name("package_data").joinpath("plotly.min.js").read_bytes()
+    maps = re.search(rb'getElementById\("([0-9a-f]{64})"\)', library)
+    return (
+        base64.b64encode(gzip.compress(library, 6, mtime=0)).decode(),
+        _hash(library),
+        maps[1].decode() if maps else "",
+    )
 
 
 def _asset(name: str) -> str:

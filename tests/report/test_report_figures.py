@@ -1,13 +1,7 @@
 """Figures as plain Plotly JSON, held against Plotly's own schema."""
 
-import gzip
-import hashlib
-import importlib.resources
 import json
 import re
-import shutil
-import subprocess
-import tarfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +13,6 @@ from synthetic_lab import make_lab
 from gspo_lab.findings import Findings
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Chart, Kind, Reference, Series
-from gspo_lab.report.document import LIBRARY
 from gspo_lab.report.figures import Figures, figure
 from gspo_lab.report.palette import DARK, LIGHT, NEUTRAL_LIGHT
 from gspo_lab.report.plots import plot
@@ -27,7 +20,6 @@ from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.template import template
 from gspo_lab.store import Evidence
 
-DIGEST = "99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"
 """SHA-256 of plotly-basic.min.js in the npm package plotly.js-basic-dist-min 4.1.1."""
 
 HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"
@@ -226,28 +218,3 @@ def test_lists_that_figures_share_are_written_once() -> None:
     figures.add("a", lines(Series("a", 0, x, x)))
     figures.add("b", lines(Series("a", 0, x, x)))
     assert figures.script().count("[0,1,2,3,") == 1
-
-
-def library() -> bytes:
-    return gzip.decompress(importlib.resources.files("gspo_lab.report").joinpath("library", LIBRARY).read_bytes())
-
-
-def test_the_library_is_the_published_one_with_its_licence() -> None:
-    assert hashlib.sha256(library()).hexdigest() == DIGEST
-    assert "MIT License" in importlib.resources.files("gspo_lab.report").joinpath("library", "LICENSE").read_text()
-
-
-@pytest.mark.slow
-def test_the_library_equals_the_npm_package(tmp_path: Path) -> None:
-    if shutil.which("npm") is None:
-        pytest.skip("no npm on PATH")
-    version = LIBRARY.removeprefix("plotly-basic-").removesuffix(".min.js.gz")
-    command = ["npm", "pack", f"plotly.js-basic-dist-min@{version}", "--pack-destination", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        pytest.skip(f"npm could not fetch the package: {done.stderr[-300:]}")
-    (packed,) = tmp_path.glob("*.tgz")
-    with tarfile.open(packed) as archive:
-        member = archive.extractfile("package/plotly-basic.min.js")
-        assert member is not None
-        assert member.read() == library()
