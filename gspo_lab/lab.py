@@ -88,13 +88,17 @@ class Study:
 
         arm; seed; state; start (score before training, share 0 to 1); final (score at the end by the declared rule,
         share; None while unfinished); gain (final - start); best (highest that final would have been at any step);
-        collapsed (bool, False too where it could not be judged); nonfinite (updates); errors (answers not graded).
+        nonfinite (updates); errors (answers not graded); collapsed, fell (bool; NA: not judged, for too few steps or
+        evaluations).
         """
-        from pandas import DataFrame
+        from pandas import DataFrame, Series
 
-        names = ("arm", "seed", "state", "start", "final", "gain", "best", "collapsed", "nonfinite", "errors")
+        names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
         ended = self.findings.outcomes(bench or self.findings.declaration.primary)
-        return DataFrame([[getattr(one, name) for name in names] for one in ended], columns=list(names))
+        frame = DataFrame([[getattr(run, name) for name in names] for run in ended], columns=list(names))
+        frame["collapsed"] = Series([run.collapsed if run.judged else None for run in ended], dtype="boolean")
+        frame["fell"] = Series([run.fell if run.fall_judged else None for run in ended], dtype="boolean")
+        return frame
 
     def scores(self) -> "DataFrame":
         """A row per run, benchmark and evaluated step, of what runs recorded as they trained.

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from gspo_lab.conduct.work import ErrandEnd
 from gspo_lab.findings.clipped import NO_CLIP
+from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.layout import database_of
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
@@ -81,7 +82,7 @@ class StudyOutcome:
             seeds = " ".join(_shown(score, ".3f") for score in arm.scores.values())
             done = f"{arm.finished}/{arm.runs}"
             reward, clipped = _shown(arm.reward, ".3f"), _shown(arm.clipped, ".2%") if arm.clips else NO_CLIP
-            collapsed = _shown(arm.collapsed, "d")
+            collapsed = NOT_JUDGED if arm.collapsed is None else str(arm.collapsed)
             failed = [_shown(arm.grader_errors, ".1%")] if failing else []
             table.add_row(arm.arm, done, _shown(arm.score, ".3f"), seeds, reward, clipped, collapsed, *failed)
         return table

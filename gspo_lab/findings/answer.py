@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gspo_lab.findings.executions import REPLICATION
+from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.findings.steadiness import Regime, Steadiness
 from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio
@@ -149,6 +150,8 @@ def _of_stability(found: "Findings") -> Answer:
     every, fallen = list(found.steadiness.values()), found.regime
     words = {one.word for one in every}
     told = fallen.told(1 - found.declaration.verdict.alpha)
+    if not fallen.judged:
+        return Answer(NOT_JUDGED, "grey", f"Not answered: {told}.", f"{fallen.finished} runs.", _again(found, "check"))
     if not fallen.reached and not words & {"more stable", "less stable"}:
         scores = _of_scores(found)
         return Answer(

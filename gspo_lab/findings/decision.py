@@ -190,7 +190,7 @@ def _verdicts(
                 second=[second for _, second in pairs.values()],
                 labels=(declared.baseline, arm),
                 items_variance=found.answers_variance(declared.baseline, arm, list(pairs), counted_wrong=counted_wrong),
-                collapsed=(_collapsed(ended, pairs, declared.baseline), _collapsed(ended, pairs, arm)),
+                collapsed=_collapses(ended, pairs, declared.baseline, arm),
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,
             )
@@ -198,10 +198,13 @@ def _verdicts(
     return dict(zip(declared.treatments, decide_all(scores, rule), strict=True))
 
 
-def _collapsed(ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> tuple[int, int]:
-    """How many of an arm's runs collapsed, of those that are long enough to be judged."""
-    judged = [one.collapsed for one in ended if one.arm == arm and one.seed in seeds and one.judged]
-    return sum(judged), len(judged)
+def _collapses(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Per arm how many runs collapsed, of those that are long enough to be judged; None where scores alone judge."""
+    runs = [[run for run in ended if run.arm == arm and run.seed in seeds] for arm in arms]
+    first, second = ([run.collapsed for run in of_arm if run.judged] for of_arm in runs)
+    if not first and not second and any(run.fall_judged for of_arm in runs for run in of_arm):
+        return None
+    return (sum(first), len(first)), (sum(second), len(second))
 
 
 def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[str]:

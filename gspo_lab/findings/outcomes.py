@@ -12,6 +12,9 @@ from gspo_lab.stats.series import carry_last_finite, tail_mean
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
 
+NOT_JUDGED = "not judged"
+"""Stands wherever a run has too few evaluations and steps to tell whether it fell."""
+
 
 @dataclass(frozen=True)
 class RunOutcome:
@@ -21,6 +24,7 @@ class RunOutcome:
     they are wrong. Both are of the evaluations after `steps`. `carried` counts evaluations without any grade, which
     `final` replaces by the one before them; `nonfinite` are updates that were skipped, or of a dead model. `latest` is
     where an unfinished run stands. `best` is the highest that `final` would have been at any end, or the start's score.
+    `scores` is how many numbers `best` is the highest of: one alone shows no fall.
     """
 
     arm: str
@@ -37,6 +41,7 @@ class RunOutcome:
     nonfinite: int
     stability: Stability | None
     best: float | None = None
+    scores: int = 0
 
     @property
     def gain(self) -> float | None:
@@ -50,8 +55,8 @@ class RunOutcome:
 
     @property
     def lost(self) -> float | None:
-        """How far the final score lies below the best one of its run; None where there is no final score."""
-        return None if self.final is None or self.best is None else self.best - self.final
+        """How far the final score lies below the best one of its run; None where there is no other score."""
+        return None if self.final is None or self.best is None or self.scores < 2 else self.best - self.final
 
     @property
     def fell(self) -> bool:
@@ -75,8 +80,8 @@ class RunOutcome:
 
     @property
     def fall_judged(self) -> bool:
-        """Whether it can be told if the run fell: by its reward, or by its final score."""
-        return self.judged or self.final is not None
+        """Whether it can be told if the run fell: by its reward, or by its final score beside an earlier one."""
+        return self.judged or self.regressed or self.lost is not None
 
 
 def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
@@ -88,6 +93,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
         start, trained = score[step == 0], int((step > 0).sum())
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = None
+        scores: list[float] = []
         deciding = tuple(int(one) for one in step[step > 0][-last:])
         errors = int(np.nansum(failed[step > 0][-last:]))
         carried = 0
@@ -99,7 +105,8 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
             latest, carried = float(values[-1]), int(missing[-last:].sum())
             final = tail_mean(values, last) if run.finished else None
             ends = [tail_mean(values[:end], last) for end in range(min(last, trained), trained + 1)]
-            best = max([*ends, *start.tolist()])
+            scores = [*ends, *start.tolist()]
+            best = max(scores)
         if final is not None:
             wrong = final
             if errors:
@@ -120,6 +127,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 nonfinite=len(found.nonfinite.get(run.id, ())),
                 stability=found.stabilities.get(run.id),
                 best=best,
+                scores=len(scores),
             )
         )
     return out

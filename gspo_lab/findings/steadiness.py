@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.findings.starting import about
 from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.holm import holm
@@ -85,11 +85,12 @@ class Regime:
     def told(self, level: float | None) -> str:
         """The counts for people; with a `level`, of runs that all stood, how many may fall all the same."""
         if not self.judged:
-            return "no finished run is long enough to be judged"
+            return f"whether runs fell is {NOT_JUDGED}: too few evaluations and training steps"
         if self.fell:
             for_good = f", {self.collapsed} of them for good" if self.collapsed else ""
             return f"{self.fell} of {self.judged} runs fell{for_good}"
-        none = f"none of {self.judged} runs fell"
+        rest = self.finished - self.judged
+        none = f"none of {self.judged} runs fell{f', {rest} {NOT_JUDGED}' if rest else ''}"
         if level is None:
             return none
         return f"{none} (up to {100 * clopper_pearson(0, self.judged, level).high:.0f} % still might)"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.clipped import NO_CLIP
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.report.frames import mean
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
@@ -117,7 +117,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
 def fell(runs: Sequence[RunOutcome]) -> str:
     """How many runs fell, of those of which that can be told."""
     judged = [one.fell for one in runs if one.fall_judged]
-    return f"{sum(judged)} of {len(judged)}" if judged else NOT_MEASURED
+    return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 
 def _judged(found: Findings, row: Row, answer: Answer, wide: float) -> list[Html | str]:

@@ -174,6 +174,8 @@ class Verdict:
         """What runs that show no collapse leave open, as a sentence: the 1 - alpha upper bound (Clopper-Pearson)."""
         first, second = self.collapsed or (None, None)
         known = [(one, arm) for one, arm in zip((first, second), self.labels, strict=True) if one is not None and one.n]
+        if self.collapsed is not None and not known:
+            return "Whether runs collapse is not judged."
         if len(known) < 2 and not any(one.k for one, _ in known):
             none = clopper_pearson(0, self.paired.n, 1 - self.alpha)
             most = _percent(none.high)

@@ -7,7 +7,7 @@ from typing import Any
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import headline
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import grounds, numbers, summary
@@ -140,7 +140,9 @@ def _falls(ended: Sequence[RunOutcome]) -> str:
     judged = [one for one in ended if one.fall_judged]
     fell, collapsed = sum(one.fell for one in judged), sum(one.collapsed for one in judged)
     for_good = f", {'all' if collapsed == fell else collapsed or 'none'} for good" if fell else ""
-    return f" {fell or 'None'} of {len(judged)} fell{for_good}." if judged else ""
+    if not judged:
+        return f" Whether they fell is {NOT_JUDGED}." if any(one.final is not None for one in ended) else ""
+    return f" {fell or 'None'} of {len(judged)} fell{for_good}."
 
 
 def _not_graded(found: Findings) -> str:

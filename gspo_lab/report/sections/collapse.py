@@ -9,7 +9,7 @@ import numpy as np
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
 from gspo_lab.findings.findings import SIGNALS
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
@@ -77,6 +77,8 @@ def _summary(runs: list[RunOutcome]) -> str:
     counts = {"collapsed": collapsed, "regressed": regressed, "ended below half of their best score alone": halved}
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     told = [f"{collapsed + regressed + halved} of {len(known)} runs fell{': ' * bool(how)}{how}."] if known else []
+    if not known:
+        told.append(f"Whether runs fell is {NOT_JUDGED}.")
     if short := sum(not one.judged for one in runs):
         told.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
     return " ".join(told)
