@@ -134,7 +134,8 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
     first, second = first.of(both), second.of(both)
     a, b = first.rate_SI, second.rate_SI
     scale = float(max(a.max(), b.max()))
-    over_seeds, crossed = paired_t((b - a).mean(axis=1), alpha, scale=scale), two_way(b - a, alpha, scale=scale)
+    crossed = two_way(b - a, alpha, scale=scale)
+    over_seeds = paired_t((b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a))
     parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
     if any(part is None for part in parts):
         return Noise(arm, over_seeds, crossed, {})

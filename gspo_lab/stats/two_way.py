@@ -1,4 +1,4 @@
-"""Benchmark scores with both sources of luck: new seeds and new problems."""
+"""Benchmark scores with both sources of chance: new seeds and new problems."""
 
 import math
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gspo_lab.stats.arrays import Floats, finite, share
-from gspo_lab.stats.paired import IDENTICAL, LEAST_SEEDS, ROUNDING, SAME_DIFFERENCE, t_interval
+from gspo_lab.stats.arrays import finite, share
+from gspo_lab.stats.paired import IDENTICAL, LEAST_SEEDS, ROUNDING, SAME_DIFFERENCE, t_interval, t_quantile
 
 
 @dataclass(frozen=True)
 class TwoWay:
     """Mean difference over seeds and items.
 
-    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. Interval and p are
-    None where `reason` says why.
+    `var_seeds`, `var_items`, `var_residual` are Vs, Vi, Vr: squared standard errors of the mean. The interval is built
+    from `variance` and `df`. Interval and p are None where `reason` says why.
     """
 
     seeds: int
@@ -37,8 +37,11 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     """Interval for "new problems, new seeds" from d_si, second arm minus first, samples averaged: [S seeds, I items].
 
     Vs = var_s(d_s.)/S, Vi = var_i(d_.i)/I, Vr = sum (d_si - d_s. - d_.i + d_..)^2 / ((S-1)(I-1) S I);
-    V = max(Vs + Vi - Vr, Vs, Vi), the crossed random effects variance kept above its parts; Satterthwaite's
+    V = max(Vs + Vi - Vr, Vs, Vi, Vr), the crossed random effects variance kept above its parts; Satterthwaite's
     df = V^2 / (Vs^2/(S-1) + Vi^2/(I-1) + Vr^2/((S-1)(I-1))), at most (S-1)(I-1).
+
+    New problems add a source of variation, so the interval is never narrower than that of new seeds alone
+    (`paired_t` with `items_variance`): variance max(Vs, Vr) on S - 1 degrees of freedom. The wider of the two is given.
     """
     d_SI = finite(differences_SI, "differences by seed and item", axes=2)
     share(alpha, "alpha")
@@ -58,15 +61,17 @@ def two_way(differences_SI: ArrayLike, alpha: float = 0.05, *, scale: float = 0.
     var_items = float(by_item_I.var(ddof=1)) / items
     var_residual = float((residual_SI**2).sum()) / (df_seeds * df_items * seeds * items)
     parts = (var_seeds, var_items, var_residual)
-    variance = max(var_seeds + var_items - var_residual, var_seeds, var_items)
+    variance = max(var_seeds + var_items - var_residual, *parts)
     rounding = ROUNDING * max(float(np.abs(d_SI).max()), scale)
     if math.sqrt(variance) <= rounding:
-        reason = _why_no_spread(d_SI, rounding)
+        reason = IDENTICAL if np.abs(d_SI).max() <= rounding else SAME_DIFFERENCE
         return TwoWay(seeds, items, estimate, alpha, *parts, 0.0, reason=reason)
     satterthwaite = variance**2 / (
         var_seeds**2 / df_seeds + var_items**2 / df_items + var_residual**2 / (df_seeds * df_items)
     )
-    df = min(satterthwaite, float(df_seeds * df_items))
+    crossed = (variance, min(satterthwaite, float(df_seeds * df_items)))
+    seeds_alone = (max(var_seeds, var_residual), float(df_seeds))
+    variance, df = max(crossed, seeds_alone, key=lambda source: source[0] * t_quantile(source[1], 1 - alpha / 2) ** 2)
     if seeds < LEAST_SEEDS:
         reason = f"{seeds} pairs of runs; an interval needs {LEAST_SEEDS}"
         return TwoWay(seeds, items, estimate, alpha, *parts, variance, df, reason=reason)
@@ -84,11 +89,3 @@ def items_variance(differences_SI: ArrayLike) -> float | None:
     """
     found = two_way(differences_SI)
     return None if found.var_residual is None else found.var_residual * found.seeds
-
-
-def _why_no_spread(d_SI: Floats, rounding: float) -> str:
-    if np.abs(d_SI).max() <= rounding:
-        return IDENTICAL
-    if np.ptp(d_SI) <= rounding:
-        return SAME_DIFFERENCE
-    return "differences cancel exactly over seeds and over items: there is no spread to build an interval from"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.paired import IDENTICAL, paired_t
+from gspo_lab.stats.paired import IDENTICAL, SAME_DIFFERENCE, paired_t
 from gspo_lab.stats.two_way import items_variance, two_way
 
 BY_HAND = [[1.0, 3.0], [2.0, 6.0], [3.0, 9.0]]
@@ -31,7 +31,8 @@ def test_variance_never_falls_below_its_parts_and_df_not_above_the_cap() -> None
     assert found.variance is not None
     assert found.var_seeds is not None
     assert found.var_items is not None
-    assert found.variance == max(found.var_seeds, found.var_items)
+    assert found.var_residual is not None
+    assert found.variance == max(found.var_seeds, found.var_items, found.var_residual)
     assert found.df is not None
     assert found.df <= 3 * 2
 
@@ -43,12 +44,33 @@ def test_items_alike_leave_the_seed_t() -> None:
     assert (found.low, found.high, found.df) == pytest.approx((seeds.low, seeds.high, 3.0))
 
 
+def test_new_problems_never_narrow_the_interval_of_seeds_alone_by_hand() -> None:
+    # Every seed and every problem has mean .3, so Vs = Vi = 0. Residuals 0, .3, -.3 in each row: 6 x .09 = .54,
+    # Vr = .54 / (2 x 2 x 3 x 3) = .015. The verdict's spread is that of the answers, on 2 degrees of freedom.
+    d_SI = np.array([[0.3, 0.6, 0.0], [0.0, 0.3, 0.6], [0.6, 0.0, 0.3]])
+    both, seeds = two_way(d_SI), paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
+    assert (both.low, both.high, both.df) == pytest.approx((0.3 - 4.3027 * math.sqrt(0.015), 0.827, 2.0), abs=1e-4)
+    assert (both.low, both.high, both.p) == pytest.approx((seeds.low, seeds.high, seeds.p))
+
+
+def test_many_problems_raise_no_degrees_of_freedom_above_those_of_the_seeds() -> None:
+    """400 problems gave t = 1.97 where three seeds give 4.30: -.446 to -.182 by seeds, -.378 to -.251 with problems."""
+    rng = np.random.default_rng(28)
+    for seeds, items in ((3, 400), (5, 64), (8, 30)):
+        for _ in range(100):
+            d_SI = rng.standard_normal((seeds, items)) + 0.05 * rng.standard_normal((seeds, 1)) - 0.314
+            both, alone = two_way(d_SI), paired_t(d_SI.mean(axis=1), items_variance=items_variance(d_SI))
+            assert both.low is not None
+            assert both.high is not None
+            assert alone.low is not None
+            assert alone.high is not None
+            assert both.low <= alone.low + 1e-12
+            assert both.high >= alone.high - 1e-12
+
+
 def test_no_spread_and_too_few() -> None:
     assert two_way(np.zeros((3, 4))).reason == IDENTICAL
-    cancelling = two_way([[1.0, -1.0], [-1.0, 1.0], [0.0, 0.0]])
-    assert cancelling.low is None
-    assert cancelling.reason is not None
-    assert "cancel" in cancelling.reason
+    assert two_way(np.full((3, 4), 0.5)).reason == SAME_DIFFERENCE
     assert two_way([[0.1, 0.2], [0.3, 0.1]]).low is None
     assert two_way([[0.1], [0.3], [0.2]]).reason == "3 seeds and 1 items; two of each are needed"
     with pytest.raises(LabError, match="missing"):
