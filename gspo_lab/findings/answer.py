@@ -273,15 +273,15 @@ def _unbounded(found: "Findings", said: str) -> str:
 
 
 def _losses(every: Sequence[Steadiness]) -> str:
-    """How much more of their best scores arms keep than the baseline."""
-    known = sorted(one.lost.paired.estimate for one in every if one.lost.paired.estimate is not None)
+    """How far final scores lie below the best ones, arm by arm, relative and in points of score."""
+    known = [verdict for verdict in every if verdict.points.n]
     if not known:
         return ""
-    told = [f"{abs(value):.3f} {'less' if value < 0 else 'more'}" for value in dict.fromkeys((known[0], known[-1]))]
-    arms = every[0].labels[1] if len(every) == 1 else f"The other {len(every)} arms"
-    keep, its = ("keeps", "its best score") if len(every) == 1 else ("keep", "their best scores")
-    margin = f"margin ±{every[0].lost.margin:g}"
-    return f"{arms} {keep} {' to '.join(told)} of {its} than {every[0].labels[0]} ({margin})."
+    arms = [(known[0].labels[0], known[0].drops[0]), *((verdict.labels[1], verdict.drops[1]) for verdict in known)]
+    shares = ", ".join(f"{arm} {100 * share:.0f} %" for arm, (share, _) in arms)
+    points = ", ".join(f"{points:.3f}" for _, (_, points) in arms)
+    margin = f"margin ±{100 * known[0].lost.margin:.0f} %"
+    return f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
 
 
 def _so_far(fallen: Regime) -> str:

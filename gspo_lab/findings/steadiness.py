@@ -1,38 +1,39 @@
-"""Stability as an answer: which arm's runs fell, and how far scores fell, each arm against the baseline."""
+"""Stability as an answer: which arm's runs lose less of what they had, each arm against the baseline."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
 from gspo_lab.findings.starting import about
+from gspo_lab.stats import PairedT
 from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
-from gspo_lab.stats.holm import holm
-from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
+from gspo_lab.stats.stability import RunPairs, Runs, StabilityWord, decide_stability
+from gspo_lab.stats.verdict import Rule, Verdict
 
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
-
-Steady = Literal["more stable", "less stable", "as stable", "not resolved", "withheld"]
 
 
 @dataclass(frozen=True)
 class Steadiness:
     """An arm `labels[1]` against the baseline `labels[0]`.
 
-    `fell` are the runs of each that collapsed, fell back or ended below half of their best score, of those that could
-    be judged, with their intervals at 1 - alpha. `p` is Fisher's of the two counts, Holm's over the arms in
-    `p_adjusted`: runs of one seed share their start, which makes it cautious. `lost` judges how far final scores lie
-    below the best ones of their runs, with the sign turned: its difference is what the arm loses less than the
-    baseline. Each of the two is held at alpha / 2.
+    `word`, `reason`, `lost`, `points`, `final` and `drops` are those of `stats.stability.StabilityVerdict`. `fell` are
+    the runs of each that collapsed, fell back or ended below half of their best score, of those that could be judged,
+    with their intervals at 1 - alpha. `p` is Fisher's of the two counts: it describes, and decides nothing.
     """
 
     labels: tuple[str, str]
-    word: Steady
+    word: StabilityWord
+    reason: str | None
     fell: tuple[Proportion, Proportion]
     p: float | None
-    p_adjusted: float | None
     lost: Verdict
+    points: PairedT
+    final: PairedT
+    drops: tuple[tuple[float, float], tuple[float, float]]
 
     @property
     def sentence(self) -> str:
@@ -41,25 +42,34 @@ class Steadiness:
         if self.word == "withheld":
             return f"No answer on {second} against {first}: {self.lost.reason}."
         if self.word == "not resolved":
-            return f"Whether {second} or {first} is more stable is not resolved."
+            why = f": {self.reason}" if self.reason else ""
+            return f"Whether {second} or {first} is more stable is not resolved{why}."
         return f"{second} is {self.word} {'as' if self.word == 'as stable' else 'than'} {first}{self.lost.about}."
 
     @property
     def counts(self) -> str:
         """How many runs of each fell, the arm first."""
-        one, other = self.fell
-        return f"{other.k} of {other.n} runs of {self.labels[1]} fell, {one.k} of {one.n} of {self.labels[0]}"
+        first, second = self.fell
+        return f"{second.k} of {second.n} runs of {self.labels[1]} fell, {first.k} of {first.n} of {self.labels[0]}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
-        paired = self.lost.paired
+        relative, points = self.lost.paired, self.points
         return {
             "word": self.word,
             "sentence": self.sentence,
-            "fell": [list(one) for one in self.fell],
+            "reason": self.reason,
+            "fell": [list(proportion) for proportion in self.fell],
             "p": self.p,
-            "p_adjusted": self.p_adjusted,
-            "loses_less": {"estimate": paired.estimate, "low": paired.low, "high": paired.high, "word": self.lost.word},
+            "loses_less": {
+                "estimate": relative.estimate,
+                "low": relative.low,
+                "high": relative.high,
+                "margin": self.lost.margin,
+                "word": self.lost.word,
+            },
+            "loses_less_points": {"estimate": points.estimate, "low": points.low, "high": points.high},
+            "final": {"estimate": self.final.estimate, "low": self.final.low, "high": self.final.high},
         }
 
 
@@ -104,63 +114,44 @@ def regime(runs: Sequence[RunOutcome]) -> Regime:
 
 
 def steadiness(found: "Findings") -> dict[str, Steadiness]:
-    """Every arm but the baseline by the declared rule; empty where no score decides.
+    """Every arm but the baseline by the declared rule (`stats.stability`); empty where no score decides.
 
-    More or less stable: the counts or the losses say so, and neither says the contrary. As stable: the losses are
-    equivalent within the margin and as many runs fell; that anything could fall is the regime's to say.
+    That anything could fall is the regime's to say.
     """
     declared, decided = found.declaration, found.decision
-    baseline, half = declared.baseline, declared.verdict.alpha / 2
-    by_arm = {arm: [one for one in decided.ended if one.arm == arm] for arm in (baseline, *decided.verdicts)}
-    losses, counts = [], []
+    baseline, alpha = declared.baseline, declared.verdict.alpha
+    by_arm = {arm: [run for run in decided.ended if run.arm == arm] for arm in (baseline, *decided.verdicts)}
+    pairs = []
     for arm, verdict in decided.verdicts.items():
-        first, second = (
-            {one.seed: one.lost for one in by_arm[name] if one.lost is not None} for name in (baseline, arm)
-        )
-        both = [seed for seed in decided.seeds if seed in first and seed in second]
+        ends = [{run.seed: run for run in by_arm[name] if run.lost is not None} for name in (baseline, arm)]
+        both = [seed for seed in decided.seeds if all(seed in of for of in ends)]
+        first, second = (_runs([of[seed] for seed in both]) for of in ends)
         forbidden = verdict.word == "withheld" and verdict.reason != verdict.paired.reason
-        losses.append(
-            Scores(
-                [-first[seed] for seed in both],
-                [-second[seed] for seed in both],
-                (baseline, arm),
-                found.answers_variance(baseline, arm, both),
-                withheld_because=(str(verdict.reason),) if forbidden else (),
-            )
+        variance = found.answers_variance(baseline, arm, both)
+        because = (str(verdict.reason),) if forbidden else ()
+        pairs.append(RunPairs(first, second, (baseline, arm), variance, because))
+    judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))
+    out = {}
+    for pair, stable in zip(pairs, judged, strict=True):
+        counts = pair.first.unstable, pair.second.unstable
+        out[pair.labels[1]] = Steadiness(
+            pair.labels,
+            stable.word,
+            stable.reason,
+            (clopper_pearson(*counts[0], 1 - alpha), clopper_pearson(*counts[1], 1 - alpha)),
+            None if pair.withheld_because else fisher_p(*counts),
+            replace(stable.lost, about=about(declared)),
+            stable.points,
+            stable.final,
+            stable.drops,
         )
-        counts.append((_fell(by_arm[baseline], both), _fell(by_arm[arm], both)))
-    tests = [fisher_p(*both) if not one.withheld_because else None for both, one in zip(counts, losses, strict=True)]
-    adjusted = holm(tests, len(tests)) if tests else []
-    judged = decide_all(losses, Rule(declared.verdict.margin, half)) if losses else []
-    judged = [replace(one, about=about(declared)) for one in judged]
-    level = 1 - declared.verdict.alpha
-    return {
-        lost.labels[1]: Steadiness(
-            lost.labels,
-            _word(both, p_adjusted is not None and p_adjusted < half, lost),
-            (clopper_pearson(*both[0], level), clopper_pearson(*both[1], level)),
-            p,
-            p_adjusted,
-            lost,
-        )
-        for both, p, p_adjusted, lost in zip(counts, tests, adjusted, judged, strict=True)
-    }
+    return out
 
 
-def _fell(runs: Sequence[RunOutcome], seeds: Sequence[int]) -> tuple[int, int]:
-    """How many of an arm's judged runs fell, of how many."""
-    judged = [one.fell for one in runs if one.seed in seeds and one.fall_judged]
-    return sum(judged), len(judged)
-
-
-def _word(counts: tuple[tuple[int, int], tuple[int, int]], apart: bool, lost: Verdict) -> Steady:
-    (k, n), (other, m) = counts
-    signs = {1 if k * m > other * n else -1} if apart else set()
-    signs |= {1 if lost.better == lost.labels[1] else -1} if lost.better else set()
-    if signs == {1}:
-        return "more stable"
-    if signs == {-1}:
-        return "less stable"
-    if not signs and lost.word == "practically equivalent" and k * m == other * n:
-        return "as stable"
-    return "withheld" if lost.word == "withheld" and not apart else "not resolved"
+def _runs(ended: Sequence[RunOutcome]) -> Runs:
+    judged = [run.fell for run in ended if run.fall_judged]
+    best, final, start = (
+        [math.nan if score is None else score for score in scores]
+        for scores in ([run.best for run in ended], [run.final for run in ended], [run.start for run in ended])
+    )
+    return Runs(best, final, start, (sum(judged), len(judged)))

@@ -65,9 +65,9 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
         rows += [row for row in _rows(found.against(pair[0])) if row.arm == pair[1]]
     wide = reach((row.paired for row in rows if row.paired is not None), rows[0].margin)
     stability = own.declaration.verdict.question == "stability"
-    what = "What it keeps more of its best score" if stability else "Difference of final scores"
+    what = "Drop from best, relative to the gain: how much smaller" if stability else "Difference of final scores"
     told = "" if declared else " This baseline was not declared: its words are description."
-    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:g}.{told}"
+    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:.3g}.{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline

@@ -73,6 +73,16 @@ class PairedT:
         interval lies inside where p < alpha."""
         return self._tail(margin, sign=-1)
 
+    def no_worse(self, margin: float, *, second: bool) -> float | None:
+        """p against the second arm (else the first) being worse by `margin` or more: twice the one-sided p, so that the
+        interval excludes such a difference where p < alpha. Without an interval all differences are equal: 0 or 1."""
+        if self.estimate is None or self.n < LEAST_SEEDS:
+            return None
+        clear = (self.estimate if second else -self.estimate) + margin
+        if self.low is None or self.se is None or self.df is None:
+            return 0.0 if clear > 0 else 1.0
+        return min(1.0, float(2 * special.stdtr(self.df, -clear / self.se)))
+
     def _tail(self, margin: float, sign: int) -> float | None:
         if self.low is None or self.estimate is None or self.se is None or self.df is None:
             return None

@@ -141,11 +141,33 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     assert (found.word, found.colour) == ("more stable", "green")
     assert found.said == "gspo is more stable than grpo on this one starting model."
     assert "0 of 5 runs of gspo fell, 5 of 5 of grpo" in found.rests_on
-    assert own.p == own.p_adjusted == fisher_p((5, 5), (0, 5))
+    assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
-    # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best.
-    assert own.lost.paired.estimate == pytest.approx((3 * (0.3 - 0.4 / 3) + 2 * (0.35 - 0.45 / 3)) / 5)
-    assert found.rests_on.endswith("gspo keeps 0.180 more of its best score than grpo (margin ±0.02).")
+    # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is what could be lost.
+    even, odd = 0.3 - 0.4 / 3, 0.35 - 0.45 / 3
+    assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
+    assert own.lost.paired.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
+    # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
+    assert found.rests_on.endswith(
+        "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of score: 0.180, 0.000."
+    )
+
+
+def slow_learner(run: Run, step: int) -> float:
+    """grpo rises to .8 and falls to .35, on its last seed to .6; gspo rises to .5 and ends at .45, a little below."""
+    if not step:
+        return 0.2
+    high, low = (0.5, 0.45) if run.arm == "gspo" else (0.8, 0.6 if run.seed == 4 else 0.35)
+    return low if step > 6 else high
+
+
+def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: Path) -> None:
+    """It drops .05 where grpo drops .2 and .45, but ends above or far below by seed: it may be worse by the margin."""
+    worse = make_lab(tmp_path, STABILITY + "last = 1\n", seeds=5, change=right(slow_learner))
+    own = stood(worse)["gspo"]
+    assert own.lost.better == "gspo"
+    assert own.word == "not resolved"
+    assert own.reason == "gspo drops less from its best, but its final score may be worse by more than the margin"
 
 
 def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None:
@@ -156,7 +178,7 @@ def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None
 
 def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> None:
     """grpo shows that runs can fall here; grpo-replay and gspo do not, and lose alike."""
-    study = FOUR_ARMS + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.3\n'
+    study = FOUR_ARMS + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.2\nlast = 1\n'
     database = make_lab(tmp_path, study, seeds=5, change=collapsing("grpo"))
     words = {arm: one.word for arm, one in stood(database).items()}
     assert words == {"grpo": "less stable", "gspo": "as stable", "gspo-replay": "as stable"}

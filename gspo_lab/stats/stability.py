@@ -1,0 +1,152 @@
+"""Stability as a verdict: which arm's runs lose less of what they had, and do not end worse.
+
+Three conditions make an arm the more stable one. Its runs drop less from their best, relative to their gain (paired t,
+Holm over arms). Its final score is not worse by more than the margin: else it may only have learned too little to lose.
+The less stable arm has unstable runs, and no smaller a share of them: noise of runs that all hold is no instability.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gspo_lab.stats.arrays import Floats, finite
+from gspo_lab.stats.holm import step_down
+from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
+
+StabilityWord = Literal["more stable", "less stable", "as stable", "not resolved", "withheld"]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One arm's runs in the order of seeds: best and final score, and the starting model's (NaN: not measured).
+    `unstable` are (k, n): the unstable ones of those that could be judged."""
+
+    best: ArrayLike
+    final: ArrayLike
+    start: ArrayLike
+    unstable: tuple[int, int]
+
+    @property
+    def drops(self) -> Floats:
+        """How far each final score lies below the best one of its run, in points of score."""
+        return finite(self.best, "best scores") - finite(self.final, "final scores")
+
+    def stakes(self, margin: float) -> Floats:
+        """What each drop is held against: the run's gain, or half of its best score where that is more, or the margin.
+
+        A run that never rose above its start has no gain, yet can lose what it had. From half of the best score down a
+        run is unstable anyway.
+        """
+        best = finite(self.best, "best scores")
+        return np.maximum(np.fmax(best - np.asarray(self.start, dtype=np.float64), np.abs(best) / 2), margin)
+
+
+@dataclass(frozen=True)
+class RunPairs:
+    """An arm `labels[1]` and the baseline `labels[0]` on the same seeds. `items_variance` and `withheld_because` are
+    those of `verdict.Scores`."""
+
+    first: Runs
+    second: Runs
+    labels: tuple[str, str] = ("a", "b")
+    items_variance: float | None = None
+    withheld_because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StabilityVerdict:
+    """The word, and what it rests on.
+
+    `lost` judges the relative drops from best with the sign turned: its difference is what the arm loses less than the
+    baseline, as a share of the runs' stakes (`Runs.stakes`), and its margin is a share of the mean stake. `points` is
+    the same difference in points of score, `drops` each arm's mean drop, baseline first, in both units; `final` is the
+    difference of final scores. `reason` says what kept a smaller drop from being called more stable.
+    """
+
+    word: StabilityWord
+    reason: str | None
+    lost: Verdict
+    points: PairedT
+    final: PairedT
+    drops: tuple[tuple[float, float], tuple[float, float]]
+
+
+def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerdict]:
+    """Judge each arm against the baseline, all of them together; alpha is kept over the arms by Holm's rule.
+
+    A relative drop is (best - final) / stake. An arm's p is the larger of two: of no difference in relative drops, and
+    of a final score that is worse by the margin.
+    """
+    stakes = [runs.stakes(rule.margin) for pair in arms for runs in (pair.first, pair.second)]
+    every = np.concatenate([*stakes, np.zeros(0)])
+    unit = float(every.mean()) if every.size else 1.0
+    scored = [
+        Scores(
+            -_relative(pair.first, rule.margin),
+            -_relative(pair.second, rule.margin),
+            pair.labels,
+            None if pair.items_variance is None else pair.items_variance / unit**2,
+            withheld_because=pair.withheld_because,
+        )
+        for pair in arms
+    ]
+    judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
+    finals = [_paired(pair, pair.first.final, pair.second.final, rule.alpha) for pair in arms]
+    p_values = [_larger(lost, final, rule.margin) for lost, final in zip(judged, finals, strict=True)]
+    return [
+        _verdict(pair, lost, final, step.rejected, rule)
+        for pair, lost, final, step in zip(arms, judged, finals, step_down(p_values, rule.alpha), strict=True)
+    ]
+
+
+def _relative(runs: Runs, margin: float) -> Floats:
+    return runs.drops / runs.stakes(margin)
+
+
+def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -> PairedT:
+    a, b = finite(first, pair.labels[0]), finite(second, pair.labels[1])
+    scale = float(max(np.abs(a).max(), np.abs(b).max())) if len(a) else 0.0
+    return paired_t(b - a, alpha, scale=scale, items_variance=pair.items_variance)
+
+
+def _larger(lost: Verdict, final: PairedT, margin: float) -> float | None:
+    """The larger p of the two conditions; None where nothing can be tested."""
+    if lost.word == "withheld" or lost.paired.p is None:
+        return None
+    worse = final.no_worse(margin, second=(lost.paired.estimate or 0.0) > 0)
+    return None if worse is None else max(lost.paired.p, worse)
+
+
+def _verdict(pair: RunPairs, lost: Verdict, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
+    word, reason = _word(pair, lost, passed)
+    points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
+    first, second = (
+        (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())) if points.n else (math.nan, math.nan)
+        for runs in (pair.first, pair.second)
+    )
+    return StabilityVerdict(word, reason, lost, points, final, (first, second))
+
+
+def _word(pair: RunPairs, lost: Verdict, passed: bool) -> tuple[StabilityWord, str | None]:
+    if lost.word == "withheld":
+        return "withheld", lost.reason
+    (k, n), (second_k, m) = pair.first.unstable, pair.second.unstable
+    if lost.better is None:
+        alike = lost.word == "practically equivalent" and k * m == second_k * n
+        return ("as stable", None) if alike else ("not resolved", None)
+    second = lost.better == pair.labels[1]
+    steady, falling = (pair.labels[1], pair.labels[0]) if second else pair.labels
+    more, of, fewer, out_of = (k, n, second_k, m) if second else (second_k, m, k, n)
+    if not more:
+        return "not resolved", f"{steady} drops less from its best, but no run of {falling} was unstable"
+    if more * out_of < fewer * of:
+        return "not resolved", f"{steady} drops less from its best, but more of its runs were unstable"
+    if not passed:
+        reason = f"{steady} drops less from its best, but its final score may be worse by more than the margin"
+        return "not resolved", reason
+    return "more stable" if second else "less stable", None
