@@ -47,12 +47,13 @@ def scalars(found: "Findings") -> list[Scalar]:
         for bench in found.benches
     ]
     rewards = {run: curve for run, curve in found.rewards.items() if len(curve[0]) > 1}
+    own = any(run.imported for run in found.runs)
     area = {run: normalised_auc(*curve) for run, curve in rewards.items()}
     tail = {run: last_fifth(reward) for run, (_, reward) in rewards.items()}
     return [
         *out,
         Scalar("training reward, area under its curve", area, scored=False),
-        Scalar("training reward, last fifth of the steps", tail, scored=False),
+        Scalar(f"training reward, last fifth of {'each log' if own else 'the steps'}", tail, scored=False),
     ]
 
 

@@ -5,6 +5,7 @@ with Evidence.open(Path("runs/lab.db")) as evidence:
     found.decision.sentences
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.series import held
 from gspo_lab.store.answers import grades, tallies
 from gspo_lab.study import Declaration
+from gspo_lab.study.origin import ORIGIN
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -60,6 +62,8 @@ class RecordedRun:
     seed: int
     state: str
     steps_planned: int | None
+    imported: bool = False
+    """Whether another program recorded it; its log says nothing of steps after its last row."""
 
     @property
     def finished(self) -> bool:
@@ -113,6 +117,7 @@ class Findings:
                 int(row["seed"]),
                 str(row["state"]),
                 None if row["steps_planned"] != row["steps_planned"] else int(row["steps_planned"]),
+                isinstance(row["facts"], str) and ORIGIN in json.loads(row["facts"]),
             )
             for row in self.frame.to_dict("records")
         ]
@@ -246,11 +251,13 @@ class Findings:
     @cached_property
     def rewards(self) -> dict[tuple[str, int], tuple[Floats, Floats]]:
         """(arm, seed) -> steps and mean training reward of every finished run, from its first measured step on; a step
-        without a measurement has the reward of the step before it."""
+        without a measurement has the reward of the step before it. Of an imported run these are its log's own rows."""
         out = {}
         for run in self.runs:
             steps, reward = self.measured_rewards.get(run.id, (np.zeros(0), np.zeros(0)))
-            if run.finished and len(steps):
+            if run.finished and run.imported and len(steps):
+                out[run.arm, run.seed] = steps, reward
+            elif run.finished and len(steps):
                 last = steps[-1] if run.steps_planned is None else run.steps_planned - 1
                 out[run.arm, run.seed] = held(steps, reward, last)
         return out

@@ -18,13 +18,14 @@ CLIP, REWARD = "clip fraction", "training reward"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
 """A sequence ratio's range from here on, and a token ratio's up to here, are the other rule's."""
-LAST = 0.2
+ENDS = "The reward of each run is read over its own rows, up to its own end."
 
 
 @dataclass(frozen=True)
 class LoggedName:
     """One name of an arm's logs, `score` the benchmark whose score it is. `value` is its mean over the last fifth of
-    the steps and the arm's runs; None where it became a column of the lab, or has no number there."""
+    each run's rows that have it, and over the arm's runs; None where it became a column of the lab, or has no number.
+    """
 
     name: str
     meaning: str | None
@@ -74,7 +75,7 @@ def _names(found: "Findings", arm: str, origins: Mapping[str, Origin]) -> Iterat
     values: dict[str, list[float]] = {}
     for run in runs:
         metrics |= origins[run.id].metrics
-        for name, value in logs.own_numbers(found.evidence, run.id, LAST).items():
+        for name, value in logs.own_numbers(found.evidence, run.id).items():
             values.setdefault(name, []).append(value)
     for name, told in sorted(metrics.items()):
         own = values.get(name)
@@ -127,7 +128,7 @@ def _warnings(found: "Findings", names: Mapping[str, tuple[LoggedName, ...]]) ->
         known = {arm: own for arm, own in ends.items() if own}
         if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
             told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
-            yield f"Logs differ in {what}: {told}."
+            yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == logs.LENGTH else ''}"
     sizes = found.scores.dropna(subset=["problems"]).groupby("bench")["problems"].unique()
     for bench, counts in sizes.items():
         if len(counts) > 1:

@@ -144,11 +144,13 @@ def _scored(found: "Findings", bench: str) -> dict[str, Floats]:
 
 
 def stabilities(found: "Findings") -> dict[str, Stability]:
-    """Per run id what its reward and its non-finite updates say; runs without either are left out."""
+    """Per run id what its reward and its non-finite updates say; runs without either are left out. An imported run
+    is as long as its log."""
     out = {}
     for run in found.runs:
         steps, reward = found.measured_rewards.get(run.id, ((), ()))
         fatal = found.nonfinite.get(run.id, [])
-        if (len(steps) or fatal) and run.steps_planned is not None:
-            out[run.id] = stability(steps, reward, run.steps_planned, nonfinite_steps=fatal)
+        length = int(max([*steps[-1:], *fatal])) + 1 if run.imported and (len(steps) or fatal) else run.steps_planned
+        if (len(steps) or fatal) and length is not None:
+            out[run.id] = stability(steps, reward, length, nonfinite_steps=fatal)
     return out
