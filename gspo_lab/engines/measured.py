@@ -32,14 +32,15 @@ def measured(
     objective = ObjectiveSettings(**{one.name: getattr(table, one.name) for one in fields(ObjectiveSettings)})
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
     batch = Batch(mask_BT, adv_BT, log_ratio_BT.new_zeros(log_ratio_BT.shape), len(mask_BT), int(mask_BT.sum()))
-    clipped_BT = surrogate(log_ratio_BT, batch, objective).clipped_BT
-    everyone_B = mask_BT.new_ones(len(mask_BT))
-    found = ratio_measures(
-        log_ratio_BT, mask_BT, adv_BT, everyone_B, objective, run.reference_bands, clipped_BT=clipped_BT
+    out = surrogate(log_ratio_BT, batch, objective)
+    measures = ratio_measures(
+        *(log_ratio_BT, mask_BT, adv_BT, mask_BT.new_ones(len(mask_BT)), objective, run.reference_bands),
+        clipped_BT=out.clipped_BT,
+        dual_clipped_BT=out.dual_clipped_BT,
     )
     step, minibatch = divmod(number, run.settings.update.per_rollout_batch)
     if step % record.detail_every == 0:
-        found["response_detail"] = response_detail(
-            log_ratio_BT, mask_BT, adv_BT, clipped_BT, tokens=record.token_detail
+        measures["response_detail"] = response_detail(
+            log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=record.token_detail
         )
-    return UpdateRecord(step=step, minibatch=minibatch, **found, **own)
+    return UpdateRecord(step=step, minibatch=minibatch, **measures, **own)

@@ -9,8 +9,3 @@ def binds(ratio: Array, adv: Array, mask: Array, clip_low: Array, clip_high: Arr
     The range is two numbers, or two for each token. Nothing binds with A = 0 or off the mask, nor both at once.
     """
     return mask & (adv < 0) & (ratio < 1 - clip_low), mask & (adv > 0) & (ratio > 1 + clip_high)
-
-
-def dual_binds(ratio: Array, adv: Array, mask: Array, cap: float | None) -> Array:
-    """Where the dual clip takes the gradient: above the cap with A < 0; nowhere without a cap."""
-    return mask & (adv < 0) & (ratio > (float("inf") if cap is None else cap))

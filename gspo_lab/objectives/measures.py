@@ -8,7 +8,7 @@ is waited for once.
 import math
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.objectives.clipping import binds, dual_binds
+from gspo_lab.objectives.clipping import binds
 from gspo_lab.objectives.presets import ObjectiveSettings
 from gspo_lab.objectives.ratios import RATIOS, RULES, sequence_mean
 from gspo_lab.records import BAND_SCALES, QUANTILES
@@ -37,14 +37,15 @@ def ratio_measures(
     *,
     clipped_BT: "Tensor",
     gate_BT: "Tensor | None" = None,
+    dual_clipped_BT: "Tensor | None" = None,
     other_log_ratio_BT: "Tensor | None" = None,
     weight_BT: "Tensor | None" = None,
 ) -> dict[str, Any]:
     """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
 
     `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
-    `bands` are the rules' reference ranges. `clipped_BT` and
-    `gate_BT` are what `surrogate` returned. `other_log_ratio_BT` is l_t with the other program's log-probs as
+    `bands` are the rules' reference ranges. `clipped_BT`, `gate_BT` and
+    `dual_clipped_BT` are what `surrogate` returned. `other_log_ratio_BT` is l_t with the other program's log-probs as
     the old ones, the sampler's for the trainer's or the reverse, where both are known; `weight_BT` the factors of a
     mismatch correction, where there is one. What nothing was evaluated for is None.
     """
@@ -57,7 +58,7 @@ def ratio_measures(
     l_BT = log_ratio_BT.cpu().numpy()
     length_B = mask.sum(axis=1)
     ratio = _ratios(l_BT, mask)
-    w_BT, own = (ratio[RATIOS[level].rule] for level in ("token", settings.importance_sampling_level))
+    w_BT = ratio[RATIOS["token"].rule]
     positive, negative = mask & (adv > 0), mask & (adv < 0)
     active_BT = positive | negative
     tokens, active = int(length_B.sum()), int(active_BT.sum())
@@ -66,9 +67,8 @@ def ratio_measures(
     clipped = clipped_BT.cpu().numpy()
     high, low = int((clipped & positive).sum()), int((clipped & negative).sum())
     clipped_B = clipped.sum(axis=1)
-    dual_BT = dual_binds(own, adv, mask, settings.dual_clip)
-    dual = int(dual_BT.sum())
-    lost_BT = clipped | dual_BT
+    dual_BT = None if dual_clipped_BT is None else dual_clipped_BT.cpu().numpy()
+    lost_BT = clipped if dual_BT is None else clipped | dual_BT
 
     l_N = np.sort(l_BT[mask & evaluated[:, None]].astype(np.float64))
     mean_B = sequence_mean(l_BT, mask)[:, 0]
@@ -91,7 +91,7 @@ def ratio_measures(
         **(_clipped(high, low, clipped_B, length_B, positive, negative) if clips else {}),
         "gate_mean": None if gate_BT is None else _mean_at(gate_BT.cpu().numpy(), active_BT),
         **would,
-        "dual_clip_fraction_tokens": dual / tokens if settings.dual_clip is not None else None,
+        "dual_clip_fraction_tokens": None if dual_BT is None else int(dual_BT.sum()) / tokens,
         "effective_fraction_tokens": int((active_BT & ~lost_BT).sum()) / tokens,
         **({} if weight_BT is None else _corrected(weight_BT.cpu().numpy(), active_BT, lost_BT, tokens)),
         **({} if other_log_ratio_BT is None else _flipped(ratio, other_log_ratio_BT.cpu().numpy(), mask, adv, bands)),

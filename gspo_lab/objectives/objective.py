@@ -27,19 +27,20 @@ class Surrogate:
     """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
 
     `log_ratio_BT` is l_t, `ratio_BT` the ratio of the level (1 where A = 0), `clipped_BT` where the policy loss takes
-    the gradient (nowhere for one without a clip), `dual_clipped_BT` where the dual clip does, `weight_BT` the mismatch
-    correction's factor (1 without one), `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL
-    term), `gate_BT` what a loss without a clip leaves of the ratio's gradient (None for one that clips).
+    the gradient (nowhere for one without a clip), `weight_BT` the mismatch correction's factor (1 without one),
+    `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL term), `gate_BT` what a loss without a
+    clip leaves of the ratio's gradient (None for one that clips), `dual_clipped_BT` where the dual clip takes the
+    gradient (None without one).
     """
 
     loss: "Tensor"
     log_ratio_BT: "Tensor"
     ratio_BT: "Tensor"
     clipped_BT: "Tensor"
-    dual_clipped_BT: "Tensor"
     weight_BT: "Tensor"
     kl_sum: "Tensor | None" = None
     gate_BT: "Tensor | None" = None
+    dual_clipped_BT: "Tensor | None" = None
 
 
 def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> Surrogate:
@@ -60,7 +61,6 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     weight_BT = mismatch_weight(batch, settings)
     term_BT = term.value_BT * weight_BT
 
-    nowhere_BT = mask_BT & False
     kl_sum = None
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
         d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
@@ -72,11 +72,11 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
         loss=-aggregate(term_BT, batch, settings),
         log_ratio_BT=log_ratio_BT.detach(),
         ratio_BT=ratio_BT.detach(),
-        clipped_BT=nowhere_BT if term.clipped_BT is None else term.clipped_BT,
-        dual_clipped_BT=nowhere_BT if term.dual_BT is None else term.dual_BT,
+        clipped_BT=mask_BT & False if term.clipped_BT is None else term.clipped_BT,
         weight_BT=weight_BT,
-        gate_BT=term.gate_BT,
         kl_sum=kl_sum,
+        gate_BT=term.gate_BT,
+        dual_clipped_BT=term.dual_BT,
     )
 
 

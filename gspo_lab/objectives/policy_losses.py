@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gspo_lab.objectives.batch import Batch
-from gspo_lab.objectives.clipping import binds, dual_binds
+from gspo_lab.objectives.clipping import binds
 from gspo_lab.objectives.presets import ObjectiveSettings, PolicyLoss
 from gspo_lab.objectives.ratios import sequence_mean
 
@@ -55,8 +55,8 @@ class Term:
     """What a token adds, to be maximised: `value_BT`.
 
     `clipped_BT` is where the loss takes a token's gradient, None for one that takes none; `dual_BT` is where the dual
-    clip does. `gate_BT` is what a loss without a clip leaves of the ratio's own gradient: the detached weight of
-    A grad log pi, divided by the ratio.
+    clip does, None without one. `gate_BT` is what a loss without a clip leaves of the ratio's own gradient: the
+    detached weight of A grad log pi, divided by the ratio.
     """
 
     value_BT: "Tensor"
@@ -71,10 +71,10 @@ def clip(moved: Moved, settings: ObjectiveSettings) -> Term:
     clipped_ratio_BT = ratio_BT.clamp(1 - settings.clip_low, 1 + settings.clip_high)
     value_BT = (ratio_BT * adv_BT).minimum(clipped_ratio_BT * adv_BT)
     low_BT, high_BT = binds(ratio_BT.detach(), adv_BT, mask_BT, settings.clip_low, settings.clip_high)
-    dual_BT = dual_binds(ratio_BT.detach(), adv_BT, mask_BT, settings.dual_clip)
-    if settings.dual_clip is not None:
-        value_BT = value_BT.where(~dual_BT, settings.dual_clip * adv_BT)
-    return Term(value_BT, low_BT | high_BT, dual_BT)
+    if (cap := settings.dual_clip) is None:
+        return Term(value_BT, low_BT | high_BT)
+    dual_BT = mask_BT & (adv_BT < 0) & (ratio_BT.detach() > cap)
+    return Term(value_BT.where(~dual_BT, cap * adv_BT), low_BT | high_BT, dual_BT)
 
 
 def dcpo(moved: Moved, settings: ObjectiveSettings) -> Term:

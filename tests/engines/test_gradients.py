@@ -101,6 +101,23 @@ def test_bapo_s_range_is_that_of_the_whole_minibatch(make_run: MakeRun) -> None:
     assert measured.clip_fraction_tokens == int(done.clipped_MT.sum()) / int(experience.mask_NT.sum()) > 0
 
 
+def test_the_dual_clip_of_all_parts_is_recorded(make_run: MakeRun) -> None:
+    """Also of a mini-batch that takes no pass: 0 is measured there."""
+    setting = set_up(make_run("grpo", "objective.dual_clip=1.001"), None)
+    experience, rows = experience_of(setting), torch.arange(16)
+    setting.policy.remember(experience, rows)
+    drift(setting)
+    setting.policy.microbatch_tokens = 60
+    done = setting.updater.update(experience, Minibatch(0, 1, rows, False))
+    above_MT = (done.log_ratio_MT.exp() > 1.001) & (experience.adv_NT < 0) & experience.mask_NT
+    record = update_record(setting.updater, experience, done, detail=False, token_detail=False)
+    assert record.dual_clip_fraction_tokens == int(above_MT.sum()) / int(experience.mask_NT.sum()) > 0
+    experience.evaluated_N = torch.zeros(16, dtype=torch.bool)
+    idle = setting.updater.update(experience, Minibatch(0, 2, rows, False))
+    record = update_record(setting.updater, experience, idle, detail=False, token_detail=False)
+    assert record.dual_clip_fraction_tokens == 0.0
+
+
 def test_first_minibatch_gradients_of_grpo_and_gspo_are_equal(make_run: MakeRun) -> None:
     for model in ("tiny-qwen3", "tiny-qwen3-moe"):
         gradients = []

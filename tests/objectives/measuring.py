@@ -26,4 +26,5 @@ def ratio_measures(
 ) -> dict[str, Any]:
     out = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings)
     found = (out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands)
-    return measures.ratio_measures(*found, clipped_BT=out.clipped_BT, gate_BT=out.gate_BT, **more)
+    taken = {"clipped_BT": out.clipped_BT, "gate_BT": out.gate_BT, "dual_clipped_BT": out.dual_clipped_BT}
+    return measures.ratio_measures(*found, **taken, **more)

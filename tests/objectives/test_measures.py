@@ -47,6 +47,16 @@ def test_token_rule() -> None:
     assert out["dual_clip_fraction_tokens"] is None
 
 
+def test_what_the_dual_clip_took_is_counted_from_the_loss() -> None:
+    # Of the second response (A < 0) one token's ratio, e^0.5 or so, lies above the cap; its gradient is lost as well.
+    settings = replace(PRESETS["grpo"], clip_low=0.2, clip_high=0.27)
+    took = {"clipped_BT": MASK & (ADV > 0) & (L.exp() > 1.27), "dual_clipped_BT": MASK & False}
+    took["dual_clipped_BT"][1, 0] = True
+    out = measures.ratio_measures(L, MASK, ADV, ALL, settings, BANDS, **took)
+    assert (out["clipped_tokens"], out["dual_clip_fraction_tokens"]) == (2, pytest.approx(1 / 7))
+    assert out["effective_fraction_tokens"] == pytest.approx((6 - 2 - 1) / 7)
+
+
 def test_what_bound_is_what_would_bind_at_the_same_range() -> None:
     # The surrogate's ratio may lie on the other side of the bound by its last bit: here it took the 0.5 for one inside.
     settings = replace(PRESETS["grpo"], clip_low=0.2, clip_high=0.27)

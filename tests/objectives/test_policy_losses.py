@@ -265,6 +265,7 @@ def measured(settings: ObjectiveSettings) -> dict[str, Any]:
         *(out.log_ratio_BT, batch.mask_BT, batch.adv_BT, everyone, settings, {"grpo": (0.2, 0.2)}),
         clipped_BT=out.clipped_BT,
         gate_BT=out.gate_BT,
+        dual_clipped_BT=out.dual_clipped_BT,
     )
 
 

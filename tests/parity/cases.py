@@ -124,6 +124,7 @@ def ours(case: Case, settings: ObjectiveSettings, *, part: slice | None = None) 
         BANDS,
         clipped_BT=out.clipped_BT,
         gate_BT=out.gate_BT,
+        dual_clipped_BT=out.dual_clipped_BT,
     )
     return Result(float(out.loss.detach()), leaf.grad, measured)
 

@@ -29,8 +29,8 @@ class Minibatch:
 
 @dataclass(slots=True)
 class Updated:
-    """What an update did, kept until it is measured: l_t, clips, correction and gate of the M rows, and the routes;
-    `objective` is what it was trained with."""
+    """What an update did, kept until it is measured: l_t, clips, correction, gate and dual clips of the M rows, and the
+    routes; `objective` is what it was trained with."""
 
     minibatch: Minibatch
     objective: ObjectiveSettings
@@ -38,6 +38,7 @@ class Updated:
     clipped_MT: Tensor
     weight_MT: Tensor
     gate_MT: Tensor | None = None
+    dual_clipped_MT: Tensor | None = None
     forwards: list[tuple[Microbatch, Forward]] = field(default_factory=list)
     loss: float = 0.0
     kl_sum: float = 0.0
@@ -56,6 +57,8 @@ class Updated:
         if out.gate_BT is not None:
             self.gate_MT = torch.ones_like(self.weight_MT) if self.gate_MT is None else self.gate_MT
             self.gate_MT[places, : part.length] = out.gate_BT
+        if self.dual_clipped_MT is not None and out.dual_clipped_BT is not None:
+            self.dual_clipped_MT[places, : part.length] = out.dual_clipped_BT
         self.loss += float(out.loss.detach())
         self.kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
         self.forwards.append((part, forward.without_graph()))
@@ -97,6 +100,7 @@ class Updater:
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         objective = self.objective_for(experience, minibatch)
         done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
+        done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
 
         self.trained.forget_gradient()
         if not experience.evaluated_N[minibatch.rows].any():

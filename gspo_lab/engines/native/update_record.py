@@ -32,6 +32,7 @@ def update_record(
         updater.bands,
         clipped_BT=done.clipped_MT,
         gate_BT=done.gate_MT,
+        dual_clipped_BT=done.dual_clipped_MT,
         other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
         weight_BT=done.weight_MT if objective.mismatch_correction != "none" else None,
     )
