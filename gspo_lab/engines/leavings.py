@@ -7,17 +7,16 @@ For engines whose program asks and trains by the lab's code, each in processes o
 import hashlib
 import json
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.grades import failure, need_grades
-from gspo_lab.engines.native.prompts import PromptStream, rolled
+from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.step_numbers import Totals, keeps, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict
-from gspo_lab.samplers.base import noise_key
 from gspo_lab.study import Run
 
 DIGESTS = {
@@ -76,22 +75,6 @@ class Told:
     mismatch_k3: float | None = None
 
 
-@dataclass(slots=True)
-class Totals:
-    """What a run has counted up to a step, as its last StepRecord says."""
-
-    tokens_sampled: int = 0
-    device_seconds: float = 0.0
-    prompt_digest: str = ""
-
-    @staticmethod
-    def of(step: Mapping[str, Any] | None) -> "Totals":
-        """As a step's record has them; without one, nothing yet."""
-        if step is None:
-            return Totals()
-        return Totals(step["tokens_sampled_total"], step["device_seconds_total"], step["prompt_digest"])
-
-
 def bench_records(run: Run, step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
     """The benchmarks' answers after `step` steps."""
     found = [one for one in answers if one["bench"] != "rollout" and one["step"] == step]
@@ -113,6 +96,8 @@ def step_records(
 
     LabError where the program trained on fewer responses, updates or processes than asked for.
     """
+    import torch
+
     settings = run.settings
     group, problems = settings.rollout.group_size, stream.step(number)
     rows = sorted(
@@ -129,43 +114,30 @@ def step_records(
     if other := [one for one in rows if one["problem"] != problems[one["place"]].id]:
         raise LabError(f"{program} asked '{other[0]['problem']}' in step {number}, which is not that step's prompt")
 
-    rewards = [float(one.get("reward") or 0.0) for one in rows]
-    groups = [rewards[first : first + group] for first in range(0, len(rewards), group)]
-    lengths = sorted(int(one["tokens"]) for one in rows)
-    totals.tokens_sampled += sum(lengths)
-    totals.device_seconds += told.seconds_step * world
-    totals.prompt_digest = rolled(totals.prompt_digest, problems)
+    rewards = [one.get("reward") for one in rows]
+    lengths = [int(one["tokens"]) for one in rows]
+    tokens = sum(lengths)
+    totals.add(
+        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=told.seconds_step * world
+    )
     step = StepRecord(
         step=number,
         prompts=len(problems),
-        responses=len(rows),
-        reward_mean=statistics.fmean(rewards),
-        reward_std=statistics.stdev(rewards),
-        zero_variance_groups=(sum(min(one) == max(one) for one in groups) / len(groups) if group > 1 else None),
-        response_tokens_mean=statistics.fmean(lengths),
-        response_tokens_t1=float(lengths[len(lengths) // 3]),
-        response_tokens_t2=float(lengths[2 * len(lengths) // 3]),
-        grader_errors=sum(one.get("reward") is None for one in rows),
-        truncated_responses=sum(one["truncated"] for one in rows) / len(rows),
+        **step_numbers(
+            torch.tensor([reward or 0.0 for reward in rewards], dtype=torch.float32).view(-1, group),
+            rewards,
+            lengths,
+            sum(one["truncated"] for one in rows),
+        ),
         evaluated_responses=len(rows),
-        prompts_total=(number + 1) * len(problems),
-        tokens_sampled_total=totals.tokens_sampled,
-        tokens_trained_total=totals.tokens_sampled * settings.update.epochs,
+        **totals.columns(),
         updates_total=(number + 1) * settings.update.per_rollout_batch,
-        prompt_digest=totals.prompt_digest,
         rollout_digest=_digest(rows, "ids"),
         logprob_digest=_digest(rows, "logprobs"),
-        device_seconds_total=totals.device_seconds,
         **asdict(told),
     )
-    kept = [one for one in rows if _kept(run, number, one["place"])]
+    kept = [one for one in rows if keeps(settings, run.seed, number, one["place"])]
     return [*map(_update, own), step, *map(_answer, kept)]
-
-
-def _kept(run: Run, step: int, place: int) -> bool:
-    """Whether the study keeps the responses to this prompt: those that the native engine would."""
-    rollout = run.settings.rollout
-    return noise_key(run.seed, "keep", step, place * rollout.group_size) < run.settings.record.rollouts * 2**63
 
 
 def _whole(program: str, step: int, found: Sequence[Any], wanted: int, what: str) -> None:

@@ -22,9 +22,8 @@ from gspo_lab.study.unread import unread
 
 Level = Literal["warn", "error"]
 
-WIDE, ABSURDLY_WIDE, NARROW = 1e-2, 0.1, 1e-2
-IDLE, SATURATED = 0.02, 0.4
-LONG = 500
+WIDE, NARROW = 0.1, 1e-2
+SATURATED = 0.4
 LEAST_TOKEN_NOISE = 0.02
 """Std of l_t in nats at a learning rate of 1e-5, the lowest of the pilot; larger ones moved tokens more."""
 DETECTABLE = {3: 3.26, 4: 2.13}
@@ -35,10 +34,13 @@ OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 
 
 WAIVABLE = (
-    *("aggregation-label", "undeclared-difference", "replay-on-dense", "rollout-logp-as-old"),
+    *("aggregation-label", "undeclared-difference", "replay-on-dense"),
     *("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm"),
 )
 """The lints that are errors: they stop a study unless it waives them by name, `[waive]`, with a reason."""
+
+REMOVED = ("rollout-logp-as-old",)
+"""Errors of earlier versions. A study may still waive them."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,13 @@ class Finding:
 class Known:
     """What the study file does not say, by model or by arm; what is absent is unknown.
 
-    `response_tokens`, `log_ratio_std_responses` (on mini-batches >= 1, nats) and `mismatch_k1` are measurements of a
-    pilot or an earlier run; `max_tokens` and `problems` (per benchmark) are the tasks' own; `grader_failures` says, by
-    task, how a user's grader failed when it was tried.
+    `max_tokens` and `problems` (per benchmark) are the tasks' own; `grader_failures` says, by task, how a user's grader
+    failed when it was tried.
     """
 
     moe: Mapping[str, bool] = field(default_factory=dict)
     max_tokens: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, int] = field(default_factory=dict)
-    response_tokens: Mapping[str, float] = field(default_factory=dict)
-    log_ratio_std_responses: Mapping[str, float] = field(default_factory=dict)
-    mismatch_k1: Mapping[str, float] = field(default_factory=dict)
     grader_failures: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -81,17 +79,11 @@ def lints(study: Study, known: Known | None = None) -> list[Finding]:
 def _too_wide(study: Study, known: Known) -> Iterator[Finding]:
     for arm, objective in _fixed(study, sequence=True):
         eps = max(objective["clip_low"], objective["clip_high"])
-        length = known.response_tokens.get(arm.name)
-        predicted = _predicted(arm, known)
-        why = None
-        if eps >= ABSURDLY_WIDE:
-            why = "a token ratio's range; a mean log-ratio of that size was never seen"
-        elif eps >= WIDE and length is not None and length >= LONG:
-            why = f"responses are {length:.3g} tokens long"
-        elif eps >= WIDE and predicted is not None and predicted < IDLE:
-            why = f"predicted clip fraction on mini-batches >= 1: {predicted:.2g}"
-        if why:
-            message = f"arm.{arm.name}: a sequence ratio with a range of {eps:g} hardly ever clips ({why})"
+        if eps >= WIDE:
+            message = (
+                f"arm.{arm.name}: a sequence ratio with a range of {eps:g} hardly ever clips (a token ratio's range; "
+                "a mean log-ratio of that size was never seen)"
+            )
             yield Finding("warn", "eps-too-wide", message, "2507.18071 v2: 3e-4/4e-4; huggingface/trl#3834")
 
 
@@ -103,16 +95,16 @@ def _too_narrow(study: Study, known: Known) -> Iterator[Finding]:
             yield Finding("warn", "eps-too-narrow", message, "2507.18071 v2: 0.2/0.27 for token ratios")
     for arm, objective in _fixed(study, sequence=True):
         eps = (objective["clip_low"] + objective["clip_high"]) / 2
-        predicted, grounds = _predicted(arm, known), "measured spread"
         limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
-        if predicted is None and limit is not None:
-            predicted = _share_beyond(eps, LEAST_TOKEN_NOISE / math.sqrt(limit))
-            grounds = f"responses of at most {limit} tokens that move by {LEAST_TOKEN_NOISE:g} nats each"
-        if predicted is not None and predicted > SATURATED:
+        if limit is None:
+            continue
+        predicted = _share_beyond(eps, LEAST_TOKEN_NOISE / math.sqrt(limit))
+        if predicted > SATURATED:
             message = (
                 f"arm.{arm.name}: a sequence range of {objective['clip_low']:g}/{objective['clip_high']:g} will clip "
-                f"about {predicted:.2f} of the active tokens on mini-batches >= 1 ({grounds}): saturated, its clip "
-                "fraction says little; clip = 'calibrated' finds a range of this length"
+                f"about {predicted:.2f} of the active tokens on mini-batches >= 1 (responses of at most {limit} tokens "
+                f"that move by {LEAST_TOKEN_NOISE:g} nats each): saturated, its clip fraction says little; "
+                "clip = 'calibrated' finds a range of this length"
             )
             yield Finding("warn", "eps-too-narrow", message, "std(log s) = sigma_tok / sqrt(L); 2509.09177")
 
@@ -185,20 +177,6 @@ def _replay(study: Study, known: Known) -> Iterator[Finding]:
     if token and all(arm.settings.routing_replay != "none" for arm in token):
         message = "GRPO on a mixture of experts only with replay: show it without, too"
         yield Finding("warn", "replay-unspecified", message, source)
-
-
-def _rollout_logprobs(study: Study, known: Known) -> Iterator[Finding]:
-    for arm in study.arms.values():
-        mismatch = known.mismatch_k1.get(arm.name)
-        if arm.settings.update.old_logprobs == "trainer" or mismatch is None or not _clips(arm):
-            continue
-        band = min(arm.settings.objective.clip_low, arm.settings.objective.clip_high)
-        if band < 3 * abs(mismatch):
-            message = (
-                f"arm.{arm.name}: old_logprobs = 'sampler' with a range of {band:g}, below 3 x the measured mismatch "
-                f"{abs(mismatch):.2g}: responses with A < 0 begin clipped, those with A > 0 never are"
-            )
-            yield Finding("error", "rollout-logp-as-old", message, "derived; 2507.18071, sec. 5.4 has no experiment")
 
 
 def _mismatch(study: Study, known: Known) -> Iterator[Finding]:
@@ -340,9 +318,17 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
         yield Finding("warn", "grader-fails", message, "such responses train with reward 0; docs/tasks.md")
 
 
+def _removed(study: Study, known: Known) -> Iterator[Finding]:
+    for name in study.waived:
+        if name in REMOVED:
+            yield Finding(
+                "warn", "waive-unused", f"waive.{name}: this check was removed; leave the key out", "CHANGELOG.md"
+            )
+
+
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
-    *(_too_wide, _too_narrow, _aggregation_label, _aggregation_constant, _kl, _undeclared, _replay, _rollout_logprobs),
-    *(_mismatch, _lag, _unread, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders),
+    *(_too_wide, _too_narrow, _aggregation_label, _aggregation_constant, _kl, _undeclared, _replay),
+    *(_mismatch, _lag, _unread, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders, _removed),
 )
 
 
@@ -374,13 +360,6 @@ def _fixed(study: Study, *, sequence: bool) -> list[tuple[Arm, dict[str, Any]]]:
         for arm in study.arms.values()
         if _token(arm) != sequence and arm.settings.objective.clip == "fixed" and _clips(arm)
     ]
-
-
-def _predicted(arm: Arm, known: Known) -> float | None:
-    """The share of active tokens beyond the range for a normal log s of the measured spread; None: not measured."""
-    spread = known.log_ratio_std_responses.get(arm.name)
-    objective = arm.settings.objective
-    return _share_beyond((objective.clip_low + objective.clip_high) / 2, spread) if spread else None
 
 
 def _share_beyond(eps: float, spread: float) -> float:

@@ -18,7 +18,7 @@ from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.judging import ClaimTable, VerdictTable
-from gspo_lab.study.lints import WAIVABLE
+from gspo_lab.study.lints import REMOVED, WAIVABLE
 from gspo_lab.study.overrides import set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, Settings
@@ -302,7 +302,7 @@ def _waived(value: Any, problems: list[str]) -> dict[str, str]:
         problems.append("waive: a table of reasons, e.g. [waive] with aggregation-label = 'why it is right here'")
         return {}
     for name, reason in value.items():
-        if name not in WAIVABLE:
+        if name not in (*WAIVABLE, *REMOVED):
             problems.append(f"waive.{name}: no error of that name{nearest(name, WAIVABLE)}; {', '.join(WAIVABLE)}")
         elif not isinstance(reason, str) or not reason.strip():
             problems.append(f"waive.{name}: give the reason as text; it is printed in the report")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
-from gspo_lab.engines.leavings import Leavings, Totals, bench_records, step_records
+from gspo_lab.engines.leavings import Leavings, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.engines.verl.data import Asked, training_rows
 from gspo_lab.engines.verl.records import told
 from gspo_lab.errors import LabError
@@ -91,6 +92,21 @@ def test_a_step_is_measured_from_its_answers(run: Run) -> None:
     second = next(one for one in made(run, 1, totals) if isinstance(one, StepRecord))
     assert (second.tokens_sampled_total, second.updates_total, second.device_seconds_total) == (56, 4, 17.0)
     assert second.prompt_digest != step.prompt_digest
+
+
+def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
+    single = ("rollout.prompts_per_step=1", "rollout.group_size=1", "update.minibatches=1", "update.epochs=2")
+    run = make_run("gspo", "engine=verl", "objective.advantage=gae", *single)
+    task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
+    stream = PromptStream(task.problems("train"), run.seed, 1)
+    answer = {**answers(0)[-1], "problem": stream.step(0)[0].id}
+    (step,) = [
+        record
+        for record in step_records("verl", run, 0, told(LINE), [answer], updates(0), Totals(), stream, 1)
+        if isinstance(record, StepRecord)
+    ]
+    assert (step.reward_mean, step.reward_std, step.zero_variance_groups) == (1.0, None, None)
+    assert (step.response_tokens_mean, step.response_tokens_t1, step.response_tokens_t2) == (4.0, 4.0, 4.0)
 
 
 def test_a_resumed_run_counts_on(run: Run) -> None:

@@ -25,6 +25,10 @@ def ratio_measures(
     **more: Any,
 ) -> dict[str, Any]:
     out = surrogate(l_BT, Batch(mask_BT, adv_BT, 0 * l_BT, len(mask_BT), int(mask_BT.sum())), settings)
-    found = (out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands)
-    taken = {"clipped_BT": out.clipped_BT, "gate_BT": out.gate_BT, "dual_clipped_BT": out.dual_clipped_BT}
-    return measures.ratio_measures(*found, **taken, **more)
+    return measures.ratio_measures(
+        *(out.log_ratio_BT, mask_BT, adv_BT, evaluated_B, settings, bands),
+        clipped_BT=out.clipped_BT,
+        gate_BT=out.gate_BT,
+        dual_clipped_BT=out.dual_clipped_BT,
+        **more,
+    )

@@ -64,21 +64,6 @@ def arm(which: str, lines: str) -> tuple[str, str]:
     [
         ([arm("gspo", "clip_low = 0.2\nclip_high = 0.2")], LONG, "warn", "eps-too-wide", "range of 0.2 hardly"),
         (
-            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
-            Known(response_tokens={"gspo": 500}),
-            "warn",
-            "eps-too-wide",
-            "responses are 500 tokens long",
-        ),
-        (
-            # .015 / .0072 = 2.08 sd: .0186
-            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
-            Known(log_ratio_std_responses={"gspo": 0.0072}),
-            "warn",
-            "eps-too-wide",
-            "predicted clip fraction on mini-batches >= 1: 0.019",
-        ),
-        (
             [arm("grpo", "clip_low = 3e-4\nclip_high = 4e-4")],
             LONG,
             "warn",
@@ -92,13 +77,6 @@ def arm(which: str, lines: str) -> tuple[str, str]:
             "warn",
             "eps-too-narrow",
             "about 0.47 of the active tokens",
-        ),
-        (
-            [],
-            Known(max_tokens={"gspo": 5000}, log_ratio_std_responses={"gspo": 0.005}),
-            "warn",
-            "eps-too-narrow",
-            "(measured spread)",
         ),
         ([arm("grpo", 'aggregation = "token-mean"')], LONG, "error", "aggregation-label", "not the paper's GRPO"),
         ([arm("gspo", 'aggregation = "constant"')], LONG, "error", "aggregation-label", "is not GSPO"),
@@ -125,13 +103,6 @@ def arm(which: str, lines: str) -> tuple[str, str]:
             "error",
             "replay-on-dense",
             "a dense model",
-        ),
-        (
-            [("[update]", '[update]\nold_logprobs = "sampler"')],
-            Known(mismatch_k1={"gspo": -1.5e-3}),
-            "error",
-            "rollout-logp-as-old",
-            "range of 0.0003, below 3 x the measured mismatch 0.0015",
         ),
         (
             [("[update]", '[rollout]\ndtype = "bfloat16"\n[update]')],
@@ -242,11 +213,7 @@ def test_a_lint_fires(
 @pytest.mark.parametrize(
     ("changes", "known"),
     [
-        # a range of .015 with short responses that move as much as it is wide
-        (
-            [arm("gspo", "clip_low = 0.01\nclip_high = 0.02")],
-            Known(response_tokens={"gspo": 9}, log_ratio_std_responses={"gspo": 0.0145}),
-        ),
+        ([arm("gspo", "clip_low = 0.01\nclip_high = 0.02")], LONG),
         ([arm("gspo", 'clip = "calibrated"')], Known(max_tokens={"gspo": 16})),
         ([("[arm.grpo]", "[arm.dapo]"), arm("grpo", 'aggregation = "token-mean"')], LONG),
         (
@@ -263,8 +230,6 @@ def test_a_lint_fires(
         ([("[arm.gspo]", "[arm.luspo]"), arm("gspo", 'aggregation = "seq-mean-token-sum"')], LONG),
         ([MOE, arm("grpo", 'routing_replay = "none"')], ROUTED),
         ([MOE, arm("gspo", 'routing_replay = "old-policy"')], ROUTED),
-        # 3 x 1e-4 is the lower end of the range
-        ([("[update]", '[update]\nold_logprobs = "sampler"')], Known(mismatch_k1={"gspo": 9.9e-5})),
         ([("[update]", '[update]\nold_logprobs = "sampler"')], LONG),
         (
             [
@@ -340,6 +305,13 @@ def test_a_waived_error_is_a_warning_with_its_reason(tmp_path: Path) -> None:
     assert (found.level, found.name) == ("warn", "dual-clip-one-arm")
     assert found.message.endswith("; waived: asked so")
     assert waived.locked()["waive"] == {"dual-clip-one-arm": "asked so"}, "locked with the study"
+
+
+def test_a_removed_error_may_still_be_waived(tmp_path: Path) -> None:
+    former = study(tmp_path, ("[update]", "[waive]\nrollout-logp-as-old = 'measured'\n[update]"))
+    (finding,) = lints(former, LONG)
+    assert str(finding).startswith("warn: waive-unused: waive.rollout-logp-as-old: this check was removed")
+    assert former.locked()["waive"] == {"rollout-logp-as-old": "measured"}, "the study's digest stays"
 
 
 @pytest.mark.parametrize(

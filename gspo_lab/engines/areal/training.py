@@ -15,9 +15,10 @@ from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.child import Child
 from gspo_lab.engines.environments import python_of, versions
 from gspo_lab.engines.facts import facts
-from gspo_lab.engines.leavings import Leavings, Totals, step_records
+from gspo_lab.engines.leavings import Leavings, step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.start import inherited
+from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole_folder
 from gspo_lab.models.check import write_sums

@@ -20,10 +20,11 @@ from gspo_lab.engines.native import checkpoint
 from gspo_lab.engines.native.experience import Experience, pack, pack_routes
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.native.setup import Parts
-from gspo_lab.engines.native.step_record import Step, Totals, step_record, training_answers
+from gspo_lab.engines.native.step_record import Step, count, step_record, training_answers
 from gspo_lab.engines.native.turns import turn_credit
 from gspo_lab.engines.native.update import Updated
 from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
 from gspo_lab.objectives import advantages, overlong_penalty
@@ -162,7 +163,7 @@ class Course:
         records: list[Record] = [
             update_record(parts.updater, step.experience, one, detail=detail, token_detail=tokens) for one in updates
         ]
-        self.totals.add(step, settings, parts)
+        count(self.totals, step, settings, parts)
         records.append(step_record(step, settings, parts, self.totals))
         records += training_answers(step, settings, parts.task, self.seed)
         self.sink.write(records)

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from gspo_lab.engines.native.experience import Experience, pack_routes
-from gspo_lab.engines.native.prompts import rolled
 from gspo_lab.engines.native.setup import Parts
 from gspo_lab.engines.native.turns import turn_fields
+from gspo_lab.engines.step_numbers import Totals, keeps, step_numbers
 from gspo_lab.evaluation import answer_record
 from gspo_lab.models.routing import expert_change
 from gspo_lab.objectives import explained_variance, mismatch_measures
 from gspo_lab.records import AnswerRecord, StepRecord
-from gspo_lab.samplers.base import Rollout, noise_key
+from gspo_lab.samplers.base import Rollout
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Grade, Problem, Task
 
@@ -82,28 +82,6 @@ class Step:
     devices: int = 1
 
 
-@dataclass(slots=True)
-class Totals:
-    """What a run counts from its first step on; part of every checkpoint."""
-
-    prompts: int = 0
-    tokens_sampled: int = 0
-    tokens_trained: int = 0
-    flops: float = 0.0
-    device_seconds: float = 0.0
-    prompt_digest: str = ""
-    seconds_record: float | None = None
-
-    def add(self, step: Step, settings: Settings, parts: Parts) -> None:
-        """Count one more step."""
-        self.prompts += len(step.asked) + step.others
-        self.tokens_sampled += sum(one.written for one in step.drawn)
-        self.tokens_trained += int(step.experience.mask_NT.sum()) * settings.update.epochs
-        self.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
-        self.device_seconds += step.devices * step.clock.total()
-        self.prompt_digest = rolled(self.prompt_digest, step.asked)
-
-
 def positions(rollouts: Sequence[Rollout]) -> list[int]:
     """Each response's length, its prompt and what was given of it included."""
     return [len(r.request.fed_ids) + len(r.response_ids) for r in rollouts]
@@ -126,6 +104,18 @@ def _ends_of_turns(rollout: Rollout) -> list[int]:
     return [own[drawn - 1] + 1 for drawn in accumulate(turn.tokens or 0 for turn in rollout.turns or ())]
 
 
+def count(totals: Totals, step: Step, settings: Settings, parts: Parts) -> None:
+    """Add one more step to a run's totals."""
+    totals.add(
+        step.asked,
+        sampled=sum(rollout.written for rollout in step.drawn),
+        trained=int(step.experience.mask_NT.sum()) * settings.update.epochs,
+        device_seconds=step.devices * step.clock.total(),
+    )
+    totals.prompts += step.others
+    totals.flops += 2.0 * parts.active_parameters * (sum(sampled_positions(step.drawn)) + step.trainer_positions)
+
+
 def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) -> StepRecord:
     """The record of a step; `totals` have counted it."""
     experience, laps = step.experience, step.clock.laps
@@ -135,18 +125,13 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
     return StepRecord(
         step=step.index,
         prompts=len(step.asked) + step.others,
-        responses=len(step.rollouts),
         waiting_responses=step.waiting,
-        **_reward_fields(step),
         **_response_fields(step),
         **_version_fields(step),
         **_old_policy_fields(step, parts),
-        prompts_total=totals.prompts,
-        tokens_sampled_total=totals.tokens_sampled,
-        tokens_trained_total=totals.tokens_trained,
+        **totals.columns(),
         updates_total=parts.updater.trained.updates,
         flops_total=totals.flops,
-        prompt_digest=totals.prompt_digest,
         rollout_digest=_digest("q", [r.response_ids for r in step.drawn]),
         logprob_digest=_digest("d", [r.logprobs for r in step.drawn]),
         replay_bytes=(0 if kept is None else kept.numel() * kept.element_size()) if moe else None,
@@ -158,16 +143,8 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         seconds_update=laps["update"],
         seconds_record=totals.seconds_record,
         seconds_step=step.clock.total(),
-        device_seconds_total=totals.device_seconds,
         peak_memory_bytes=peak_memory(parts.device),
     )
-
-
-def _without_variance(reward_PG: torch.Tensor) -> float | None:
-    """The share of groups whose rewards are all equal; one response is no group."""
-    if reward_PG.shape[1] == 1:
-        return None
-    return float((reward_PG.amax(dim=1) == reward_PG.amin(dim=1)).float().mean())
 
 
 def _explained(experience: Experience) -> float | None:
@@ -178,34 +155,20 @@ def _explained(experience: Experience) -> float | None:
 
 
 def _response_fields(step: Step) -> dict[str, Any]:
-    """Lengths of the responses trained on; nothing where there were none."""
-    rollouts = step.rollouts
-    if not rollouts:
-        return {}
-    lengths = sorted(step.experience.mask_NT.sum(dim=1).tolist())
-    return {
-        "overlong_penalty": None if step.penalty_PG is None else float(step.penalty_PG.mean()),
-        "response_tokens_mean": sum(lengths) / len(lengths),
-        "response_tokens_t1": float(lengths[len(lengths) // 3]),
-        "response_tokens_t2": float(lengths[2 * len(lengths) // 3]),
-        "truncated_responses": sum(r.truncated for r in rollouts) / len(rollouts),
-        "value_explained_variance": _explained(step.experience),
-        **turn_fields(rollouts),
-    }
-
-
-def _reward_fields(step: Step) -> dict[str, Any]:
-    """Rewards of the responses to the step's own prompts, which arms share; nothing where none is over."""
-    dropped, reward_PG = step.dropped or (), step.reward_PG
-    out = {"dropped_groups": None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)}
-    if not reward_PG.numel():
-        return out
-    return out | {
-        "reward_mean": float(reward_PG.mean()),
-        "reward_std": float(reward_PG.std()),
-        "grader_errors": sum(grade.reward is None for grade in (*step.grades, *dropped)),
-        "zero_variance_groups": _without_variance(reward_PG),
-    }
+    """What follows from the responses trained on, and the rewards of the step's own prompts, which arms share."""
+    rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
+    out = step_numbers(
+        reward_PG,
+        (grade.reward for grade in (*step.grades, *dropped)),
+        step.experience.mask_NT.sum(dim=1).tolist(),
+        sum(rollout.truncated for rollout in rollouts),
+    )
+    out["dropped_groups"] = None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
+    if rollouts:
+        out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
+        out["value_explained_variance"] = _explained(step.experience)
+        out |= turn_fields(rollouts)
+    return out
 
 
 def _version_fields(step: Step) -> dict[str, Any]:
@@ -253,7 +216,7 @@ def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> l
     A problem may be in a step twice: where the stream begins anew, where it was asked in a dropped one's place, where
     it waited. Its later group's samples are then counted on from the earlier one's.
     """
-    group, share = settings.rollout.group_size, settings.record.rollouts
+    group = settings.rollout.group_size
     adv_N = step.experience.adv_N.tolist()
     earlier = _times_before(step.problems)
     return [
@@ -268,7 +231,7 @@ def training_answers(step: Step, settings: Settings, task: Task, seed: int) -> l
             advantage=adv_N[row],
         )
         for place, problem in enumerate(step.problems)
-        if noise_key(seed, "keep", step.index, place * group) < share * 2**63
+        if keeps(settings, seed, step.index, place)
         for row in range(place * group, (place + 1) * group)
     ]
 

@@ -12,8 +12,9 @@ import torch
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.child import Child
 from gspo_lab.engines.environments import python_of, versions
-from gspo_lab.engines.leavings import Leavings, Totals, bench_records, step_records
+from gspo_lab.engines.leavings import Leavings, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.engines.verl.attempt import ANSWERS, CHECKPOINTS, HOME, METRICS, UPDATES
 from gspo_lab.engines.verl.options import Options, check_here
 from gspo_lab.engines.verl.prepare import Prepared, prepare
