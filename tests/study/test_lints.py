@@ -60,150 +60,101 @@ def arm(which: str, lines: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "known", "level", "name", "part"),
+    ("changes", "known", "line"),
     [
-        ([arm("gspo", "clip_low = 0.2\nclip_high = 0.2")], LONG, "warn", "eps-too-wide", "range of 0.2 hardly"),
-        (
-            [arm("grpo", "clip_low = 3e-4\nclip_high = 4e-4")],
-            LONG,
-            "warn",
-            "eps-too-narrow",
-            "token ratio with a range",
-        ),
+        ([arm("gspo", "clip_low = 0.2\nclip_high = 0.2")], LONG, "warn: eps-too-wide: range of 0.2 hardly"),
+        ([arm("grpo", "clip_low = 3e-4\nclip_high = 4e-4")], LONG, "warn: eps-too-narrow: token ratio with a range"),
         (
             # .02 / sqrt(16) = .005; .00035 / .005 = .07 sd: .4721
             [],
             Known(max_tokens={"gspo": 16}),
-            "warn",
-            "eps-too-narrow",
-            "about 0.47 of the active tokens",
+            "warn: eps-too-narrow: about 0.47 of the active tokens",
         ),
-        ([arm("grpo", 'aggregation = "token-mean"')], LONG, "error", "aggregation-label", "not the paper's GRPO"),
-        ([arm("gspo", 'aggregation = "constant"')], LONG, "error", "aggregation-label", "is not GSPO"),
+        ([arm("grpo", 'aggregation = "token-mean"')], LONG, "error: aggregation-label: not the paper's GRPO"),
+        ([arm("gspo", 'aggregation = "constant"')], LONG, "error: aggregation-label: is not GSPO"),
         (
             # 512 / 1024
             [("[arm.grpo]", "[arm.dr-grpo]"), ('objective = "grpo"', 'objective = "dr-grpo"')],
             Known(max_tokens={"dr-grpo": 512, "gspo": 5000}),
-            "warn",
-            "aggregation-constant",
-            "arm.dr-grpo: aggregation_constant = 1024, and an answer has at most 512 tokens: its gradient has 0.5 of",
+            "warn: aggregation-constant: arm.dr-grpo: aggregation_constant = 1024, and an answer has at most "
+            "512 tokens: its gradient has 0.5 of",
         ),
-        ([arm("gspo", "kl_coef = 0.04")], LONG, "warn", "kl-not-zero", "kl_coef = 0.04"),
-        ([MOE], ROUTED, "warn", "replay-unspecified", "no arm says routing_replay"),
-        (
-            [MOE, arm("grpo", 'routing_replay = "old-policy"')],
-            ROUTED,
-            "warn",
-            "replay-unspecified",
-            "only with replay",
-        ),
+        ([arm("gspo", "kl_coef = 0.04")], LONG, "warn: kl-not-zero: kl_coef = 0.04"),
+        ([MOE], ROUTED, "warn: replay-unspecified: no arm says routing_replay"),
+        ([MOE, arm("grpo", 'routing_replay = "old-policy"')], ROUTED, "warn: replay-unspecified: only with replay"),
         (
             [arm("grpo", 'routing_replay = "old-policy"')],
             Known(moe={"tiny-qwen3": False}),
-            "error",
-            "replay-on-dense",
-            "a dense model",
+            "error: replay-on-dense: a dense model",
         ),
         (
             [("[update]", '[rollout]\ndtype = "bfloat16"\n[update]')],
             LONG,
-            "warn",
-            "mismatch-uncorrected",
-            "sampled in bfloat16, trained in float32",
+            "warn: mismatch-uncorrected: sampled in bfloat16, trained in float32",
         ),
         (
             [("[update]", "[rollout]\nstaleness = 2\ntokens_per_step = 8\n[update]")],
             LONG,
-            "warn",
-            "lag-uncorrected",
-            "arm.gspo: rollout.staleness and rollout.tokens_per_step with old_logprobs = 'trainer' and no mismatch",
+            "warn: lag-uncorrected: arm.gspo: rollout.staleness and rollout.tokens_per_step with "
+            "old_logprobs = 'trainer' and no mismatch",
         ),
         (
             [arm("gspo", "mismatch_high = 2.0")],
             LONG,
-            "warn",
-            "setting-unread",
-            "arm.gspo: mismatch_high = 2.0 does nothing without mismatch_correction: leave it out",
+            "warn: setting-unread: arm.gspo: mismatch_high = 2.0 does nothing without "
+            "mismatch_correction: leave it out",
         ),
         (
             [("[update]", "[objective]\nmismatch_low = 0.5\n[update]")],
             LONG,
-            "warn",
-            "setting-unread",
-            "mismatch_low = 0.5 does nothing without mismatch_correction",
+            "warn: setting-unread: mismatch_low = 0.5 does nothing without mismatch_correction",
         ),
         (
             [("[update]", "[critic]\nlearning_rate = 1e-3\n[update]")],
             LONG,
-            "warn",
-            "setting-unread",
-            "critic.learning_rate = 0.001 does nothing without advantage = 'gae'",
+            "warn: setting-unread: critic.learning_rate = 0.001 does nothing without advantage = 'gae'",
         ),
         (
             [arm("grpo", "rollout.overlong_penalty = 0.5")],
             LONG,
-            "warn",
-            "setting-unread",
-            "arm.grpo: rollout.overlong_penalty = 0.5 does nothing without overlong_buffer",
+            "warn: setting-unread: arm.grpo: rollout.overlong_penalty = 0.5 does nothing without overlong_buffer",
         ),
         (
             [arm("gspo", "rollout.dynamic_sampling = 2")],
             LONG,
-            "error",
-            "filter-one-arm",
-            "rollout.dynamic_sampling (grpo: 0, gspo: 2)",
+            "error: filter-one-arm: rollout.dynamic_sampling (grpo: 0, gspo: 2)",
         ),
-        ([arm("gspo", "dual_clip = 3.0")], LONG, "error", "dual-clip-one-arm", "(grpo: unset, gspo: 3.0)"),
-        ([arm("gspo", 'advantage = "group-mean"')], LONG, "error", "std-one-arm", "gspo: group-mean)"),
-        (
-            [arm("gspo", 'mismatch_correction = "tis"')],
-            LONG,
-            "error",
-            "correction-one-arm",
-            "(grpo: none, gspo: tis)",
-        ),
-        ([("seeds = 5", "seeds = 2")], LONG, "warn", "too-few-seeds", "2 seeds: no interval"),
-        ([("seeds = 5", "seeds = 3")], LONG, "warn", "too-few-seeds", "3.26 sd"),
-        ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn", "tiny-benchmark", "99"),
+        ([arm("gspo", "dual_clip = 3.0")], LONG, "error: dual-clip-one-arm: (grpo: unset, gspo: 3.0)"),
+        ([arm("gspo", 'advantage = "group-mean"')], LONG, "error: std-one-arm: gspo: group-mean)"),
+        ([arm("gspo", 'mismatch_correction = "tis"')], LONG, "error: correction-one-arm: (grpo: none, gspo: tis)"),
+        ([("seeds = 5", "seeds = 2")], LONG, "warn: too-few-seeds: 2 seeds: no interval"),
+        ([("seeds = 5", "seeds = 3")], LONG, "warn: too-few-seeds: 3.26 sd"),
+        ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn: tiny-benchmark: 99"),
         (
             # 64 x 1 x 5 = 320 answers, however many evaluations ask for them: 1.96 sqrt(.5 / 320) = .0775
             [("problems = 400", "problems = 64"), ("samples = 8", "samples = 1")],
             LONG,
-            "warn",
-            "margin-below-noise",
-            "320 answers per arm alone leaves ±0.077",
+            "warn: margin-below-noise: 320 answers per arm alone leaves ±0.077",
         ),
         (
             [('[verdict]\nprimary = "addition"\n', '[[bench]]\nname = "again"\nproblems = 400\n')],
             LONG,
-            "warn",
-            "no-primary",
-            "addition, the first of 2 benchmarks, decides",
+            "warn: no-primary: addition, the first of 2 benchmarks, decides",
         ),
-        (
-            [("warmup_updates = 8", "warmup_updates = 0"), ("steps = 100", "steps = 99")],
-            LONG,
-            "warn",
-            "no-warmup",
-            "99",
-        ),
+        ([("warmup_updates = 8", "warmup_updates = 0"), ("steps = 100", "steps = 99")], LONG, "warn: no-warmup: 99"),
         (
             [
                 ("[verdict]", '[[claim]]\nname = "C14-more-efficient"\n[verdict]'),
                 ("samples = 8", "samples = 8\nevery = 12"),
             ],
             LONG,
-            "warn",
-            "coarse-eval",
-            "evaluated 9 times",
+            "warn: coarse-eval: evaluated 9 times",
         ),
     ],
 )
-def test_a_lint_fires(
-    tmp_path: Path, changes: list[tuple[str, str]], known: Known, level: str, name: str, part: str
-) -> None:
+def test_a_lint_fires(tmp_path: Path, changes: list[tuple[str, str]], known: Known, line: str) -> None:
+    level, name, part = line.split(": ", 2)
     found = [finding for finding in lints(study(tmp_path, *changes), known) if finding.name == name]
-    assert found
     assert {finding.level for finding in found} == {level}
     assert part in " ".join(finding.message for finding in found)
     assert all(finding.source for finding in found)
@@ -244,10 +195,7 @@ def test_a_lint_fires(
         ),
         ([("[update]", '[rollout]\ndtype = "bfloat16"\n[objective]\nmismatch_correction = "icepop"\n[update]')], LONG),
         ([("[update]", '[rollout]\ndtype = "bfloat16"\n[update]\nold_logprobs = "sampler"')], LONG),
-        (
-            [("[update]", '[objective]\nmismatch_correction = "icepop"\nmismatch_high = 2.0\n[update]')],
-            LONG,
-        ),
+        ([("[update]", '[objective]\nmismatch_correction = "icepop"\nmismatch_high = 2.0\n[update]')], LONG),
         # one arm reads what all share; a preset brings its values along, read or not
         ([("[update]", "[objective]\ngamma = 0.9\n[update]"), arm("gspo", '[arm.ppo]\nobjective = "ppo"')], LONG),
         ([arm("gspo", '[arm.sapo]\nobjective = "sapo"')], LONG),
