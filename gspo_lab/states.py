@@ -47,6 +47,8 @@ class Exit(IntEnum):
     """On request: the step is finished and saved."""
     LOST = 75
     """A launcher's word for a worker that it has given up, never a worker's own."""
+    CANCELLED = 76
+    """A launcher's word for a worker whose job somebody cancelled, never a worker's own."""
     INTERRUPTED = 130
     """By Ctrl-C: of a command, or of a worker that was told twice."""
 
@@ -56,6 +58,7 @@ def state_of_exit(code: int) -> State:
     known: dict[int, State] = {
         Exit.FINISHED: State.FINISHED,
         Exit.STOPPED: State.STOPPED,
+        Exit.CANCELLED: State.STOPPED,
         Exit.LOST: State.LOST,
     }
     return known.get(code, State.FAILED)

@@ -2,6 +2,7 @@
 
 Trains the run of FOLDER/run.json into FOLDER/journal.jsonl, or makes the warm start of FOLDER/warm_start.json.
 It ends with one of `states.Exit`; SIGINT and SIGTERM ask it to finish its step and save, a second one ends it at once.
+With ENDED_BY_TERM in its environment the first SIGTERM ends it.
 Killed at any moment, it goes on from its last checkpoint when started again.
 """
 
@@ -18,7 +19,7 @@ from types import FrameType
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import LabError, refused
 from gspo_lab.journal import Journal, seal
-from gspo_lab.launch.base import CONDUCTOR, STOP_SIGNALS
+from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
 from gspo_lab.launch.output import speak_into
 from gspo_lab.layout import RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     speak_into(folder.log)
     stop = StopAsked(os.environ.get(CONDUCTOR))
     for number in STOP_SIGNALS:
-        signal.signal(number, stop.heard)
+        ends = number == signal.SIGTERM and ENDED_BY_TERM in os.environ
+        signal.signal(number, signal.SIG_DFL if ends else stop.heard)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # a forked worker is not to miss one that came before
     try:
         with folder.held(f"another worker is at work in {path}"):

@@ -53,7 +53,8 @@ class LineView:
         self._lost: set[str] = set()
 
     def place(self, errand: Errand) -> None:
-        """Say what its launcher says of an errand, and where it is."""
+        """Say what its launcher says of an errand, and where it is. The step at which a worker begins is only known
+        once it says so: `tick` shows it."""
         self._when[errand.name] = time.monotonic()
         progress = errand.watch.progress
         word: str = progress.state
@@ -62,7 +63,7 @@ class LineView:
             self._lost.discard(errand.name)
         elif progress.state is State.LOST:
             self._lost.add(errand.name)
-        at = f" at step {progress.step}" if progress.step else ""
+        at = f" at step {progress.step}" if progress.step and progress.state is not State.RUNNING else ""
         self.say(f"{errand.name}: {word}{at} on {progress.place}")
 
     def tick(self, now: float) -> None:
@@ -70,6 +71,9 @@ class LineView:
         for line in _fallen(self._errands, self._collapsed):
             self.say(line)
         for errand in self._errands:
+            if (step := errand.watch.progress.resumed) is not None:
+                errand.watch.progress.resumed = None
+                self.say(f"{errand.name}: goes on at step {step}")
             tenth = _tenth(errand)
             due = errand.watch.progress.state is State.RUNNING and now - self._when[errand.name] >= LINE_SECONDS
             if due and self._told[errand.name] != tenth < LINES_PER_RUN:

@@ -12,7 +12,8 @@ from gspo_lab.states import STARTED, State
 class Progress:
     """What is known of one errand. `reward` and `clip` are those of its last step, `grader_errors` is the share of the
     responses of all steps seen on which the grader failed, `collapse` the step at which the run collapsed and by what,
-    `place` where its launcher says that its worker is; times are of a monotonic clock."""
+    `place` where its launcher says that its worker is, `resumed` the step at which its worker has just gone on, until
+    that was shown; times are of a monotonic clock."""
 
     steps: int
     step: int = 0
@@ -22,6 +23,7 @@ class Progress:
     collapse: tuple[int, str] | None = None
     state: State = State.QUEUED
     place: str = ""
+    resumed: int | None = None
     first: tuple[float, int] | None = field(default=None, repr=False)
     last: tuple[float, int] | None = field(default=None, repr=False)
 
@@ -115,6 +117,7 @@ class RunWatch:
             self.progress.mark(now, record["step"] + 1)
         elif record.get("kind") == "status" and record["state"] == STARTED:
             self._clips.clear()
+            self.progress.resumed = record["step"] or None
             self.progress.mark(now, record["step"])
 
 

@@ -208,6 +208,8 @@ def _message(errand: Errand, code: int) -> str:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         hint = "; out of memory?" if -code == signal.SIGKILL else ""
         return f"killed by {name}{hint} (log: {log})"
+    if code == Exit.CANCELLED:
+        return f"its job was cancelled on {errand.watch.progress.place}; the same command takes the run up again"
     if code == Exit.LOST:
         return f"its launcher has given it up on {errand.watch.progress.place} (log: {log})"
     stands = errand.folder.standing() if isinstance(errand.folder, RunFolder) else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gspo_lab.files import read_json, write_json
-from gspo_lab.launch.base import start_worker
+from gspo_lab.launch.base import ENDED_BY_TERM, start_worker
 from gspo_lab.runfolder import WorkFolder
 from gspo_lab.states import Exit, State
 
@@ -83,7 +83,10 @@ class Launch:
         return record is not None and not record.get("stop")
 
     def attempt(self) -> dict[str, Any] | None:
-        """{"number", "host", "waits_for", "requeued", "code"}; None before a keeper has begun."""
+        """{"number", "host", "waits_for", "requeued", "ended", "code"}; None before a keeper has begun.
+
+        `requeued` says why the cluster will start the job again, `ended` that it has ended the job for good.
+        """
         return read_json(self._attempt)
 
     def begin(self) -> None:
@@ -124,7 +127,7 @@ class Keeper:
 
     def __init__(self, launch: Launch, environment: Mapping[str, str] | None = None) -> None:
         self._launch = launch
-        self._environment = environment or {}
+        self._environment = {**(environment or {}), ENDED_BY_TERM: "1"}
         self._worker: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._killed = False
@@ -165,7 +168,7 @@ class Keeper:
         self._stopped.set()
         if (worker := self._worker) is not None and worker.poll() is None:
             if self._launch.folder.at_work():
-                worker.send_signal(signal.SIGTERM)
+                worker.send_signal(signal.SIGINT)
             else:
                 self._end(worker)
 
@@ -183,10 +186,11 @@ class Keeper:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a cluster says of a keeper. `state` None: it has gone, or was never there."""
+    """What a cluster says of a keeper. `state` None: it has gone, or never was. `cancelled`: somebody ended it."""
 
     state: State | None
     place: str
+    cancelled: bool = False
 
 
 class Cluster(Protocol):
@@ -241,14 +245,14 @@ class FarProcess:
             self._code = -signal.SIGKILL
         elif seen.state is None and self._launch.to_stop:
             self._code = Exit.STOPPED
-        elif self._gone is not None and now - self._gone >= SETTLE_SECONDS:
-            self._code = Exit.LOST
+        elif self._gone is not None and (now - self._gone >= SETTLE_SECONDS or _leaves_no_code(seen, attempt)):
+            self._code = Exit.CANCELLED if seen.cancelled else Exit.LOST
         state, place = seen.state or State.LOST, seen.place
         if state is State.QUEUED and self.state is not State.QUEUED and not attempt.get("requeued"):
             state = State.LOST  # it was at work and is to begin again: its host has gone
-        if attempt.get("requeued") and state is State.QUEUED:
-            place += ", requeued at its time limit"
-        if (number := attempt.get("number", 1)) > 1:
+        if state is State.QUEUED and (why := attempt.get("requeued")):
+            place += f", requeued {why}"
+        if state is State.RUNNING and (number := attempt.get("number", 1)) > 1:
             place += f", retry {number - 1}"
         if state is State.RUNNING and (other := attempt.get("waits_for")):
             place += f", waiting for process {other}"
@@ -266,3 +270,8 @@ class FarProcess:
         self._killed = True
         self._launch.ask_to_stop()
         self._cluster.kill(self._launch.name)
+
+
+def _leaves_no_code(seen: Seen, attempt: Mapping[str, Any]) -> bool:
+    """Whether no exit code will follow: the cluster has ended the keeper, or its job was cancelled in the queue."""
+    return bool(attempt.get("ended")) or (seen.cancelled and not attempt)

@@ -20,8 +20,13 @@ from gspo_lab.states import State
 CONDUCTOR = "GSPO_LAB_CONDUCTOR"
 """Environment variable with the process id whose end means that nobody waits for the worker any more."""
 
+ENDED_BY_TERM = "GSPO_LAB_ENDED_BY_TERM"
+"""Environment variable of a worker that SIGTERM ends at once. A cluster sends SIGTERM to every process of a job that it
+ends, also to the programs that a grader has just started: what the worker recorded after that could be wrong."""
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The first that a worker hears asks it to finish its step and save; another one ends it at once."""
+"""The first that a worker hears asks it to finish its step and save; another one ends it at once. With ENDED_BY_TERM
+only SIGINT asks."""
 
 SAME_EVERYWHERE = {
     "OMP_NUM_THREADS": "1",

@@ -1,8 +1,15 @@
 """Workers as Slurm's batch jobs, one per run: a keeper beside the worker is the whole of the job.
 
-Slurm tells the keeper by TERM that the time limit is near. The worker then finishes its step, saves and leaves, and the
-keeper asks for the job to be requeued; where the conductor has asked the worker to stop, it stays away. A node's loss
-is Slurm's to notice: it requeues the job, whose worker goes on from the checkpoint. Run as a module this is the keeper.
+Slurm sends the keeper TERM for four reasons, and the keeper asks Slurm which of them it was:
+
+    the time limit is near         the worker finishes its step and saves, and the keeper asks for a requeue
+    the job is being preempted     the same, where the cluster sends this signal before it preempts
+    the job is being ended         Slurm sends TERM to the worker too, which ends at once; a requeued job (`scontrol
+                                   requeue`, preemption) goes on from the last checkpoint, a cancelled one stays away
+    the conductor asked to stop    the worker finishes its step and saves, and stays away
+
+Slurm notices the loss of a node and requeues the job, which goes on from the checkpoint. Run as a module this is the
+keeper.
 """
 
 import os
@@ -13,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,9 +39,13 @@ STATES = {
         ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"), State.QUEUED
     ),
     **dict.fromkeys(("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "SUSPENDED", "STOPPED"), State.RUNNING),
-    **dict.fromkeys(("NODE_FAIL", "PREEMPTED", "RESIZING", "REVOKED"), State.LOST),
+    **dict.fromkeys(("NODE_FAIL", "RESIZING", "REVOKED"), State.LOST),
 }
 """What is not among these has ended."""
+CANCELLED = "CANCELLED"
+GRACE_SECONDS = 120
+EARLY_SECONDS = 90.0
+"""How much earlier than asked for Slurm may tell of a time limit: its manual says 60 s."""
 MOST_PLACES = 1000
 BEGIN = """\
 import runpy, signal, sys
@@ -54,7 +65,7 @@ class SlurmCluster:
         *,
         partition: str | None = None,
         time: str | None = None,
-        grace: int = 120,
+        grace: int = GRACE_SECONDS,
         account: str | None = None,
         qos: str | None = None,
         gres: str | None = None,
@@ -72,7 +83,7 @@ class SlurmCluster:
             "constraint": constraint,
             "mem": memory,
         }
-        self._jobs, self._partition, self._cpus = jobs, partition, cpus
+        self._jobs, self._partition, self._cpus, self._grace = jobs, partition, cpus, grace
         self._asked_for = [f"--{option}={value}" for option, value in named.items() if value is not None]
         self._asked_for += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]
         self._gpu = any("gpu" in option for option in self._asked_for)
@@ -88,6 +99,12 @@ class SlurmCluster:
         on_gpu = self._gpu and device != "cpu"
         if device == "cuda" and not on_gpu:
             raise LabError("device = 'cuda', but a job would have no GPU: ask for one, [launch.slurm] gres = 'gpu:1'")
+        answer = _call("sinfo", "--noheader", "--format=%P")
+        if answer.returncode:
+            raise LabError(
+                f"--on slurm: Slurm does not answer here ({_last(answer.stderr)}): type this on a login node, or set "
+                "SLURM_CONF to the cluster's slurm.conf"
+            )
         tried = _call("sbatch", "--test-only", *self._asked_for, "--wrap=true")
         if tried.returncode:
             raise LabError(f"--on slurm: sbatch refuses {shlex.join(self._asked_for)}: {_last(tried.stderr)}")
@@ -114,7 +131,7 @@ class SlurmCluster:
     def start(self, folder: Path, slot: Slot) -> FarProcess:
         """Submit a job; Slurm finds its node. LabError where sbatch refuses it."""
         work = WorkFolder(folder.resolve())
-        keeper = shlex.join([sys.executable, "-c", BEGIN, __name__, str(work.path)])
+        keeper = shlex.join([sys.executable, "-c", BEGIN, __name__, str(work.path), str(self._grace)])
         environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
         submitted = subprocess.run(
             [
@@ -231,7 +248,8 @@ def _squeue() -> dict[str, Seen]:
             found[job] = Seen(known, f"{node} (job {job})")
         else:
             why = state.lower() if known is None else reason
-            found[job] = Seen(known, f"Slurm, partition {partition} (job {job}, {why})")
+            details = f"job {job}" if why == "None" else f"job {job}, {why}"
+            found[job] = Seen(known, f"Slurm, partition {partition} ({details})", state == CANCELLED)
     return found
 
 
@@ -247,22 +265,61 @@ def _last(text: str) -> str:
     return re.sub(r"^\w+(:| error:)( error:)? ", "", lines[-1]) if lines else "it does not say why"
 
 
-def keep(folder: Path, job: str) -> int:
-    """The job: the worker's exit code, which is left in the folder unless the job begins again."""
+def keep(folder: Path, job: str, grace: float = GRACE_SECONDS) -> int:
+    """The job: the worker's exit code, which is left in the folder unless the cluster has ended the job."""
     launch = Launch(WorkFolder(folder), name_of(job))
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    if restarts and launch.record() is None:
+        return Exit.STOPPED  # its conductor has noted an end, and no longer waits
     keeper = Keeper(launch)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     code = keeper.keep()
-    if code == Exit.STOPPED and launch.wanted:
-        launch.note(requeued=True)
-        requeued = _call("scontrol", "requeue", job)
-        if not requeued.returncode:
-            return code
-        print(f"scontrol requeue {job}: {_last(requeued.stderr)}", file=sys.stderr)
-    launch.note(code=code)
+    told_by_slurm = code == -signal.SIGTERM or (code == Exit.STOPPED and launch.wanted)
+    if not (told_by_slurm and _ended_by_slurm(launch, job, restarts, grace)):
+        launch.note(code=code)
     return code
 
 
+def _ended_by_slurm(launch: Launch, job: str, restarts: int, grace: float) -> bool:
+    """Whether Slurm ends the job or will start it again, which is noted for the conductor. It is asked for a requeue
+    where the time limit is near or the job is being preempted."""
+    answer = _call("scontrol", "show", "job", "--oneliner", job)
+    facts = dict(re.findall(r"(\w+)=(\S*)", answer.stdout))
+    if "JobState" not in facts:
+        print(f"scontrol show job {job}: {_last(answer.stderr)}", file=sys.stderr)
+        return False
+    if facts["JobState"] != "RUNNING":
+        requeued = int(facts.get("Restarts", 0)) > restarts
+        launch.note(**{"requeued": "by Slurm (scontrol requeue or preemption)"} if requeued else {"ended": True})
+        return True
+    if (why := _reason_to_requeue(facts, grace)) is None:
+        return False
+    launch.note(requeued=why)
+    answer = _call("scontrol", "requeue", job)
+    if answer.returncode:
+        print(f"scontrol requeue {job}: {_last(answer.stderr)}", file=sys.stderr)
+        launch.note(requeued=None)
+    return not answer.returncode
+
+
+def _reason_to_requeue(facts: Mapping[str, str], grace: float) -> str | None:
+    """Why a running job that was told to stop must begin again, in words; None: the signal came from elsewhere."""
+    if facts.get("PreemptTime", "None") != "None":
+        return "because it is preempted"
+    limit, gone = _seconds(facts.get("TimeLimit", "")), _seconds(facts.get("RunTime", ""))
+    near = limit is not None and gone is not None and limit - gone <= grace + EARLY_SECONDS
+    return "at its time limit" if near else None
+
+
+def _seconds(text: str) -> float | None:
+    """A duration as Slurm writes it, D-HH:MM:SS with or without days; None for UNLIMITED and the like."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+
+
 if __name__ == "__main__":
-    sys.exit(keep(Path(sys.argv[1]), os.environ["SLURM_JOB_ID"]))
+    sys.exit(keep(Path(sys.argv[1]), os.environ["SLURM_JOB_ID"], *map(float, sys.argv[2:3])))

@@ -40,9 +40,14 @@ ReturnToService=2
 KillWait=5
 SlurmdTimeout=5
 JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=1000 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=ALL MaxTime=1 State=UP
+PartitionName=polite Nodes=ALL GraceTime=60 State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=9 State=UP
 """
 
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch")

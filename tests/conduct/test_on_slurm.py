@@ -54,6 +54,81 @@ def test_at_its_time_limit_a_run_is_requeued_and_goes_on(bench: Bench, slurm: Sl
     assert not list(bench.home.glob("*/*/launches/*"))
 
 
+def job_of(bench: Bench, run: str) -> str:
+    (record,) = (bench.home / run / "launches").glob("slurm-*[0-9].json")
+    return record.stem.removeprefix("slurm-")
+
+
+def held_alone(bench: Bench) -> "tuple[subprocess.Popen[str], str]":
+    """A study whose first run is held amid its step 3, its checkpoint at step 2 behind it; that run's job."""
+    bench.steps, bench.seeds, bench.hold = 6, [0], {"a/s0": 3}
+    conductor = bench.start(on="slurm", jobs=1)
+    bench.until_held()
+    until_said(conductor, "a/s0: started")
+    bench.hold_anew({})
+    return conductor, job_of(bench, "a/s0")
+
+
+def ended_well_after_a_requeue(bench: Bench, conductor: "subprocess.Popen[str]", why: str) -> None:
+    shown = conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 0, shown
+    assert re.search(rf"a/s0: queued at step 3 on Slurm, partition main \(job \d+.*\), requeued {why}\n", shown), shown
+    assert "a/s0: goes on at step 2\n" in shown
+    assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("finished", 6)]
+    assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5]
+    assert not list(bench.home.glob("*/*/launches/*"))
+
+
+def test_a_run_that_somebody_requeues_is_followed_and_goes_on_from_its_checkpoint(
+    bench: Bench, slurm: SlurmDaemons
+) -> None:
+    conductor, job = held_alone(bench)
+    slurm.ask("scontrol", "requeue", job)
+    ended_well_after_a_requeue(bench, conductor, r"by Slurm \(scontrol requeue or preemption\)")
+
+
+def test_a_run_that_is_preempted_is_followed_and_goes_on_from_its_checkpoint(bench: Bench, slurm: SlurmDaemons) -> None:
+    conductor, _ = held_alone(bench)
+    slurm.ask("sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3")
+    ended_well_after_a_requeue(bench, conductor, r"by Slurm \(scontrol requeue or preemption\)")
+
+
+def test_a_run_that_is_told_of_its_preemption_finishes_its_step_and_saves(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.launch = '[launch.slurm]\npartition = "polite"'
+    conductor, _ = held_alone(bench)
+    slurm.ask("sbatch", "--partition=urgent", "--ntasks=2", "--output=/dev/null", "--wrap=sleep 3")
+    shown = conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 0, shown
+    assert re.search(r"a/s0: queued at step 4 on .*, requeued because it is preempted\n", shown), shown
+    assert bench.states_of("a/s0") == [("started", 0), ("stopped", 4), ("started", 4), ("finished", 6)]
+    assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(bench: Bench, slurm: SlurmDaemons) -> None:
+    bench.seeds, bench.hold = [0, 1], {"a/s0": 1, "b/s0": 1}
+    conductor = bench.start(on="slurm", jobs=3)
+    bench.until_held()
+    shown = until_said(conductor, "a/s0: started", "b/s0: started", "/s1: queued on Slurm (job ")  # the third
+    (queued,) = re.findall(r"(\w/s1): queued on Slurm \(", shown)
+    slurm.ask("scancel", job_of(bench, queued))
+    slurm.ask("scancel", job_of(bench, "a/s0"))
+    slurm.ask("scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0"))  # nobody's time limit is near
+    shown += conductor.communicate(timeout=240)[0]
+    assert conductor.returncode == 1, shown
+    was = r"its job was cancelled on .* \(job \d+.*\); the same command takes the run up again"
+    assert re.search(rf"a/s0: stopped at step 1/4: {was}\n", shown), shown
+    assert re.search(rf"{queued}: stopped at step 0/4: {was}\n", shown), shown
+    assert re.search(r"b/s0: stopped at step 2/4\n", shown), shown
+    assert "requeued" not in shown
+    assert bench.states_of("a/s0") == [("started", 0)]
+    assert bench.states_of("b/s0") == [("started", 0), ("stopped", 2)]
+    assert not (bench.home / queued / "journal.jsonl").exists()
+    assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "cancelled for good"
+    bench.hold_anew({})
+    assert bench.conduct(on="slurm")[0].exit_code == 0
+    assert bench.steps_of("a/s0") == [0, 0, 1, 2, 3], "from its beginning: no checkpoint was due"
+
+
 def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: SlurmDaemons) -> None:
     bench.steps, bench.seeds, bench.hold = 8, [0], {"a/s0": 3}
     conductor = bench.start(on="slurm", jobs=1)
@@ -65,11 +140,11 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     shown = until_said(conductor, "a/s0: lost at step 3 on ")
     slurm.node()
     bench.until_held()
-    shown += until_said(conductor, "a/s0: at work again at step ")
+    shown += until_said(conductor, "a/s0: at work again on ", "a/s0: goes on at step 2")
     conductor.send_signal(signal.SIGINT)
     shown += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 130, shown
-    assert re.search(r"a/s0: at work again at step \d on \S+ \(job \d+\), retry 1", shown)
+    assert re.search(r"a/s0: at work again on \S+ \(job \d+\), retry 1", shown)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
 
@@ -87,7 +162,7 @@ def test_a_second_conductor_finds_the_jobs_and_a_stop_reaches_them(bench: Bench,
         ).stdout
         assert all(word in shown for word in told), shown
     second = bench.start(on="slurm", jobs=3)
-    taken_up = until_said(second, "a/s0: started at step 1", "b/s0: started at step 2", "b/s1: queued")
+    taken_up = until_said(second, "a/s0: started on", "b/s0: started on", "b/s1: queued")
     second.send_signal(signal.SIGINT)
     shown, _ = second.communicate(timeout=120)
     assert second.returncode == 130, taken_up + shown
@@ -108,7 +183,7 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     slurm.end("slurmctld")
     shown += until_said(conductor, "; squeue: Unable to contact slurm controller")
     slurm.control()
-    shown += until_said(conductor, "a/s0: at work again at step 1 on ")
+    shown += until_said(conductor, "a/s0: at work again on ")
     assert alive(worker)
     conductor.send_signal(signal.SIGINT)
     shown += until_said(conductor, "stopping: ")

@@ -117,6 +117,22 @@ def test_a_job_that_has_gone_without_a_word(tmp_path: Path) -> None:
     assert gone.heard == ["stop far-7", "kill far-7"]
 
 
+def test_a_cancelled_job_is_told_as_cancelled(tmp_path: Path) -> None:
+    cancelled = Silent(Seen(None, "the queue (cancelled)", cancelled=True))
+    assert polled(follow(asked(tmp_path / "a"), cancelled)) == Exit.CANCELLED, "it was still queued"
+    begun = asked(tmp_path / "b")
+    begun.begin()
+    begun.note(ended=True)
+    assert polled(follow(begun, cancelled)) == Exit.CANCELLED, "its keeper said that the cluster ends it"
+    finished = asked(tmp_path / "c")
+    finished.begin()
+    finished.note(code=0)
+    assert polled(follow(finished, cancelled)) == Exit.FINISHED, "cancelled too late"
+    stopped = follow(asked(tmp_path / "d"), cancelled)
+    stopped.stop()
+    assert polled(stopped) == Exit.STOPPED, "its conductor did that"
+
+
 def test_of_a_cluster_that_does_not_answer_who_kills_waits_no_longer_than_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
