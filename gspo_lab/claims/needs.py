@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gspo_lab.claims.claim import Need, Roles
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.findings.clipped import SATURATED
+from gspo_lab.study.dotted import BAND
 
 PAPER_BAND = (3e-4, 4e-4)
 LONG = 500
@@ -21,6 +22,7 @@ LEAST_BINS, LEAST_IN_BIN, LEAST_SPREAD = 5, 50, 4.0
 START_GAP = 0.1
 ACTIVE_GAP = 2.0
 LEAST_CHANGE, MOST_CUT = 0.05, 0.1
+UPDATES = ("update.minibatches", "update.epochs")
 
 Unmet = str | None
 """What is lacking, in words."""
@@ -200,11 +202,15 @@ def _first(roles: Roles) -> str:
     return next(iter(roles.values()))
 
 
-def _each(unmet: Callable[..., Unmet], **bounds: Any) -> Callable[[Recorded, Roles], Unmet]:
-    """Asks of one arm after the other."""
+def _each(unmet: Callable[..., Unmet], *keys: str, **bounds: Any) -> Callable[[Recorded, Roles], Unmet]:
+    """Asks of one arm after the other, of which the settings `keys` must be known."""
+
+    def of_arm(recorded: Recorded, arm: str) -> Unmet:
+        unknown = [key for key in keys if not recorded.found.declaration.told(arm, key)]
+        return f"{arm}: {unknown[0]} was not recorded" if unknown else unmet(recorded, arm, **bounds)
 
     def of_any(recorded: Recorded, roles: Roles) -> Unmet:
-        return next(filter(None, (unmet(recorded, arm, **bounds) for arm in roles.values())), None)
+        return next(filter(None, (of_arm(recorded, arm) for arm in roles.values())), None)
 
     return of_any
 
@@ -212,15 +218,23 @@ def _each(unmet: Callable[..., Unmet], **bounds: Any) -> Callable[[Recorded, Rol
 NEEDS: Mapping[str, Need] = {
     "1 seed": Need("n >= 1 seeds", partial(_seeds, least=1)),
     "3 seeds": Need("n >= 3 seeds", partial(_seeds, least=3)),
-    "2 minibatches": Need("N >= 2 updates per rollout batch", _each(_minibatches, least=2)),
-    "4 minibatches": Need("N >= 4 updates per rollout batch", _each(_minibatches, least=4)),
+    "2 minibatches": Need("N >= 2 updates per rollout batch", _each(_minibatches, *UPDATES, least=2)),
+    "4 minibatches": Need("N >= 4 updates per rollout batch", _each(_minibatches, *UPDATES, least=4)),
     "a mixture": Need("a mixture of experts", _each(_mixture)),
     "a dense control": Need(
         f"dense control: active compute within x{ACTIVE_GAP:g}, start score within {START_GAP:g}", _dense_control
     ),
-    "the trainer's log-probs": Need("old log-probs from the trainer's own forward", _each(_trainer_old_logprobs)),
-    "other numerics": Need("sampler of another engine or precision", _each(_other_numerics)),
-    "the same reinforce": Need("sequence-mean aggregation, no dual clip", _each(_same_reinforce)),
+    "the trainer's log-probs": Need(
+        "old log-probs from the trainer's own forward", _each(_trainer_old_logprobs, "update.old_logprobs")
+    ),
+    "other numerics": Need(
+        "sampler of another engine or precision",
+        _each(_other_numerics, "rollout.sampler", "rollout.dtype", "update.dtype"),
+    ),
+    "the same reinforce": Need(
+        "sequence-mean aggregation, no dual clip",
+        _each(_same_reinforce, "objective.aggregation", "objective.dual_clip"),
+    ),
     "the same first rollout": Need("the same first rollout", _same_first_rollout),
     "a spread of lengths": Need(
         f">= {LEAST_BINS} length bins of >= {LEAST_IN_BIN} responses, longest/shortest >= {LEAST_SPREAD:g}",
@@ -229,7 +243,7 @@ NEEDS: Mapping[str, Need] = {
     "not saturated": Need(
         f"gspo not saturated (<= {SATURATED} of the active tokens on mini-batches >= 1)", _not_saturated
     ),
-    "tuned ranges": Need("both clip ranges tuned", _each(_tuned_bands)),
+    "tuned ranges": Need("both clip ranges tuned", _each(_tuned_bands, *BAND)),
     "routing that matters": Need(f"routing matters: expert change >= {LEAST_CHANGE:g}", _routing_matters),
     "instability": Need("unstable regime reached (a run collapsed or fell back)", _unstable),
     "no collapse": Need("no collapse in either arm", _no_collapse),

@@ -8,6 +8,7 @@ from gspo_lab.study.dotted import alike_but
 
 LUSPO = "seq-mean-token-sum"
 REPLAY = "routing_replay"
+LEVEL = "objective.importance_sampling_level"
 CORRECTION = ("objective.mismatch_correction", "objective.mismatch_low", "objective.mismatch_high")
 
 
@@ -17,7 +18,8 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
     With `moe` the arms are looked for among those whose model routes. Twins differ in the named setting only.
     """
     settings = recorded.settings
-    pool = [arm for arm in settings if not moe or recorded.mixtures[arm] is not False]
+    told = recorded.found.declaration.told
+    pool = [arm for arm in settings if told(arm, LEVEL) and (not moe or recorded.mixtures[arm] is not False)]
     pool.sort(key=lambda arm: _behind(settings[arm]))  # the least stale arm plays a rule's part
     out: dict[str, str] = {}
 
@@ -53,7 +55,7 @@ def find_roles(recorded: Recorded, given: Mapping[str, str], *, moe: bool = Fals
         arm = given.get(role, out.get(usual))
         if arm in settings:
             out[role] = arm
-    pool = [arm for arm in settings if recorded.mixtures[arm]]
+    pool = [arm for arm in settings if told(arm, LEVEL) and recorded.mixtures[arm]]
     play("moe", _plain)
     if "moe" in out:
         twin("moe-rollout-replay", "moe", (REPLAY,), lambda one: one.routing_replay == "rollout")

@@ -94,7 +94,9 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     from gspo_lab.cli.output import cell
     from gspo_lab.study.origin import Origin
 
-    step = f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
+    origin = (row["facts"] or {}).get("origin")
+    # A log ends where it ends: how many steps were planned, it does not say.
+    step = cell(row["steps_done"]) if origin else f"{cell(row['steps_done'])}/{cell(row['steps_planned'])}"
     asked_for = row["launched"] or {}
     state = asked_for.get("state", row["state"])
     if (row["state"], state) == ("running", "queued"):  # it has begun, and no conductor was there to see it
@@ -102,7 +104,6 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     line = {"run": row["run_id"], "state": state, "step": step, "reward": row["reward"], **row["scores"]}
     line |= {"where": asked_for["place"]} if asked_for else {}
     failed = {"not graded": f"{row['grader_errors']:.1%}"} if row["grader_errors"] else {}
-    origin = (row["facts"] or {}).get("origin")
     imported = {"recorded by": Origin.told(origin, row["run_id"]).program} if origin else {}
     return line | failed | imported | ({"message": row["message"]} if row["message"] else {})
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -244,6 +244,8 @@ class Findings:
         for run in self.runs:
             if run.id in sums.index:
                 failed, trained, dropped = map(float, sums.loc[run.id])
+                if dropped and not self.declaration.told(run.arm, "rollout.group_size"):
+                    continue
                 graded = trained + dropped * self.declaration.arms[run.arm].settings.rollout.group_size
                 out |= {run.id: failed / graded} if graded else {}
         return out
@@ -349,7 +351,9 @@ class Findings:
     @cached_property
     def rules(self) -> tuple[str, str] | None:
         """GRPO's arm and GSPO's, those without routing replay first; None where one is lacking."""
-        clipping = [one for one in self.declaration.arms.values() if one.settings.objective.policy_loss == "clip"]
+        told = partial(self.declaration.told, key="objective.importance_sampling_level")
+        arms = [one for name, one in self.declaration.arms.items() if told(name)]
+        clipping = [one for one in arms if one.settings.objective.policy_loss == "clip"]
         plain = sorted(clipping, key=lambda one: one.settings.routing_replay != "none")
         levels = {one.settings.objective.importance_sampling_level: one.name for one in reversed(plain)}
         return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None

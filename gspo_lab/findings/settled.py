@@ -17,13 +17,14 @@ def first_settled(evidence: "Evidence", declared: Declaration) -> dict[str, int]
 
     Where steps make equally many updates the schedule says it. Where their groups vary they make fewer, or none, and
     the rate rises by updates made: there the run's record says it, and the schedule for runs that recorded no rate.
+    An imported run whose warm-up is not known is read from its first row.
     """
     out = {}
     for run in evidence.chosen(declared.name):
         if run.arm not in declared.arms:
             continue
         settings = declared.arms[run.arm].settings
-        out[run.id] = settings.update.first_settled
+        out[run.id] = settings.update.first_settled if declared.told(run.arm, "update.warmup_updates") else 0
         if settings.rollout.varying and declared.told(run.arm, "update.learning_rate"):
             ((known, last),) = evidence.rows(RISING, (FULL * settings.update.learning_rate, run.id))
             if known:

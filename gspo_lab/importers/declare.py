@@ -1,7 +1,7 @@
 """What a study of imported runs declares: the arms as they were told, and of every other setting that nobody did."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,13 @@ from gspo_lab.layout import STUDY
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, Declaration, Edit
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted import flat, put
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
+from gspo_lab.study.recorded import completed
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import Settings
 
-ABSENT = "not recorded"
-"""Stands for a model and a task that nobody told."""
 OBJECTIVE = "objective"
 LEVEL = "objective.importance_sampling_level"
 PRESET = "objective.preset"
@@ -67,7 +66,7 @@ def said(raw: Mapping[str, Any], name: str, where: object) -> Said:
     for arm in tables:
         if not fits_as_arm(arm):
             problems.append(f"arm.{arm}: {NAMED}")
-    _arms(told, list(tables) or ["all"], 1, [], problems)
+    _arms(told, list(tables) or ["all"], [], problems)
     if problems:
         raise LabError(f"{where}: {len(problems)} mistake{'s' * (len(problems) > 1)}", details=tuple(problems))
     return Said(name, question and question.strip(), verdict, claims, told)
@@ -120,10 +119,9 @@ def declaration(
         told[arm] = _agreed(arm, told[arm], words.of(arm), "the study says")
     for arm, seed, converted in runs:
         told[arm] = _agreed(arm, told[arm], converted.told, f"the log of seed {seed} says")
-    steps = max([1, *(one.steps for _, _, one in runs), *([_steps(before)] if before else [])])
     benches = _benches(before, [one for _, _, one in runs])
     problems: list[str] = []
-    resolved = _arms(told, arms, steps, benches, problems)
+    resolved = _arms(told, arms, benches, problems)
     seeds = tuple(sorted({*(before.seeds if before else ()), *(seed for _, seed, _ in runs)}))
     verdict = words.verdict or (before.verdict if before else VerdictTable())
     claims = words.claims or (before.claims if before else ())
@@ -172,10 +170,6 @@ def _agreed(arm: str, one: Mapping[str, Any], other: Mapping[str, Any], who: str
     return {**one, **other}
 
 
-def _steps(before: Declaration) -> int:
-    return next(iter(before.arms.values())).settings.steps
-
-
 def _benches(before: Declaration | None, runs: Iterable[Conversion]) -> list[dict[str, Any]]:
     found: dict[str, int] = {}
     for bench in next(iter(before.arms.values())).settings.bench if before else ():
@@ -189,25 +183,20 @@ def _benches(before: Declaration | None, runs: Iterable[Conversion]) -> list[dic
 def _arms(
     told: Mapping[str | None, Mapping[str, Any]],
     names: Iterable[str],
-    steps: int,
     benches: list[dict[str, Any]],
     problems: list[str],
 ) -> dict[str, Arm]:
-    """Arms whose untold settings are all alike, whichever preset they name: nobody recorded them."""
-    plain = {f"{OBJECTIVE}.{key}": value for key, value in asdict(PRESETS["grpo"]).items()}
+    """Arms that know what was told of them, and nothing else."""
     out: dict[str, Arm] = {}
     for name in names:
-        raw: dict[str, Any] = {"model": ABSENT, "task": {"name": ABSENT}, "steps": steps, "bench": benches}
-        for key, value in {**plain, **told.get(None, {}), **told.get(name, {})}.items():
-            table = raw
-            *tables, last = key.split(".")
-            for part in tables:
-                table = table.setdefault(part, {})
-            table[last] = value
-        preset = raw[OBJECTIVE].get("preset")
+        known = {**told.get(None, {}), **told.get(name, {})}
+        raw: dict[str, Any] = {"bench": benches}
+        for key, value in known.items():
+            put(raw, key, value)
+        preset = known.get(PRESET)
         if preset is not None and preset not in PRESETS:
             problems.append(f"arm.{name}: unknown objective {preset!r}{nearest(str(preset), PRESETS)}")
-        settings = validated(Settings, raw, f"arm.{name}", problems)
+        settings = validated(Settings, completed(raw), f"arm.{name}", problems)
         if settings is not None:
-            out[name] = Arm(name, (), settings)
+            out[name] = Arm(name, (), settings, known=frozenset(known))
     return out

@@ -121,7 +121,7 @@ class Stage:
                 origin = _origin(known) if known.journal.exists() else None
                 if origin is None:
                     continue
-                run = Run(self._study, arm, seed, entry.settings, entry.declared, {}, origin=origin)
+                run = Run(self._study, arm, seed, entry.settings, entry.declared, {}, origin=origin, known=entry.known)
                 live.specify_import(run.to_json())
                 if known is beside:
                     beside.journal.replace(live.journal)

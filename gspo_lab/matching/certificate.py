@@ -30,7 +30,7 @@ from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.matching.tuned import tuning_check
 from gspo_lab.store.traces import read_questions
-from gspo_lab.study import Declaration, flat
+from gspo_lab.study import Arm, Declaration, flat
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -221,7 +221,7 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
     told = accounts(evidence, declared, begun)
     for trace in begun:
         if trace.arm in declared.arms and trace.seed in declared.seeds:
-            seeds.setdefault(trace.seed, {})[trace.arm] = trace
+            seeds.setdefault(trace.seed, {})[trace.arm] = _as_known(trace, declared.arms[trace.arm])
 
     def first_item(one: Trace, other: Trace, bench: str, step: int) -> str:
         return _first_item(evidence, one, other, bench, step)
@@ -236,6 +236,14 @@ def certificate(evidence: "Evidence", declared: Declaration) -> Certificate:
     accepted = read_accepted(evidence.runs_folder / declared.name)
     tuning = tuning_check(evidence, declared)
     return Certificate(declared.name, declared.baseline, _lock(declared), tuple(pairs), accepted, tuning=tuning)
+
+
+def _as_known(trace: Trace, arm: Arm) -> Trace:
+    """An imported run with the settings that were recorded: earlier versions stored defaults beside them."""
+    if arm.known is None:
+        return trace
+    known = flat(arm.resolved)
+    return replace(trace, settings={key: value for key, value in trace.settings.items() if key in known})
 
 
 def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) -> Certificate:

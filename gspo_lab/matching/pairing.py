@@ -9,6 +9,7 @@ from gspo_lab.matching.settings import declared, listed, shown
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
+from gspo_lab.study.recorded import ABSENT
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]
 
@@ -49,8 +50,9 @@ class Sides:
 
     def values(self, keys: Iterable[str]) -> str:
         """Settings in both runs, for a reader."""
+        unknown = ABSENT if self.imported else None
         one, other = self.one.settings, self.other.settings
-        return "; ".join(f"{key}: {self.told(one.get(key), other.get(key))}" for key in keys)
+        return "; ".join(f"{key}: {self.told(one.get(key, unknown), other.get(key, unknown))}" for key in keys)
 
     def told(self, one: Any, other: Any) -> str:
         """Two values with the arms that they are of, for a reader."""

@@ -167,7 +167,9 @@ def _pace(columns: Mapping[str, Floats]) -> float | None:
 
 
 def steps_of(found: Findings) -> int:
-    """The steps that the longest arm is planned to have."""
+    """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
+    if found.declaration.recorded is not None:
+        return found.course.last + 1
     return max(arm.settings.steps for arm in found.declaration.arms.values())
 
 

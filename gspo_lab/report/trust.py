@@ -10,6 +10,7 @@ from gspo_lab.matching.pairing import UNKNOWN
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, signed
 from gspo_lab.report.sections.replications import linked
+from gspo_lab.study.recorded import ABSENT
 
 Grade = Literal["good", "warn", "neutral"]
 MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
@@ -77,6 +78,8 @@ def _pairs(count: int) -> str:
 
 
 def _starts(found: Findings) -> tuple[str, Grade]:
+    if not all(found.declaration.told(arm, "model") for arm in found.arms):
+        return ABSENT, "neutral"
     every = [arm.settings for arm in found.declaration.arms.values()]
     if not all(one.embedded for one in every):
         return "one checkpoint, which is the question", "neutral"

@@ -324,7 +324,7 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
             "arm": arm,
             "seed": content["seed"],
             "state": State.PLANNED,
-            "steps_planned": settings["steps"],
+            "steps_planned": settings.get("steps") if content.get("origin") else settings["steps"],
             "declaration": content.get("declaration"),
             "declared": rows.as_json(content["declared"]),
             "reference_bands": rows.as_json(content["reference_bands"]),

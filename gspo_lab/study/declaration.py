@@ -19,6 +19,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
 from gspo_lab.study.dotted import differing, flat
 from gspo_lab.study.judging import ClaimTable, VerdictTable
+from gspo_lab.study.recorded import filled, known_part
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.tune import Tune, with_values
 
@@ -41,7 +42,8 @@ Band = tuple[float, float]
 class Arm:
     """One treatment. `declared` are the dotted settings that it states itself, `settings` the resolved whole.
 
-    In a sweep `of` names the arm that this one is a dose of, and `dose` is its value of the swept setting.
+    In a sweep `of` names the arm that this one is a dose of, and `dose` is its value of the swept setting. Of an
+    imported arm only the dotted settings in `known` were recorded; None: all are known.
     """
 
     name: str
@@ -49,11 +51,12 @@ class Arm:
     settings: Settings
     of: str | None = None
     dose: float | None = None
+    known: frozenset[str] | None = None
 
     @cached_property
     def resolved(self) -> dict[str, Any]:
-        """The settings as nested plain data, every key that this version knows."""
-        return self.settings.model_dump(mode="json")
+        """The settings as nested plain data: every key that this version knows, of an imported arm those recorded."""
+        return self.settings.model_dump(mode="json") if self.known is None else known_part(self.settings, self.known)
 
     def stating(self, values: Mapping[str, Any]) -> "Arm":
         """The arm with some dotted keys changed. It states these itself, and the keys that they change with them."""
@@ -67,11 +70,14 @@ class Arm:
         return {"declared": list(self.declared), "settings": self.resolved, **swept}
 
     @staticmethod
-    def from_json(name: str, data: Mapping[str, Any]) -> "Arm":
-        """The arm of `to_json`'s data. KeyError, TypeError or ValidationError for other data."""
-        settings = Settings.model_validate(data["settings"])
+    def from_json(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None = None) -> "Arm":
+        """The arm of `to_json`'s data; `recorded`: of an imported study what was recorded of all its arms. KeyError,
+        TypeError or ValidationError for other data."""
         of, dose = optional(str, data.get("of")), optional(float, data.get("dose"))
-        return Arm(name, texts(data["declared"]), settings, of, dose)
+        declared = texts(data["declared"])
+        if recorded is None:
+            return Arm(name, declared, Settings.model_validate(data["settings"]), of, dose)
+        return Arm(name, declared, filled(data["settings"]), of, dose, frozenset({*recorded, *declared}))
 
 
 @dataclass(frozen=True)
@@ -148,8 +154,8 @@ class Declaration:
     reference_bands: dict[str, Band] = field(default_factory=dict)
     """Per rule ("grpo", "gspo") the range at which every arm's counterfactual clipping is counted."""
     recorded: tuple[str, ...] | None = None
-    """In a study of imported runs the dotted settings that were told, by logs or their importer; all others hold
-    defaults that stand for nothing. None: the lab's workers have made its runs."""
+    """In a study of imported runs the dotted settings that were told of all arms alike, by logs or their importer.
+    None: the lab's workers have made its runs."""
     comment: str = field(default="", compare=False)
     commands: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     created: str = ""
@@ -238,7 +244,8 @@ class Declaration:
         """study.json's content; settings that an earlier version did not know have their defaults. LabError, which
         begins with `where`, for what is none and for what another version wrote."""
         try:
-            arms = {name: Arm.from_json(name, entry) for name, entry in data["arms"].items()}
+            recorded = None if data.get("recorded") is None else texts(data["recorded"])
+            arms = {name: Arm.from_json(name, entry, recorded) for name, entry in data["arms"].items()}
             seeds = tuple(typed(int, seed) for seed in typed(list, data["seeds"]))
             edits = tuple(Edit.from_json(edit) for edit in data.get("edits") or [])
             later = tuple(typed(int, seed) for seed in typed(list, data["added"])) if "added" in data else told(edits)
@@ -258,7 +265,7 @@ class Declaration:
                 replicates=Replicates.from_json(link) if (link := data.get("replicates")) else None,
                 waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
                 reference_bands=bands_of(data.get("reference_bands") or {}),
-                recorded=None if data.get("recorded") is None else texts(data["recorded"]),
+                recorded=recorded,
                 comment=typed(str, data.get("comment", "")),
                 commands=tuple(texts(command) for command in typed(list, data.get("commands", []))),
                 created=typed(str, data.get("created", "")),

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
+from gspo_lab.study.dotted import flat
 from gspo_lab.study.origin import ORIGIN, Origin
+from gspo_lab.study.recorded import filled
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.undeclared import LaunchTable
 
@@ -29,6 +31,8 @@ class Run:
     """Who recorded it; None: a worker of this lab, or nobody yet."""
     declaration: str | None = None
     """The digest of what study.json locks, which the worker's journal repeats; None for a pilot."""
+    known: frozenset[str] | None = None
+    """Of an imported run the dotted settings that were recorded; None: all are known."""
     until: int | None = None
     """The step at which its worker saves and leaves, perhaps to be gone on with; None: at its last one."""
 
@@ -47,7 +51,7 @@ class Run:
             "study": self.study,
             "arm": self.arm,
             "seed": self.seed,
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": Arm(self.arm, self.declared, self.settings, known=self.known).resolved,
             "declared": list(self.declared),
             "reference_bands": {rule: list(band) for rule, band in self.reference_bands.items()},
             "base": self.base,
@@ -60,16 +64,20 @@ class Run:
     @staticmethod
     def from_json(data: dict[str, Any]) -> "Run":
         """The run of run.json's content. KeyError, TypeError or ValidationError for other data."""
+        imported = data.get(ORIGIN) is not None
+        settings = filled(data["settings"]) if imported else Settings.model_validate(data["settings"])
+        partly = imported and settings.model_dump(mode="json") != data["settings"]
         return Run(
             study=typed(str, data["study"]),
             arm=typed(str, data["arm"]),
             seed=typed(int, data["seed"]),
-            settings=Settings.model_validate(data["settings"]),
+            settings=settings,
             declared=texts(data["declared"]),
             reference_bands=bands_of(data["reference_bands"]),
             base=typed(str, data["base"]),
             warm_start=optional(str, data.get("warm_start")),
-            origin=None if data.get(ORIGIN) is None else Origin.from_json(data[ORIGIN]),
+            origin=Origin.from_json(data[ORIGIN]) if imported else None,
+            known=frozenset(flat(data["settings"])) if partly else None,
             declaration=optional(str, data.get("declaration")),
             until=optional(int, data.get("until")),
         )

@@ -1,6 +1,5 @@
 """TRL's trainer_state.json: its definitions, its resumes, its later versions, and what is wrong with it."""
 
-import json
 import math
 from pathlib import Path
 
@@ -113,7 +112,9 @@ def test_a_later_version_appends_and_a_changed_past_is_refused(tmp_path: Path) -
     assert "x/gspo/s0: grown" in one(tmp_path, path)
     assert (tmp_path / "runs" / "x" / "gspo" / "s0" / "journal.jsonl").read_bytes().startswith(journal)
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([s / 100 for s in range(1, 7)])
-    assert json.loads((tmp_path / "runs" / "x" / "study.json").read_text())["arms"]["gspo"]["settings"]["steps"] == 6
+    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+        [run] = evidence.runs("x").to_dict("records")
+    assert (run["steps_done"], math.isnan(run["steps_planned"])) == (6, True)
     assert "x/gspo/s0: unchanged" in one(tmp_path, path)
     options = ("--study", "x", "--arm", "gspo", "--seed", 0)
     rows[1]["reward"] = 0.9

@@ -1,5 +1,6 @@
 """What no log recorded: it equals nothing, it is not stored as a default, and readers show that it is unknown."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.elsewhere import executions_at
 from gspo_lab.lab import Study
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.study.declaration import digest, locked_of
+from gspo_lab.study.recorded import filled
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
@@ -65,3 +68,58 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
         said = answer(Findings(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert said.said == "Not answered: whether runs fell is not judged: too few evaluations and training steps."
+
+
+def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
+    """objective=gspo tells a preset and its level; nothing else of the arm is known, and nothing else is written."""
+    options = (
+        "--study",
+        "a",
+        "--arm",
+        "gspo",
+        "--seed",
+        0,
+        "--set",
+        "objective=gspo",
+        "--set",
+        "rollout.group_size=16",
+    )
+    bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6"), *options, "--map", "reward=r")
+    ingest(tmp_path / "runs")
+    known = {
+        "objective": {"preset": "gspo", "importance_sampling_level": "sequence"},
+        "rollout": {"group_size": 16},
+    }
+    home = tmp_path / "runs" / "a"
+    assert json.loads((home / "study.json").read_text())["arms"]["gspo"]["settings"] == known
+    assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known
+    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+        assert json.loads(evidence.runs("a")["settings"].item()) == known
+        found = Findings(evidence, "a")
+        assert found.settled == {"a/gspo/s0": 0}, "no warm-up is known, so no row is left out"
+        assert found.rules is None
+    shown = gspo_lab("show", "a/gspo/s0", "--runs", tmp_path / "runs").out
+    assert "step: 3\n" in shown
+    assert "learning_rate" not in shown
+    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--map", "reward=r").out.startswith("a/gspo/s0: unch")
+
+
+def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
+    """It stored every default beside the names of what was told."""
+    options = ("--study", "a", "--seed", 0, "--map", "reward=r", "--set", "objective=gspo")
+    for arm in ("one", "two"):
+        bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5"), *options, "--arm", arm)
+    for file, path in (("study.json", ("arms", "one")), ("one/s0/run.json", ())):
+        content = json.loads((tmp_path / "runs" / "a" / file).read_text())
+        place = content
+        for part in path:
+            place = place[part]
+        place["settings"] = filled(place["settings"]).model_dump(mode="json")
+        content |= {"digest": digest(locked_of(content))} if path else {}
+        (tmp_path / "runs" / "a" / file).write_text(json.dumps(content))
+    ingest(tmp_path / "runs")
+    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+        found = Findings(evidence, "a")
+        assert found.declaration.arms["one"].resolved == found.declaration.arms["two"].resolved
+        assert found.certificate.open == ()
+    assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--arm", "one").out.startswith("a/one/s0: unchanged")

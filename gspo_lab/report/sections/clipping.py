@@ -112,7 +112,9 @@ def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
     plain = {
         name: arm.settings
         for name, arm in found.declaration.arms.items()
-        if arm.settings.routing_replay == "none" and arm.settings.objective.policy_loss == "clip"
+        if arm.settings.routing_replay == "none"
+        and arm.settings.objective.policy_loss == "clip"
+        and found.declaration.told(name, "objective.importance_sampling_level")
     }
     first = {one.objective.importance_sampling_level: name for name, one in reversed(plain.items())}
     return (first["token"], first["sequence"]) if {"token", "sequence"} <= first.keys() else None

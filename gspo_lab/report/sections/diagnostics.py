@@ -74,5 +74,5 @@ def diagnostics(found: Findings) -> Section | None:
 
 def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
-    every = [arm.settings for arm in declared.arms.values()]
+    every = [arm.settings for name, arm in declared.arms.items() if declared.told(name, "update.skip_zero_advantage")]
     return any(one.update.skip_zero_advantage and not one.objective.kl_coef for one in every)

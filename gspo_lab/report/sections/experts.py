@@ -89,7 +89,8 @@ def experts(found: Findings) -> Section | None:
 
 
 def replayed(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
-    """Arm without replay -> replay -> the arm that differs from it in nothing else."""
+    """Arm without replay -> replay -> the arm that differs in nothing else, which of imported arms is unknown."""
+    arms = {name: arm for name, arm in arms.items() if arm.known is None}
     plain = {name: arm for name, arm in arms.items() if arm.settings.routing_replay == "none"}
     replaying = {name: arm for name, arm in arms.items() if name not in plain}
     out: dict[str, dict[str, str]] = {}

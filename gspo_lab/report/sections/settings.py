@@ -5,6 +5,7 @@ from gspo_lab.matching.settings import undeclared
 from gspo_lab.report.markup import Html, h, markdown_table, setting, table
 from gspo_lab.report.section import Section
 from gspo_lab.study import flat
+from gspo_lab.study.recorded import ABSENT
 
 
 def settings(found: Findings) -> Section | None:
@@ -14,7 +15,8 @@ def settings(found: Findings) -> Section | None:
     told = found.declaration.told
     resolved = {name: {k: v for k, v in flat(arm.resolved).items() if told(name, k)} for name, arm in arms.items()}
     keys = sorted({key for one in resolved.values() for key in one})
-    values = {key: [resolved[arm].get(key) for arm in order] for key in keys}
+    unknown = None if found.declaration.recorded is None else ABSENT
+    values = {key: [resolved[arm].get(key, unknown) for arm in order] for key in keys}
     shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
     odd = {key for i, one in enumerate(order) for other in order[i + 1 :] for key in undeclared(arms[one], arms[other])}
     differing = [
