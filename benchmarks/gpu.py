@@ -165,7 +165,7 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
     import gspo_lab
 
     home, file = options.home, HERE.parent / "studies" / "quickstart.toml"
-    places = ["--runs", str(home / "runs"), "--reports", str(home / "reports")]
+    places = ["--runs", str(home / "runs"), "--output-dir", str(home / "reports")]
     for name, device in (("cpu", "cpu"), ("device", options.device)):
         line = ["run", str(file), "--name", name, "--seeds", "1", "--steps", "2" if options.tiny else "10", *places]
         done([sys.executable, "-m", "gspo_lab", *line, "--set", f"device={device}"])

@@ -84,12 +84,13 @@ def main() -> None:
         found: dict[str, list[Measured]] = {}
         for turn in range(asked.times):
             runs = str(place / f"runs-{turn}")
-            options = ("--study", "tb", "--program", "verl", "--score", "critic/score/mean", "--runs", runs)
+            options = ("--study", "tb", "--logged-by", "verl", "--score-metric", "critic/score/mean", "--runs", runs)
+            folder = ("--output-dir", str(place / "reports"))
             commands = {
                 "TensorBoard, EventAccumulator": (*python, PEER, "event_accumulator", str(logs), *sizes),
                 "TensorBoard, data server": (*python, PEER, "fast_loader", str(logs), *sizes),
                 "gspo-lab import": (*python, LAB, "import", "tensorboard", f"{logs}/{{arm}}-s{{seed}}", *options),
-                "gspo-lab report": (*python, LAB, "report", "tb", "--runs", runs, "--to", str(place / "reports")),
+                "gspo-lab report": (*python, LAB, "report", "tb", "--runs", runs, *folder),
             }
             for name, command in commands.items():
                 found.setdefault(name, []).append(timed(*command))

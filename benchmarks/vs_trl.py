@@ -203,7 +203,7 @@ class Bench:
 
     def run_study(self, path: Path) -> None:
         """The command that a user types: runs, records, report."""
-        places = ["--runs", str(self.folder / "runs"), "--reports", str(self.folder / "reports")]
+        places = ["--runs", str(self.folder / "runs"), "--output-dir", str(self.folder / "reports")]
         jobs = ["--jobs", "2"] if self.device == "cuda" else []  # as many as TRL has at once
         command([sys.executable, "-m", "gspo_lab", "run", str(path), *places, *jobs], None, self.device)
 

@@ -61,7 +61,7 @@ def test_quickstart_block(tmp_path: Path) -> None:
     import sqlite3
 
     (command,) = [line for line in CONSOLE if line == "gspo-lab run studies/quickstart.toml"]
-    out = run(f"{command} --reports {tmp_path / 'reports'}", tmp_path, GSPO_LAB_CACHE=str(tmp_path / "cache"))
+    out = run(f"{command} --output-dir {tmp_path / 'reports'}", tmp_path, GSPO_LAB_CACHE=str(tmp_path / "cache"))
     for line in ("grpo", "gspo"):
         assert re.search(rf"^{line} +3/3 ", out, re.M)
         assert re.search(rf"^{line} +3/3 ", CONSOLE[command], re.M)

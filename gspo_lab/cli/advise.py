@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Jobs, Json, Overrides, Runs, Sd, study_from
+from gspo_lab.cli.shared_options import RUNS, IgnoreMemory, Jobs, Json, Overrides, Runs, Sd, study_from
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 EXAMPLES = (
-    "Examples:  gspo-lab advise studies/quickstart.toml   |   gspo-lab advise my.toml --share 0.1   |   "
-    "gspo-lab advise Qwen/Qwen3-0.6B --task my_file.py:grade"
+    "gspo-lab advise studies/quickstart.toml",
+    "gspo-lab advise my.toml --clip-target 0.1",
+    "gspo-lab advise Qwen/Qwen3-0.6B --task my_file.py:grade",
 )
 
 ASKED = """question = "What is to be set?"
@@ -26,22 +27,26 @@ objective = "grpo"
 
 def advise(
     subject: Annotated[
-        str, typer.Argument(metavar="STUDY|MODEL", help="A study's TOML file, or a model by name.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="STUDY|MODEL", help="The study's TOML file, or the name of a model.", show_default=False
+        ),
     ],
-    task: Annotated[str, typer.Option(help="With a model: the task that it is to learn.")] = "addition",
-    share: Annotated[
-        float | None, typer.Option(help="Share to clip on mini-batches >= 1; default each arm's clip_target.")
+    task: Annotated[str, typer.Option(help="Task to learn, if MODEL is given.")] = "addition",
+    clip_target: Annotated[
+        float | None,
+        typer.Option(help="Share of tokens to clip after the first mini-batch. Default: each arm's clip_target."),
     ] = None,
     overrides: Overrides = None,
     sd: Sd = None,
     jobs: Jobs = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Go on though a pilot is estimated to need more memory.")] = False,
+    ignore_memory_check: IgnoreMemory = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Say what to set for this model, task and lengths: short pilots of GRPO and GSPO, and a range to paste.
+    """Try clip ranges on short pilot runs and print settings.
 
-    The same command goes on where it stopped.
+    The pilots train GRPO and GSPO on this model, task and length. The same command resumes stopped pilots.
     """
     from dataclasses import asdict
 
@@ -49,11 +54,11 @@ def advise(
     from gspo_lab.conduct.advise import advise as advice_on
     from gspo_lab.plan.detectable import detectable
 
-    if share is not None and not 0 < share < 1:
-        raise LabError(f"--share {share:g}: a share lies between 0 and 1, e.g. --share 0.15")
+    if clip_target is not None and not 0 < clip_target < 1:
+        raise LabError(f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15")
     study = _study(subject, task, overrides)
     resolved = detectable(study, runs, sd)
-    found = advice_on(study, runs, share=share, jobs=jobs, console=console(stderr=json), yes=yes)
+    found = advice_on(study, runs, share=clip_target, jobs=jobs, console=console(stderr=json), yes=ignore_memory_check)
     if found is None:
         raise typer.Exit(Exit.INTERRUPTED)
     if json:

@@ -2,23 +2,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import Json
+from gspo_lab.cli.shared_options import Json
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.stats.calibration import Row
 
-EXAMPLES = "Examples:  gspo-lab calibrate   |   gspo-lab calibrate --studies 300 --json"
+EXAMPLES = (
+    "gspo-lab calibrate",
+    "gspo-lab calibrate --simulations 300 --json",
+)
 
 SEED = 20250724
 """Fixed, so that the table is a test: with other seeds a two-sided row leaves its band once in a hundred times."""
 
 
 def calibrate(
-    studies: Annotated[int, typer.Option(min=100, help="Simulated studies per kind of study.")] = 2000,
+    simulations: Annotated[int, typer.Option(min=100, help="Simulated studies per kind of study.")] = 2000,
     json: Json = False,
 ) -> None:
-    """Put the decision code through thousands of studies whose truth is known. Exit code 1 if it cries wolf."""
+    """Measure the verdict's error rates on simulated studies.
+
+    The true effects are known. Exit with code 1 if a rate leaves its band.
+    """
     import numpy as np
     from rich.console import Console
 
@@ -33,12 +39,12 @@ def calibrate(
             done += 1
             status.update(f"{done} rows; last: {row.cell}, n = {row.n}, {row.method}")
 
-        found = run_calibration(studies, np.random.default_rng(SEED), progress)
+        found = run_calibration(simulations, np.random.default_rng(SEED), progress)
     rows = [row.to_json() for row in found.rows]
     if json:
-        print_json({"ok": found.ok, "studies": studies, "seed": SEED, "rows": rows})
+        print_json({"ok": found.ok, "studies": simulations, "seed": SEED, "rows": rows})
     else:
-        typer.echo("\n".join(lines(rows, studies)))
+        typer.echo("\n".join(lines(rows, simulations)))
     if not found.ok:
         raise typer.Exit(Exit.INCOMPLETE)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
@@ -12,21 +12,26 @@ if TYPE_CHECKING:
     from gspo_lab.matching import Certificate
     from gspo_lab.store import Evidence
 
-EXAMPLES = "Examples:  gspo-lab certify quickstart   |   gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"
+EXAMPLES = (
+    "gspo-lab certify quickstart",
+    "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519",
+)
 
 
 def certify(
-    study: Annotated[str | None, typer.Argument(help="A study that was run; the latest if none is named.")] = None,
-    regrade: Annotated[int, typer.Option(min=0, help="Answers of each run that are drawn and graded again.")] = 100,
-    sign: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="Sign what was recorded with this private SSH key.")
-    ] = None,
+    study: Annotated[str | None, typer.Argument(help="A study. Default: the latest.")] = None,
+    regrade_sample: Annotated[
+        int, typer.Option(min=0, help="Grade this many randomly drawn answers of each run again.")
+    ] = 100,
+    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="Sign the record with this private SSH key.")] = None,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Print the proof that a study's runs are matched, check by check: journals are read again, a sample of answers is
-    graded again. Exit code 1 where a check fails."""
+    """Check that a study's runs are matched and unchanged.
+
+    Reads the journals again and grades a sample of answers again. Exit with code 1 if a check fails.
+    """
     from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.errors import LabError
     from gspo_lab.findings.declared import declaration
@@ -38,7 +43,7 @@ def certify(
         named = study_named(evidence, study, runs)
         found: Certificate = certificate(evidence, declaration(evidence, named))
         # Drawn anew each time, so that nobody knows beforehand which answers are.
-        again = graded_again(evidence, named, runs, regrade, unsafe=unsafe, chance=SystemRandom())
+        again = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
         found = verified(evidence, found, again)
         if sign is not None:
             if not found.ok:

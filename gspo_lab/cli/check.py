@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import Json, of_a_study
+from gspo_lab.cli.shared_options import Json, of_a_study
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 EXAMPLES = (
-    "Examples:  gspo-lab check studies/moe_stability.toml   |   gspo-lab check my.toml --set update.minibatches=8"
-    "   |   gspo-lab check my.toml --engine verl --write files"
+    "gspo-lab check studies/moe_stability.toml",
+    "gspo-lab check my.toml --set update.minibatches=8",
+    "gspo-lab check my.toml --engine verl --write-config files",
 )
 
 
@@ -35,16 +36,17 @@ def _translations(study: "Study") -> "dict[str, Mapping[str, Any]]":
 @of_a_study
 def check(
     wanted: "Callable[..., Study]",
-    engine: Annotated[
-        str | None, typer.Option(metavar="ENGINE", help="Check it for another engine than its own.")
-    ] = None,
-    write: Annotated[
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="Check the study as if it used ENGINE.")] = None,
+    write_config: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write what the engine's program would be given, and its command."),
+        typer.Option(metavar="DIR", help="Write the engine's input files to DIR and print its command."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Validate a study, its tasks and its models without running it, show what its arms resolve to, and warn."""
+    """Validate a study and show its resolved arms.
+
+    Checks its settings, tasks and models without training, and prints warnings.
+    """
     from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.plan.check import check as check_models_and_tasks
     from gspo_lab.plan.check import findings
@@ -56,7 +58,7 @@ def check(
     found = findings(study)
     failed = any(finding.level == "error" for finding in found)
     if json:
-        written = {} if write is None or failed else {"written": _write(study, write)}
+        written = {} if write_config is None or failed else {"written": _write(study, write_config)}
         print_json({**study.locked(), "findings": [vars(finding) for finding in found], **written})
         raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
     lines = [
@@ -77,8 +79,8 @@ def check(
     print_lines([*lines, *map(str, found)])
     if failed:
         raise typer.Exit(Exit.REFUSED)
-    if write is not None:
-        for arm, one in _write(study, write).items():
+    if write_config is not None:
+        for arm, one in _write(study, write_config).items():
             typer.echo(f"{arm}: {one['folder']}")
             typer.echo(f"  {one['command']}")
 
@@ -89,7 +91,7 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
     from gspo_lab.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise LabError(f"--write {to}: that exists; name a new folder")
+        raise LabError(f"--write-config {to}: that exists; name a new folder")
     out = {}
     for run in study.runs():
         if run.seed != study.seeds[0]:
@@ -100,7 +102,9 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
         try:
             to.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise LabError(f"--write {to}: no folder can be made there ({error.strerror}); name another") from error
+            raise LabError(
+                f"--write-config {to}: no folder can be made there ({error.strerror}); name another"
+            ) from error
         command = engine.write(run, to / run.arm)
         out[run.arm] = {"folder": str(to / run.arm), "command": shlex.join(command)}
     return out

@@ -3,25 +3,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, study_named
 
 if TYPE_CHECKING:
     from gspo_lab.claims import Estimate, Result
 
 EXAMPLES = (
-    "Examples:  gspo-lab claims   |   gspo-lab claims moe_stability   |   gspo-lab claims quickstart --all --json"
+    "gspo-lab claims",
+    "gspo-lab claims moe_stability",
+    "gspo-lab claims quickstart --all --json",
 )
 
 JUDGED = "gspo-lab claims STUDY says what a study that was run makes of those that it declares."
 
 
 def claims(
-    study: Annotated[str | None, typer.Argument(help="A study that was run; without one, list the library.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every built-in claim, declared or not.")] = False,
+    study: Annotated[str | None, typer.Argument(help="A study. Default: list the library of claims.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Evaluate every built-in claim, declared or not.")] = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """List the claims of the literature, or say what a study's runs make of those that it declares."""
+    """List published claims, or evaluate those of a study."""
     if study is None:
         _library(json)
         return

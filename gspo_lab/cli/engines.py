@@ -3,21 +3,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gspo_lab.cli.options import Json
+from gspo_lab.cli.shared_options import Json
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.study import Study
 
-EXAMPLES = "Examples:  gspo-lab engines   |   gspo-lab engines install verl --check   |   gspo-lab engines --json"
+EXAMPLES = (
+    "gspo-lab engines",
+    "gspo-lab engines install verl --check",
+    "gspo-lab engines --json",
+)
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode="rich")
 
 
 @app.callback(invoke_without_command=True)
 def engines(context: typer.Context, json: Json = False) -> None:
-    """List engines and launchers: versions, where they are, what each varies and records, how far it was tried."""
+    """List training engines and launchers, and what was tried."""
     if context.invoked_subcommand is not None:
         return
     from gspo_lab.cli.output import print_json, print_table
@@ -32,17 +36,22 @@ def engines(context: typer.Context, json: Json = False) -> None:
     print_table([{"engine": one["engine"], **{k: one[k] for k in tried}} for one in found], empty="", title="\ntried")
 
 
-@app.command("install", epilog=EXAMPLES)
+@app.command("install")
 def install(
-    engine: Annotated[str, typer.Argument(help="An engine that has an environment of its own.", show_default=False)],
+    engine: Annotated[
+        str, typer.Argument(help="An engine that needs its own virtual environment.", show_default=False)
+    ],
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="For which machine; auto: CUDA where there is a GPU.")
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Kind of machine. auto: CUDA if there is a GPU.")
     ] = "auto",
     check: Annotated[
-        bool, typer.Option("--check", help="Then prove that it works, by two steps of a tiny run.")
+        bool, typer.Option("--check", help="Then train two steps of a small run, to test the installation.")
     ] = False,
 ) -> None:
-    """Make the environment of an engine that cannot share the lab's, under GSPO_LAB_CACHE or ~/.cache/gspo-lab."""
+    """Create the virtual environment of an engine.
+
+    It lies under GSPO_LAB_CACHE, or ~/.cache/gspo-lab.
+    """
     from gspo_lab.engines.environments import install as make
     from gspo_lab.engines.environments import version_of
     from gspo_lab.launch.local import on_gpu

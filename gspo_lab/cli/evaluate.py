@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from gspo_lab.evaluation.session import Asked, Subject
 
 EXAMPLES = (
-    "Examples:  gspo-lab eval --bench aime24   |   gspo-lab eval --bench addition --run quickstart/gspo/s0   |   "
-    "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100   |   "
-    "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B"
+    "gspo-lab eval --bench aime24",
+    "gspo-lab eval --bench addition --run quickstart/gspo/s0",
+    "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100",
+    "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B",
 )
 
 
@@ -29,41 +30,47 @@ class Given(NamedTuple):
 
 
 def evaluate(
-    bench: Annotated[list[str], typer.Option(help="A benchmark or task; its held-out problems are asked. Repeatable.")],
-    study: Annotated[str | None, typer.Option(help="The study; the latest if nothing else is named.")] = None,
-    run: Annotated[str | None, typer.Option(help="Only this run, e.g. quickstart/gspo/s0.")] = None,
+    bench: Annotated[list[str], typer.Option(help="Benchmark or task. Its held-out problems are used. Repeatable.")],
+    study: Annotated[str | None, typer.Option(help="Evaluate the runs of this study. Default: the latest.")] = None,
+    run: Annotated[str | None, typer.Option(help="Evaluate only this run, for example quickstart/gspo/s0.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="A model folder or Hub id instead; with --server its name there.")
+        str | None, typer.Option(help="Evaluate a model folder or Hub id. With --server: the model's name there.")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="URL", help="An OpenAI-compatible server, http://...:8000/v1.")
+        str | None,
+        typer.Option(metavar="URL", help="Evaluate a model behind an OpenAI-compatible server, http://HOST:8000/v1."),
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Answers per problem (avg@k); default the benchmark's.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0: greedy; default the benchmark's.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling; default the benchmark's.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer; default the benchmark's.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Only this many problems; default all.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Answers per problem (avg@k). Default: the benchmark's.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; 0 is greedy. Default: the benchmark's.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling. Default: the benchmark's.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Token limit of an answer. Default: the benchmark's.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Use only the first problems, this many. Default: all.")] = None,
     data: Annotated[
-        list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="A local copy of the benchmark's problems.")
+        list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="Local copy of a benchmark's problems. Repeatable.")
     ] = None,
     standings: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="With codeforces: contests' standings, for a rating by CodeElo's formula."),
+        typer.Option(metavar="FOLDER", help="With codeforces: standings of its contests, for a CodeElo rating."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For --model and --server; a run is asked with its own.")] = 0,
-    plain: Annotated[bool, typer.Option("--plain", help="With --server: bare prompts, no chat template.")] = False,
-    at_once: Annotated[int, typer.Option(help="With --server: requests in flight.")] = 16,
-    key_env: Annotated[
-        str, typer.Option(help="With --server: the environment variable with its key.")
+    seed: Annotated[int, typer.Option(help="Seed for --model and --server. A run uses its own seed.")] = 0,
+    raw_prompts: Annotated[
+        bool, typer.Option("--raw-prompts", help="With --server: send prompts without a chat template.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(help="With --server: requests at the same time.")] = 16,
+    api_key_env: Annotated[
+        str, typer.Option(help="With --server: environment variable that holds the API key.")
     ] = "OPENAI_API_KEY",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Ask benchmarks of the first and last model of a study's runs, of a model or of a server; keep every answer.
+    """Score models on benchmarks and store every answer.
 
-    Killed or interrupted, the same command asks what is missing.
+    Evaluates the first and last model of each run of a study, or one model, or a server. The same command resumes an
+    interrupted evaluation.
     """
     from gspo_lab.evaluation.bench import Wish
     from gspo_lab.evaluation.subjects import model_subject, server_subject
@@ -71,22 +78,22 @@ def evaluate(
 
     if model is not None and (study or run):
         raise LabError("--model is asked instead of a study's runs: leave out --study and --run")
-    if plain and server is None:
-        raise LabError("--plain is for --server; a model in this process is asked as it was trained")
+    if raw_prompts and server is None:
+        raise LabError("--raw-prompts is for --server; a model in this process is asked as it was trained")
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: auto, cpu or cuda")
     if standings is not None and "codeforces" not in bench:
         raise LabError("--standings are those of contests: ask --bench codeforces")
     if standings is not None and not standings.is_dir():
         raise LabError(f"--standings {standings}: no such folder; docs/benchmarks.md says what it holds")
-    wish = Wish(samples, temperature, top_p, max_tokens, limit, plain)
+    wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     given = Given(_copies(data or [], bench), unsafe)
     if server is not None:
         if model is None:
             raise LabError(f"--server {server}: name its model by --model")
         from gspo_lab.samplers.server_sampler import Server
 
-        place = Server(server, model, _key(key_env), at_once)
+        place = Server(server, model, _key(api_key_env), concurrency)
         pairs = [(one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish)]
     elif model is not None:
         pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in _benches(bench, given, wish)]
@@ -231,20 +238,20 @@ def _show(
 
     Whether all answers were graded.
     """
-    from gspo_lab.cli import evaluated
+    from gspo_lab.cli import evaluation_tables
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
         rows = {
-            name: evaluated.scores(evidence, ids, name, evaluated.difficulties(bench))
+            name: evaluation_tables.scores(evidence, ids, name, evaluation_tables.difficulties(bench))
             for name, bench in benches.items()
         }
         for name, bench in benches.items():
             if standings is not None and bench.task_name == "codeforces":
-                evaluated.with_standings(rows[name], evidence, name, standings)
+                evaluation_tables.with_standings(rows[name], evidence, name, standings)
         found = None if study is None else Findings(evidence, study)
-        compared = {} if found is None else {name: evaluated.comparisons(found, name) for name in benches}
+        compared = {} if found is None else {name: evaluation_tables.comparisons(found, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
         asked = {name: bench.asked for name, bench in benches.items()}
@@ -252,16 +259,16 @@ def _show(
         print_json({"asked": asked, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            seen = [evaluated.shown(row) for row in evaluated.with_shared_starts(rows[name])]
-            print_table(seen, empty="no answers", title=f"{name}\n{evaluated.asked_how(bench, rows[name])}")
+            seen = [evaluation_tables.shown(row) for row in evaluation_tables.with_shared_starts(rows[name])]
+            print_table(seen, empty="no answers", title=f"{name}\n{evaluation_tables.asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
-        if note := evaluated.ungraded(rows[name]):
+        if note := evaluation_tables.ungraded(rows[name]):
             typer.echo(f"gspo-lab: {name}: {note}", err=True)
-        if served is not None and (note := evaluated.by_others(rows[name], served)):
+        if served is not None and (note := evaluation_tables.by_others(rows[name], served)):
             typer.echo(f"gspo-lab: {name}: {note}", err=True)
         # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
-        if served is not None and bench.sampling.temperature and (warning := evaluated.repeated(rows[name])):
+        if served is not None and bench.sampling.temperature and (warning := evaluation_tables.repeated(rows[name])):
             typer.echo(f"gspo-lab: {name}: {warning}", err=True)
     return not any(row["errors"] for name in benches for row in rows[name])

@@ -3,14 +3,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Jobs, Json, On, Runs, Sd, of_a_study
+from gspo_lab.cli.shared_options import RUNS, Jobs, Json, On, Runs, Sd, of_a_study
 
 if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 EXAMPLES = (
-    "Examples:  gspo-lab plan studies/moe_stability.toml   |   gspo-lab plan my.toml --seeds 8   |   "
-    "gspo-lab plan my.toml --sd 0.03"
+    "gspo-lab plan studies/moe_stability.toml",
+    "gspo-lab plan my.toml --seeds 8",
+    "gspo-lab plan my.toml --sd 0.03",
 )
 
 
@@ -23,7 +24,7 @@ def plan(
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Say what a study would cost and the smallest effect it could detect, before any compute is spent."""
+    """Estimate time, memory and the smallest detectable effect."""
     from dataclasses import asdict
 
     from gspo_lab.cli.output import print_json

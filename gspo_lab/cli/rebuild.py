@@ -1,13 +1,16 @@
 import typer
 
-from gspo_lab.cli.options import RUNS, Runs, tell
+from gspo_lab.cli.shared_options import RUNS, Runs, tell
 from gspo_lab.layout import database_of
 
-EXAMPLES = "Example:  gspo-lab rebuild"
+EXAMPLES = ("gspo-lab rebuild",)
 
 
 def rebuild(runs: Runs = RUNS) -> None:
-    """Make the database again from the runs' journals, which are never changed. A damaged one is kept beside it."""
+    """Write the database again from the journals.
+
+    The journals do not change. A damaged database is kept under another name.
+    """
     from gspo_lab.store import rebuild as rebuild_database
 
     report = rebuild_database(runs)

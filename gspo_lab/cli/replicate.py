@@ -1,43 +1,39 @@
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Accept, Jobs, Json, On, Runs
 from gspo_lab.cli.run import carry_out, checked
+from gspo_lab.cli.shared_options import REPORTS, RUNS, Accept, DryRun, IgnoreMemory, Jobs, Json, On, OutputDir, Runs
 
 EXAMPLES = (
-    "Examples:  gspo-lab replicate quickstart --dry-run   |   gspo-lab replicate studies/quickstart.toml   |   "
-    "gspo-lab replicate quickstart --another"
+    "gspo-lab replicate quickstart --dry-run",
+    "gspo-lab replicate studies/quickstart.toml",
+    "gspo-lab replicate quickstart --new",
 )
 
 
 def replicate(
-    study: Annotated[
-        str, typer.Argument(help="A study that was run, by its name or its TOML file.", show_default=False)
-    ],
-    another: Annotated[
-        bool, typer.Option("--another", help="Begin a further replication; without it the latest is gone on with.")
-    ] = False,
+    study: Annotated[str, typer.Argument(help="A finished study: its name or its TOML file.", show_default=False)],
+    new: Annotated[bool, typer.Option("--new", help="Start a new replication. Default: resume the latest.")] = False,
     jobs: Jobs = None,
     on: On = "local",
-    yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
+    ignore_memory_check: IgnoreMemory = False,
+    dry_run: DryRun = False,
     accept_mismatch: Accept = None,
-    reports: Annotated[Path, typer.Option(help="Folder for the reports.")] = Path("reports"),
+    output_dir: OutputDir = REPORTS,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Run a declared study again on fresh seeds and fresh starts, and say which of its words held.
+    """Run a finished study again on new seeds and compare.
 
-    The same command goes on where it stopped; --another begins the next replication.
+    The report says which verdicts the replication confirms. The same command resumes a stopped replication.
     """
     from gspo_lab.cli.output import print_json
     from gspo_lab.conduct.replication import replication
     from gspo_lab.plan import plan
 
-    checked(accept_mismatch, reports)
-    wanted = replication(study, runs, another=another)
+    checked(accept_mismatch, output_dir)
+    wanted = replication(study, runs, another=new)
     planned = plan(wanted.study, runs, on=on, jobs=jobs)
     told = [*wanted.lines, *planned.lines()]
     if dry_run:
@@ -47,10 +43,10 @@ def replicate(
     carry_out(
         wanted.study,
         runs,
-        reports,
+        output_dir,
         on=on,
         jobs=jobs,
-        yes=yes,
+        ignore_memory_check=ignore_memory_check,
         accept_mismatch=accept_mismatch,
         json=json,
         also=wanted.original.name,

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import NO_STUDY, RUNS, Accept, Json, bring_up_to_date, evidence_of, study_named
+from gspo_lab.cli.shared_options import (
+    NO_STUDY,
+    REPORTS,
+    RUNS,
+    Accept,
+    Json,
+    OutputDir,
+    bring_up_to_date,
+    evidence_of,
+    study_named,
+)
 from gspo_lab.errors import LabError
 from gspo_lab.states import State
 
@@ -16,8 +26,11 @@ if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 EXAMPLES = (
-    "Examples:  gspo-lab report   |   gspo-lab report moe_stability --open   |   gspo-lab report a b --to both/   |   "
-    "gspo-lab report --runs here --runs there   |   gspo-lab report moe_stability --with there/runs"
+    "gspo-lab report",
+    "gspo-lab report moe_stability --open",
+    "gspo-lab report a b --output-dir both/",
+    "gspo-lab report --runs here --runs there",
+    "gspo-lab report moe_stability --include there/runs",
 )
 
 LOOK_SECONDS, REFRESH_SECONDS = 2, 5
@@ -28,51 +41,49 @@ Folders = Annotated[
     typer.Option(
         "--runs",
         envvar="GSPO_LAB_RUNS",
-        help="Folder of runs and of the database lab.db. Repeatable: several databases on one page.",
+        help="Folder of the runs and of the database lab.db. Repeatable: one page for several.",
     ),
 ]
 
 
 def report(
-    studies: Annotated[
-        list[str] | None, typer.Argument(help="Studies to report on; the latest if none is named.")
-    ] = None,
-    to: Annotated[Path, typer.Option(help="Folder for the report's files.")] = Path("reports"),
+    studies: Annotated[list[str] | None, typer.Argument(help="Studies. Default: the latest.")] = None,
+    output_dir: OutputDir = REPORTS,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Render again while the study runs; the open page follows. Ctrl-C stops.")
+        bool,
+        typer.Option("--watch", help="Update the report while the study runs; the open page reloads. Ctrl-C stops."),
     ] = False,
-    with_: Annotated[
+    include: Annotated[
         list[Path] | None,
         typer.Option(
-            "--with",
             metavar="PATH",
-            help="Further executions of the one study: another machine's lab.db or folder of runs. Repeatable.",
+            help="Other executions of the study: a lab.db or a folder of runs. Repeatable.",
         ),
     ] = None,
     accept_mismatch: Accept = None,
     json: Json = False,
     runs: Folders = [RUNS],  # noqa: B006 - typer copies it
 ) -> None:
-    """Render one self-contained HTML file, with its numbers as JSON and its gist as Markdown beside it."""
+    """Write the report as one HTML file, with JSON and Markdown."""
     names, folders = studies or [], list(dict.fromkeys(runs))
-    elsewhere = tuple(dict.fromkeys(with_ or ()))
+    elsewhere = tuple(dict.fromkeys(include or ()))
     if elsewhere and (len(names) > 1 or len(folders) > 1):
-        raise LabError("--with: goes with one study of one folder of runs; name that study alone")
+        raise LabError("--include: goes with one study of one folder of runs; name that study alone")
     if accept_mismatch is not None:
         from gspo_lab.matching import accept_mismatch as accept
 
         with ExitStack() as stack:
             for found in _sources(stack, names, folders):
                 accept(found.evidence, found.declaration, accept_mismatch)
-    rendered, page = _made(names, folders, to, elsewhere, going_on=watch and _going_on(names, folders))
+    rendered, page = _made(names, folders, output_dir, elsewhere, going_on=watch and _going_on(names, folders))
     if open_page:
         import webbrowser
 
         webbrowser.open(page.resolve().as_uri())
     if watch:
         typer.echo(f"gspo-lab: {page} follows the study; Ctrl-C stops", err=True)
-        rendered = _followed(names, folders, to, elsewhere)
+        rendered = _followed(names, folders, output_dir, elsewhere)
     typer.echo(rendered.json if json else str(page), nl=not json)
     if not json:
         typer.echo("\n".join(rendered.lines), err=True)

@@ -4,7 +4,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Accept, Jobs, Json, On, Runs, of_a_study
+from gspo_lab.cli.shared_options import (
+    REPORTS,
+    RUNS,
+    Accept,
+    DryRun,
+    IgnoreMemory,
+    Jobs,
+    Json,
+    On,
+    OutputDir,
+    Runs,
+    of_a_study,
+)
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 
@@ -14,8 +26,9 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 EXAMPLES = (
-    "Examples:  gspo-lab run studies/quickstart.toml   |   gspo-lab run studies/moe_stability.toml --dry-run   |   "
-    "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name my-5-seeds"
+    "gspo-lab run studies/quickstart.toml",
+    "gspo-lab run studies/moe_stability.toml --dry-run",
+    "gspo-lab run my.toml --seeds 5 --arms grpo,gspo --set update.learning_rate=3e-4 --name my-5-seeds",
 )
 
 
@@ -24,19 +37,22 @@ def run(
     wanted: "Callable[..., Study]",
     jobs: Jobs = None,
     on: On = "local",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start over; the former runs move to runs/_archive.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Go on though a run is estimated to need more memory.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and do nothing.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over. The earlier runs move to runs/_archive.")] = False,
+    ignore_memory_check: IgnoreMemory = False,
+    dry_run: DryRun = False,
     accept_mismatch: Accept = None,
-    reports: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("reports"),
+    output_dir: OutputDir = REPORTS,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Train every arm of a study on every seed, then write the report. The same command goes on where it stopped."""
+    """Train every arm on every seed, then write the report.
+
+    The same command resumes a stopped study.
+    """
     from gspo_lab.cli.output import print_json
     from gspo_lab.plan import plan
 
-    checked(accept_mismatch, reports)
+    checked(accept_mismatch, output_dir)
     study = wanted()
     if dry_run:
         planned = plan(study, runs, on=on, jobs=jobs)
@@ -45,7 +61,17 @@ def run(
         else:
             typer.echo("\n".join(planned.lines()))
         return
-    carry_out(study, runs, reports, on=on, jobs=jobs, fresh=fresh, yes=yes, accept_mismatch=accept_mismatch, json=json)
+    carry_out(
+        study,
+        runs,
+        output_dir,
+        on=on,
+        jobs=jobs,
+        fresh=fresh,
+        ignore_memory_check=ignore_memory_check,
+        accept_mismatch=accept_mismatch,
+        json=json,
+    )
 
 
 def checked(accept_mismatch: str | None, reports: Path) -> None:
@@ -55,7 +81,7 @@ def checked(accept_mismatch: str | None, reports: Path) -> None:
     if accept_mismatch is not None:
         reason_in_words(accept_mismatch)
     if reports.exists() and not reports.is_dir():
-        raise LabError(f"--reports {reports}: that is a file; name a folder")
+        raise LabError(f"--output-dir {reports}: that is a file; name a folder")
 
 
 def carry_out(
@@ -65,7 +91,7 @@ def carry_out(
     *,
     on: str,
     jobs: int | None,
-    yes: bool,
+    ignore_memory_check: bool,
     accept_mismatch: str | None,
     json: bool,
     fresh: bool = False,
@@ -80,7 +106,7 @@ def carry_out(
     from gspo_lab.runfolder import RunFolder
 
     console = console_for(stderr=json)
-    done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=yes)
+    done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=ignore_memory_check)
     some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
     written = some and not done.interrupted
     # Before the outcome is asked for: who writes the report may accept mismatches.

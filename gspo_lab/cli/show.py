@@ -3,14 +3,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, evidence_of, run_named, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, evidence_of, run_named, study_named
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 EXAMPLES = (
-    "Examples:  gspo-lab show   |   gspo-lab show quickstart   |   gspo-lab show quickstart/gspo/s0 --json   |   "
-    "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d"
+    "gspo-lab show",
+    "gspo-lab show quickstart",
+    "gspo-lab show quickstart/gspo/s0 --json",
+    "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d",
 )
 
 STEPS = ("steps_done", "steps_planned")
@@ -19,12 +21,15 @@ STEPS = ("steps_done", "steps_planned")
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(help="A study, a run (quickstart/gspo/s0, or gspo/s0), or a model or server (_subjects/...)."),
+        typer.Argument(help="A study, a run (quickstart/gspo/s0 or gspo/s0), or an evaluated model (_subjects/NAME)."),
     ] = None,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Show where a study's runs stand, one run whole, or what a model was asked; the latest study if none is named."""
+    """Show the runs of a study, one run, or an evaluated model.
+
+    Default: the latest study.
+    """
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.errors import LabError
     from gspo_lab.layout import SUBJECTS
@@ -71,7 +76,7 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
     """What a model or server was asked, one row per evaluation, with its scores."""
-    from gspo_lab.cli.evaluated import scores
+    from gspo_lab.cli.evaluation_tables import scores
     from gspo_lab.errors import LabError
     from gspo_lab.registry import nearest
     from gspo_lab.store.traces import read_later_evaluations, read_subjects

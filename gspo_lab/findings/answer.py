@@ -331,4 +331,4 @@ def _replicate(found: "Findings") -> str:
     if again.can_confirm:
         return f"gspo-lab certify {found.study}"
     replicated = any(one.relation == REPLICATION for one in again.every)
-    return f"gspo-lab replicate {found.study}{' --another' * (replicated and not again.under_way)}"
+    return f"gspo-lab replicate {found.study}{' --new' * (replicated and not again.under_way)}"

@@ -63,7 +63,7 @@ def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> l
     if declared.recorded is not None:
         raise LabError(
             f"{path}: {declared.name} was imported, and logs do not record enough to call two studies the same; "
-            "report it without --with"
+            "report it without --include"
         )
     near = declared.name if declared.name in known else next(iter(known)) if len(known) == 1 else None
     if near is None:

@@ -83,7 +83,9 @@ def _notes(puts: Sequence[Put]) -> list[str]:
             out.setdefault(note, []).append(put.run)
         strange = [name for name, told in put.origin.metrics.items() if not told]
         guess = likely(put.origin.metrics) if strange else None
-        hint = f"; they look like those of {guess}: --program {guess}" if guess and guess != put.origin.program else ""
+        hint = (
+            f"; they look like those of {guess}: --logged-by {guess}" if guess and guess != put.origin.program else ""
+        )
         if strange:
             shown = ", ".join(strange[:6]) + (f" and {len(strange) - 6} more" if len(strange) > 6 else "")
             out.setdefault(f"kept under its own name only, not understood: {shown}{hint}", []).append(put.run)

@@ -245,7 +245,7 @@ def _cut(text: str) -> str:
 
 
 def lines(found: Difference | None, run_a: str, run_b: str) -> list[str]:
-    """What `gspo-lab why` prints."""
+    """What `gspo-lab diff` prints."""
     if found is None:
         return [f"{run_a} and {run_b} agree in everything that both recorded"]
     out = [f"{run_a} and {run_b} part here:", *(f"  {line}" for line in found.lines())]

@@ -71,7 +71,7 @@ def refuse_too_little(study: Study, slots: Sequence[Slot]) -> None:
         largest = max(short, key=lambda fit: fit.need.total)
         raise LabError(
             f"too little memory: {largest.line()}; use gradient_checkpointing, lora_rank, optimizer = 'adamw-8bit', a "
-            "smaller at_a_time or microbatch_tokens, or go on all the same with --yes"
+            "smaller at_a_time or microbatch_tokens, or go on all the same with --ignore-memory-check"
         )
 
 

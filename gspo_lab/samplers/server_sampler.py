@@ -78,7 +78,7 @@ class Server:
         if parts.query or parts.fragment:
             raise LabError(f"--server {self.url}: leave out what follows the path")
         if self.at_once < 1:
-            raise LabError(f"--at-once {self.at_once}: at least one request has to be in flight")
+            raise LabError(f"--concurrency {self.at_once}: at least one request has to be in flight")
 
 
 @dataclass(frozen=True, slots=True)

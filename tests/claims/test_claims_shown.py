@@ -109,13 +109,13 @@ def test_the_section_stands_behind_the_figures_that_it_links_to() -> None:
 
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:
-    text = said("calibrate", "--studies", "100")
+    text = said("calibrate", "--simulations", "100")
     assert "every row lies where it must" in text
     rows = [line for line in text.splitlines() if "must lie in [" in line]
     controls = text.split("Negative controls")[1]
     assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
     assert all(line.endswith("ok") for line in rows)
-    data = json.loads(said("calibrate", "--studies", "100", "--json"))
+    data = json.loads(said("calibrate", "--simulations", "100", "--json"))
     assert data["ok"] is True
     told = [row for row in data["rows"] if row["expectation"] == "told"]  # the rule's power, held to nothing
     assert all(row["method"].startswith("equivalent") for row in told)
@@ -130,7 +130,7 @@ def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch
 
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
-    text = said("calibrate", "--studies", "100", code=1)
+    text = said("calibrate", "--simulations", "100", code=1)
     assert "WRONG" in text
     assert "not where it must be: score, normal, n = 3" in text
 

@@ -1,4 +1,4 @@
-"""`gspo-lab engines`, and `gspo-lab check --engine --write`."""
+"""`gspo-lab engines`, and `gspo-lab check --engine --write-config`."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_an_engine_without_an_environment_is_not_installed() -> None:
 
 
 def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "to")
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "to")
     assert said.code == 0, said.err
     for arm, loss in (("grpo", "lab-vanilla"), ("gspo", "lab-gspo")):
         attempt = alone / "to" / arm / "verl" / "attempt-1"
@@ -62,19 +62,19 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
     assert said.out.count("gspo_lab.engines.verl.inside.main") == 2
     assert not (alone / "runs").exists()
-    again = gspo_lab("check", "files.toml", "--engine", "verl", "--write", "to")
+    again = gspo_lab("check", "files.toml", "--engine", "verl", "--write-config", "to")
     assert again.code == 2
-    assert "--write to: that exists" in again.err
+    assert "--write-config to: that exists" in again.err
 
 
 def test_where_no_folder_can_be_made_that_is_one_line() -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "/proc/files")
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "/proc/files")
     assert said.code == 2
-    assert said.err.splitlines()[-1].startswith("gspo-lab: --write /proc/files: no folder can be made there (")
+    assert said.err.splitlines()[-1].startswith("gspo-lab: --write-config /proc/files: no folder can be made there (")
 
 
 def test_an_engine_without_files_says_so() -> None:
-    said = gspo_lab("check", "files.toml", "--write", "to")
+    said = gspo_lab("check", "files.toml", "--write-config", "to")
     assert said.code == 2
     assert "the engine 'native' trains in the worker, without files" in said.err
 
@@ -86,7 +86,7 @@ def test_a_study_that_another_engine_cannot_do_is_refused() -> None:
 
 
 def test_what_was_written_stands_in_the_json() -> None:
-    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write", "to", "--json")
+    said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "to", "--json")
     assert said.code == 0, said.err
     assert {arm: one["folder"] for arm, one in said.json["written"].items()} == {"grpo": "to/grpo", "gspo": "to/gspo"}
     assert "gspo_lab.engines.verl.inside.main" in said.json["written"]["gspo"]["command"]

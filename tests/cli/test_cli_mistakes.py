@@ -146,7 +146,10 @@ def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["mine.toml", "--share", "1.5"], "--share 1.5: a share lies between 0 and 1, e.g. --share 0.15"),
+        (
+            ["mine.toml", "--clip-target", "1.5"],
+            "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15",
+        ),
         (["tiny-qwen3", "--set", "update.minibatches=1"], "update.minibatches = 1: "),
         (["tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
         (["tiny-qwen3", "--task", "adition"], "unknown task 'adition' (did you mean 'addition'?)"),

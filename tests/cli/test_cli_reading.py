@@ -178,7 +178,7 @@ def test_what_is_piped_is_never_folded(lab: Path, monkeypatch: pytest.MonkeyPatc
     assert "Is seen only here to be looked at?" in gspo_lab("list").out.splitlines()[2]
     assert gspo_lab("show").out.splitlines()[1].split() == ["seen/grpo/s0", "finished", "4/4", "0.3", "0.5"]
     said = gspo_lab("run", "older.toml").out.splitlines()  # all of it has finished before
-    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "10.00%", "-"] in [line.split() for line in said]
+    assert ["grpo", "1/1", "0.500", "0.500", "0.300", "10.00%", "not", "judged"] in [line.split() for line in said]
     (line,) = [line for line in said if line.startswith("sums: ")]
     assert line.endswith("gspo - grpo: +0.250 (+0.250)")
 
@@ -207,14 +207,14 @@ def test_report_takes_the_latest_study_or_those_named(lab: Path) -> None:
     assert (said.code, said.out) == (0, "reports/seen.html\n")
     page = (lab / "reports/seen.html").read_text(encoding="utf-8")
     assert "Is seen only here to be looked at?" in page
-    data = gspo_lab("report", "older", "seen", "--to", "both", "--json").json
+    data = gspo_lab("report", "older", "seen", "--output-dir", "both", "--json").json
     assert data == json.loads(next((lab / "both").glob("*.json")).read_text(encoding="utf-8"))
     assert "older" in json.dumps(data)
     assert len(list((lab / "both").glob("*.html"))) == 1
 
 
 def test_export_writes_a_file_per_table(lab: Path) -> None:
-    said = gspo_lab("export", "seen", "--to", "out")
+    said = gspo_lab("export", "seen", "--output-dir", "out")
     assert said.code == 0
     assert {line.removesuffix(".csv") for line in said.out.splitlines()} >= {"out/runs", "out/updates", "out/answers"}
     with (lab / "out/updates.csv").open(encoding="utf-8", newline="") as file:
@@ -275,7 +275,7 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
     recorded_instead(here / "runs/seen/gspo/s0/journal.jsonl", '"device":"cpu"', '"device":"another"')
     found = {}
     for accept in ((), ("--accept-mismatch", "another host")):
-        said = gspo_lab("run", path, "--yes", "--json", *accept)
+        said = gspo_lab("run", path, "--ignore-memory-check", "--json", *accept)
         assert said.code == 0, said.err
         report = json.loads((here / "reports/seen.json").read_text(encoding="utf-8"))
         sentence = report["studies"]["seen"]["answer"]["comparisons"]["gspo"]["sentence"]
@@ -287,7 +287,7 @@ def test_a_run_that_accepts_a_mismatch_says_what_its_report_says(here: Path) -> 
 def test_a_run_with_nothing_to_accept_warns_and_writes_its_report(here: Path) -> None:
     path = write_study(here, seeds=3)
     leave_runs(path, here / "runs")
-    said = gspo_lab("run", path, "--yes", "--json", "--accept-mismatch", "just in case")
+    said = gspo_lab("run", path, "--ignore-memory-check", "--json", "--accept-mismatch", "just in case")
     assert said.code == 0, said.err
     (warning,) = [line for line in said.err.splitlines() if "--accept-mismatch" in line]
     assert warning == "warning: --accept-mismatch: seen has no undeclared difference; nothing is accepted"

@@ -77,7 +77,7 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
     path = write_study(here, seeds=5)
     leave_runs(path, here / "runs")
     leave_runs(path, here / "there", at=5000.0)
-    said = gspo_lab("report", "seen", "--with", "there")
+    said = gspo_lab("report", "seen", "--include", "there")
     assert said.code == 0, said.err
     assert "seen (there) (the numbers of seen, counted once)" in said.err
     data = json.loads((here / "reports" / "seen.json").read_text())["studies"]["seen"]
@@ -85,9 +85,9 @@ def test_another_machine_s_runs_stand_in_the_report(here: Path) -> None:
     assert sorted(path.name for path in (here / "there").iterdir()) == ["seen"]
     write_study(here, name="seen", seeds=5).write_text(path.read_text().replace("steps = 4", "steps = 8"))
     leave_runs(path, here / "changed")
-    told = refused(gspo_lab("report", "seen", "--with", "changed"))
+    told = refused(gspo_lab("report", "seen", "--include", "changed"))
     assert told == "gspo-lab: changed: seen there is another study than seen here; they differ in steps"
-    assert "--with: goes with one study" in refused(gspo_lab("report", "seen", "seen", "--with", "there"))
+    assert "--include: goes with one study" in refused(gspo_lab("report", "seen", "seen", "--include", "there"))
 
 
 @pytest.mark.slow

@@ -48,14 +48,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_lab(tmp_path_factory.mktemp("lab")).parent)
 
 
-@pytest.mark.parametrize("command", ["check", "claims", "claims toy --all", "certify", "why"])
+@pytest.mark.parametrize("command", ["check", "claims", "claims toy --all", "certify", "diff"])
 def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: str, runs: str) -> None:
     words = {
         "check": ["check", str(STUDY)],
         "certify": ["certify", "--runs", runs],
-        "why": ["why", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
+        "diff": ["diff", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
     }.get(command, [*command.split(), "--runs", runs])
-    columns = 60 if command == "why" else 80  # a difference is told in few words
+    columns = 60 if command == "diff" else 80  # a difference is told in few words
     shown, whole = in_a_terminal(*words, columns=columns), piped(*words)
     assert max(map(len, whole)) > columns, "nothing here needs wrapping"
     assert [line for line in shown if len(line) > columns and " " in line.strip()] == []
@@ -86,8 +86,8 @@ def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
     runs = str(make_lab(tmp_path).parent)
     assert piped("show", "gspo/s0", "--runs", runs)[0] == "run: toy/gspo/s0"
     assert piped("show", "gspo/s0", "--runs", runs) == piped("show", "toy/gspo/s0", "--runs", runs)
-    assert piped("why", "grpo/s0", "gspo/s0", "--runs", runs) == piped(
-        "why", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs
+    assert piped("diff", "grpo/s0", "gspo/s0", "--runs", runs) == piped(
+        "diff", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs
     )
     make_lab(tmp_path, name="other")
     ended = subprocess.run(

@@ -111,8 +111,8 @@ def test_from_the_study_to_its_report_and_back_again(study: Path, here: Path) ->
     shown_runs = json.loads(shell("show", "--json"))
     assert [(row["state"], row["steps_done"]) for row in shown_runs] == [("finished", 2)] * 2
     assert {row["facts"]["device"] for row in shown_runs}
-    assert "out/updates.csv" in shell("export", "whole", "--to", "out")
-    assert shell("report", "whole", "--to", "more") == "more/whole.html\n"
+    assert "out/updates.csv" in shell("export", "whole", "--output-dir", "out")
+    assert shell("report", "whole", "--output-dir", "more") == "more/whole.html\n"
 
     asked = json.loads(shell("eval", "--bench", "addition", "--limit", "5", "--json"))
     assert [(row["run_id"], row["step"], row["problems"]) for row in asked["scores"]] == [

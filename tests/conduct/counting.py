@@ -96,7 +96,16 @@ class Bench:
     def start(self, jobs: int = 2, on: str = "local") -> "subprocess.Popen[str]":
         """`gspo-lab run`, to be interrupted or killed."""
         self.study()
-        words = ["--on", on, "--jobs", str(jobs), "--runs", str(self.runs), "--reports", str(self.folder / "reports")]
+        words = [
+            "--on",
+            on,
+            "--jobs",
+            str(jobs),
+            "--runs",
+            str(self.runs),
+            "--output-dir",
+            str(self.folder / "reports"),
+        ]
         command = [sys.executable, "-m", "gspo_lab", "run", str(self.toml), *words]
         conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.conductors.append(conductor)

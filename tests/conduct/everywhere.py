@@ -68,7 +68,7 @@ class Everywhere:
         path = self.home / f"{name}.log"
         with path.open("ab") as log:
             process = subprocess.Popen(
-                [*command, "--runs", str(self.runs), "--reports", str(self.home / "reports")],
+                [*command, "--runs", str(self.runs), "--output-dir", str(self.home / "reports")],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
@@ -236,7 +236,7 @@ def main() -> None:
             assert there == {run: here[run] for run in there}, f"{name}: other records than local's"
             print(f"{name}: {count} records and weights of {len(there)} runs equal local's bit for bit")
     report = [sys.executable, "-m", "gspo_lab", "report", *names, "--runs", str(lab.runs)]
-    subprocess.run([*report, "--to", str(lab.home / "reports")], check=True)
+    subprocess.run([*report, "--output-dir", str(lab.home / "reports")], check=True)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
     study(cut)
     (cut / "hold").touch()  # graders wait amid the second step
     command = [sys.executable, "-m", "gspo_lab", "run", str(cut / "tiny.toml"), "--runs", str(cut / "runs")]
-    command += ["--reports", str(cut)]
+    command += ["--output-dir", str(cut)]
     conductor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     bench.conductors.append(conductor)  # ended by the fixture whatever happens
     until(lambda: any(cut.glob("held-*")))

@@ -104,7 +104,7 @@ def test_verl_reads_what_it_would_be_given(folder: Path) -> None:
         changes = [f"engine={{name='verl', options={{{options}}}}}", *changes]
         words = [word for one in changes for word in ("--set", one)]
         to = folder / str(place)
-        written = gspo_lab("check", folder / "arms.toml", "--arms", "gspo", *words, "--write", to)
+        written = gspo_lab("check", folder / "arms.toml", "--arms", "gspo", *words, "--write-config", to)
         assert written.code == 0, written.out + written.err
         overrides.append(str(to / "gspo/verl/attempt-1/overrides.txt"))
     done = subprocess.run([str(PYTHON), "-c", READ, *overrides], capture_output=True, text=True, timeout=1500)

@@ -152,7 +152,7 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
         (("no/such/folder",), "no model folder 'no/such/folder'"),
         (("tiny-qwen4",), "did you mean 'tiny-qwen3'?"),
         (("nobody/nothing",), "HF_HUB_OFFLINE keeps it from being downloaded"),
-        (("tiny-qwen3", "--plain"), "--plain is for --server"),
+        (("tiny-qwen3", "--raw-prompts"), "--raw-prompts is for --server"),
         (("tiny-qwen3", "--run", "a/b/s0"), "leave out --study and --run"),
     ],
 )

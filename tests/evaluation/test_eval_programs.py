@@ -10,7 +10,7 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
-from gspo_lab.cli import evaluated
+from gspo_lab.cli import evaluation_tables
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
@@ -102,13 +102,13 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
 def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_eight_is_right() -> None:
     # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
-    eight, one = (evaluated._rating(graded, {"a": 1500.0, "b": 1500.0}, attempts) for attempts in (8, 1))
+    eight, one = (evaluation_tables._rating(graded, {"a": 1500.0, "b": 1500.0}, attempts) for attempts in (8, 1))
     assert eight is not None
     assert one is not None
     assert eight["rating"] == pytest.approx(1500)
     assert one["rating"] == pytest.approx(1500 - 400 * math.log10(15))  # 15 to 1 against it
     too_few = graded.assign(graded=[16, 7])
-    assert evaluated._rating(too_few, {"a": 1500.0, "b": 1500.0}, 8) is None
+    assert evaluation_tables._rating(too_few, {"a": 1500.0, "b": 1500.0}, 8) is None
 
 
 def test_the_rating_by_standings_takes_the_first_right_one_of_eight(
@@ -165,7 +165,7 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     for path in runs.rglob("evaluations/*/journal.jsonl"):
         path.write_text("".join(lines))
     gspo_lab("rebuild")
-    graded = gspo_lab("grade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
+    graded = gspo_lab("regrade", said.json["scores"][0]["run_id"], "--unsafe-no-sandbox", "--apply")
     assert graded.code == 0, graded
     with Sandbox.open(slots=1, unsafe=True) as best:
         assert rows(runs, "SELECT DISTINCT correct, isolation FROM latest_grades") == [(1, best.level)]

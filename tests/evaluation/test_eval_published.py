@@ -85,6 +85,8 @@ def test_aime_of_a_server(here: Path, aime24: Path) -> None:
         assert {asked["path"] for asked in server.asked} == {"/v1/chat/completions"}
         assert all("\\boxed{}" in asked["messages"][0]["content"] for asked in server.asked)
         assert {(asked["temperature"], asked["top_p"]) for asked in server.asked} == {(0.6, 0.95)}
-        plain = gspo_lab("eval", "--bench", "aime24", "--server", server.url, "--model", MODEL, "--plain", *options)
+        plain = gspo_lab(
+            "eval", "--bench", "aime24", "--server", server.url, "--model", MODEL, "--raw-prompts", *options
+        )
         assert plain.json["scores"][0]["evaluation"] != row["evaluation"]
         assert server.asked[-1]["path"] == "/v1/completions"

@@ -104,7 +104,7 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere(
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-very-secret")
     with serving(key="sk-very-secret") as server:
-        said = gspo_lab(*asking(server, "--key-env", "MY_KEY", "--limit", 2))
+        said = gspo_lab(*asking(server, "--api-key-env", "MY_KEY", "--limit", 2))
         assert said.code == 0, said
         refused = gspo_lab(*asking(server, "--limit", 3))
         assert refused.code == 2
@@ -136,11 +136,11 @@ def test_what_fails_is_missing_and_asked_again(server: TinyServer, problems: Pat
 
 
 def test_a_refused_problem_is_refused_once(server: TinyServer, problems: Path, here: Path) -> None:
-    all_of_them = gspo_lab(*asking(server, "--runs", "calm", "--samples", 8, "--at-once", 1)).json["scores"][0]
+    all_of_them = gspo_lab(*asking(server, "--runs", "calm", "--samples", 8, "--concurrency", 1)).json["scores"][0]
     (refused, *_) = [problem for (problem,) in rows(here / "calm", "SELECT DISTINCT prompt FROM answers ORDER BY 1")]
     server.asked.clear()
     server.refuse = refused
-    said = gspo_lab(*asking(server, "--samples", 8, "--at-once", 1))
+    said = gspo_lab(*asking(server, "--samples", 8, "--concurrency", 1))
     assert said.code == 1
     assert "8 of" in said.err
     assert "HTTP 400: this one is refused" in said.err
@@ -151,7 +151,7 @@ def test_a_server_that_is_gone_is_given_up(problems: Path, here: Path) -> None:
     with serving() as server:
         server.always = "abort"
         server.faults += [0.0] * 5
-        said = gspo_lab(*asking(server, "--at-once", 2))
+        said = gspo_lab(*asking(server, "--concurrency", 2))
         assert said.code == 1
         assert 12 < len(server.asked) < 16
         assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(5,)]
@@ -187,7 +187,7 @@ def test_killed_in_the_middle_it_is_finished_by_the_same_command(
     everything = len(server.asked)
     server.asked.clear()
     with answering_only(server, 4):
-        had = killed_after(4, here / "runs", *asking(server, "--at-once", 2))
+        had = killed_after(4, here / "runs", *asking(server, "--concurrency", 2))
     assert had == 4 < everything
     assert len(server.asked) - had <= 2, "no more than two are in flight"
     server.asked.clear()
@@ -201,7 +201,7 @@ def test_killed_in_the_middle_it_is_finished_by_the_same_command(
 
 def test_interrupted_it_keeps_what_it_has(server: TinyServer, problems: Path, here: Path) -> None:
     with answering_only(server, 3):
-        had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--at-once", 2))
+        had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--concurrency", 2))
     assert (had, code) == (3, 130), said
     assert "interrupted; the same command asks what is missing" in said
     assert "Traceback" not in said
@@ -254,11 +254,11 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--limit", "0"), "--limit 0: a whole number from 1 up"),
         (("--samples", "0"), "--samples 0: a whole number"),
         (("--max-tokens", "-3"), "--max-tokens -3: a whole number"),
-        (("--at-once", "0"), "--at-once 0: "),
+        (("--concurrency", "0"), "--concurrency 0: "),
         (("--bench", "addition", "--data", "problems.jsonl"), "say for which of the benchmarks"),
         (("--data", "nowhere.jsonl"), "no such file"),
         (("--study", "some"), "leave out --study and --run"),
-        (("--key-env", "NO_SUCH_KEY"), "no such environment variable"),
+        (("--api-key-env", "NO_SUCH_KEY"), "no such environment variable"),
         (("--model", "else"), "has no model 'else'"),
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),
         (("--server", "localhost"), "write it as http://HOST:PORT/v1"),

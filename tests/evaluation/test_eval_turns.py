@@ -47,7 +47,7 @@ def test_transcripts_are_kept_and_graded_again(here: Path) -> None:
         assert tokens == sum(turn["tokens"] for turn in told)
         assert reward == pytest.approx(sum(turn["reward"] for turn in told))
         assert told[0]["text"] in text
-    graded = gspo_lab("grade", "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1])
+    graded = gspo_lab("regrade", "_subjects/" + rows(here / "runs", "select run_id from subjects")[0][0].split("/")[-1])
     assert graded.code == 0, graded
     assert "no verdict changed" in graded.out
 

@@ -1,4 +1,4 @@
-"""`gspo-lab grade`: today's graders on stored answers; what was graded first is never lost."""
+"""`gspo-lab regrade`: today's graders on stored answers; what was graded first is never lost."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def score(runs: Path) -> tuple[Any, ...]:
 
 def test_nothing_changes_where_nothing_changed(here: Path, asked: str) -> None:
     before = tables(here / "runs")
-    said = gspo_lab("grade", asked, "--apply")
+    said = gspo_lab("regrade", asked, "--apply")
     assert said.code == 0, said
     assert "no verdict changed" in said.out
     assert "0 grades put into force" in said.out
@@ -85,7 +85,7 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path,
     before, (was, _) = tables(runs), score(runs)
     assert 0 < was < 1
     change_grader(here, GRADER.replace("== 0", "== 1"))
-    said = gspo_lab("grade", asked, "--json").json
+    said = gspo_lab("regrade", asked, "--json").json
     answers = before["answers"]
     assert len(said["changed"]) == len(answers)
     assert said["applied"] == 0
@@ -96,13 +96,13 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path,
     assert one["by"] != one["now by"]
     assert tables(runs) == before
 
-    applied = gspo_lab("grade", asked, "--apply")
+    applied = gspo_lab("regrade", asked, "--apply")
     assert f"{len(answers)} grades put into force" in applied.out
     assert score(runs) == (pytest.approx(1 - was), 0)
     after = tables(runs)
     assert after["answers"] == before["answers"], "what was graded first is kept"
     assert len(after["grades"]) == len(answers)
-    assert gspo_lab("grade", asked, "--json").json["changed"] == []
+    assert gspo_lab("regrade", asked, "--json").json["changed"] == []
     shown = gspo_lab("show", asked, "--json").json
     assert shown[0]["score"] == pytest.approx(1 - was)
 
@@ -110,14 +110,14 @@ def test_new_grades_are_listed_and_put_into_force_only_when_asked_to(here: Path,
     assert tables(runs) == after
 
     change_grader(here, GRADER)
-    gspo_lab("grade", asked, "--apply")
+    gspo_lab("regrade", asked, "--apply")
     assert score(runs) == (pytest.approx(was), 0)
     assert len(rows(runs, "SELECT * FROM grades")) == 2 * len(answers)
 
 
 def test_a_grader_that_fails_grades_nothing_wrong(here: Path, asked: str) -> None:
     change_grader(here, "def grade(problem, answer):\n    return 1 / len(answer.replace(answer, ''))\n")
-    said = gspo_lab("grade", asked, "--apply", "--json").json
+    said = gspo_lab("regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["now not graded"] == len(said["changed"]) == said["applied"] > 0
     assert all("ZeroDivisionError" in one["is"] for one in said["changed"])
@@ -128,7 +128,7 @@ def test_a_problem_that_is_gone_is_told(here: Path, asked: str) -> None:
     path = here / "problems.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line.replace("ticket", "lot") for line in lines))
-    said = gspo_lab("grade", asked, "--apply", "--json").json
+    said = gspo_lab("regrade", asked, "--apply", "--json").json
     (summary,) = said["summary"]
     assert summary["problem gone"] == summary["answers"]
     assert (said["changed"], said["applied"]) == ([], 0)
@@ -184,17 +184,17 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
                 [RunStatus(state="started", step=0, at=1.0), *said, RunStatus(state="finished", step=4, at=2.0)]
             )
     journals = {path: path.read_bytes() for path in runs.rglob("journal.jsonl")}
-    listed = gspo_lab("grade", "sums")
+    listed = gspo_lab("regrade", "sums")
     assert listed.code == 0, listed
     assert "addition/0 → addition/1" in listed.out
     assert "8 grades differ in verdict, words or grader" in listed.out
-    said = gspo_lab("grade", "sums", "--apply", "--json").json
+    said = gspo_lab("regrade", "sums", "--apply", "--json").json
     assert (len(said["changed"]), said["applied"]) == (4, 8)
     assert rows(runs, "SELECT DISTINCT score FROM scores") == [(1.0,)]
     assert {path: path.read_bytes() for path in journals} == journals, "a worker is the only writer of a run's journal"
     (row,) = [json.loads(line) for line in (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()][:1]
     assert (row["kind"], row["bench"], row["correct"], row["grader"]) == ("grade", "sums", 1, "addition/1")
-    only = gspo_lab("grade", "sums/gspo/s0", "--json").json
+    only = gspo_lab("regrade", "sums/gspo/s0", "--json").json
     assert only["changed"] == []
 
 
@@ -207,13 +207,13 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     ],
 )
 def test_what_cannot_be_graded_is_told(here: Path, asked: str, arguments: tuple[str, ...], told: str) -> None:
-    said = gspo_lab("grade", *arguments)
+    said = gspo_lab("regrade", *arguments)
     assert said.code == 2
     assert told in said.err.splitlines()[-1]
 
 
 def test_no_answers_to_that_benchmark(here: Path, asked: str) -> None:
-    said = gspo_lab("grade", asked, "--bench", "else")
+    said = gspo_lab("regrade", asked, "--bench", "else")
     assert said.code == 2
     assert "no benchmark answers to else" in said.err
 

@@ -64,9 +64,9 @@ def test_what_is_exported_and_imported_again_is_the_same(lab: Path, tmp_path: Pa
     package, source, log, more = SOURCE[format]
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    said = gspo_lab("export", "toy", "--format", format, "--to", tmp_path, "--runs", lab.parent)
+    said = gspo_lab("export", "toy", "--format", format, "--output-dir", tmp_path, "--runs", lab.parent)
     assert said.code == 0, said.err
-    names = ("--program", "gspo-lab", "--study", "toy", *more)
+    names = ("--logged-by", "gspo-lab", "--study", "toy", *more)
     said = gspo_lab("import", source, tmp_path / log, *names, "--runs", tmp_path / "runs")
     assert said.code == 0, said.err
     assert "not understood" not in said.out
@@ -100,7 +100,7 @@ def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path, format:
         "real = importlib.util.find_spec\n"
         f"importlib.util.find_spec = lambda name, *more: None if name == {package!r} else real(name, *more)\n"
         "from gspo_lab.cli import main\n"
-        f"sys.argv = ['gspo-lab', 'export', 'toy', '--format', {format!r}, '--to', {str(tmp_path / 'out')!r}, "
+        f"sys.argv = ['gspo-lab', 'export', 'toy', '--format', {format!r}, '--output-dir', {str(tmp_path / 'out')!r}, "
         f"'--runs', {str(lab.parent)!r}]\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -111,7 +111,7 @@ def test_a_package_that_is_absent_is_one_line(lab: Path, tmp_path: Path, format:
 
 
 def test_an_export_for_a_program_is_of_one_study(lab: Path, tmp_path: Path) -> None:
-    said = gspo_lab("export", "--format", "tensorboard", "--to", tmp_path / "out", "--runs", lab.parent)
+    said = gspo_lab("export", "--format", "tensorboard", "--output-dir", tmp_path / "out", "--runs", lab.parent)
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "of which study? It has toy" in said.err
     assert not (tmp_path / "out").exists()

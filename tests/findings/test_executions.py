@@ -122,8 +122,8 @@ def test_what_to_type_next_goes_by_what_was_repeated(tmp_path: Path) -> None:
     database = lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
     assert following(database, "toy") == "gspo-lab replicate toy"
     lab(tmp_path, "toy-r1", "[5, 6, 7, 8, 9]", 9, "2026-02-01", of="toy")
-    assert following(database, "toy") == "gspo-lab replicate toy --another"
-    assert following(database, "toy-r1") == "gspo-lab replicate toy-r1 --another"
+    assert following(database, "toy") == "gspo-lab replicate toy --new"
+    assert following(database, "toy-r1") == "gspo-lab replicate toy-r1 --new"
     lab(tmp_path, "toy-r2", "[10, 11, 12, 13, 14]", 8, "2026-03-01", of="toy", ended=False)
     assert following(database, "toy") == "gspo-lab replicate toy", "which goes on with toy-r2"
 

@@ -41,7 +41,7 @@ def events(folder: Path, steps: range, shift: float = 0.0) -> None:
 def test_event_files(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     events(tmp_path / "tb", STEPS)
-    assert bring(tmp_path, "tensorboard", tmp_path / "tb", "--program", "verl", *GSPO).code == 0
+    assert bring(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO).code == 0
     assert logged(tmp_path) == EXPECTED
 
 
@@ -51,7 +51,7 @@ def test_event_files_of_another_run_are_refused(tmp_path: Path) -> None:
     first = next((tmp_path / "tb").iterdir())
     first.rename(first.with_name(f"{first.name}.first"))
     events(tmp_path / "tb", STEPS, 1.0)
-    line = refused(tmp_path, "tensorboard", tmp_path / "tb", "--program", "verl", *GSPO)
+    line = refused(tmp_path, "tensorboard", tmp_path / "tb", "--logged-by", "verl", *GSPO)
     assert "event files of two runs in one folder" in line
 
 
@@ -81,13 +81,13 @@ def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
         run.log(row(step), step=step)
     run.finish()
     [file] = sorted({path.resolve() for path in tmp_path.rglob("run-*.wandb")})
-    assert bring(tmp_path, "wandb", file, "--program", "verl", *GSPO).code == 0
+    assert bring(tmp_path, "wandb", file, "--logged-by", "verl", *GSPO).code == 0
     assert logged(tmp_path) == EXPECTED
     cut = tmp_path / "cut" / file.name
     cut.parent.mkdir()
     shutil.copy(file, cut)
     os.truncate(cut, cut.stat().st_size * 2 // 3)
-    said = bring(tmp_path / "cut", "wandb", cut, "--program", "verl", *GSPO)
+    said = bring(tmp_path / "cut", "wandb", cut, "--logged-by", "verl", *GSPO)
     assert said.code == 0, said.err
     assert "cut off or damaged behind record" in said.out
     kept = logged(tmp_path / "cut")
@@ -101,7 +101,7 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trackio
     storage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
     [path] = (tmp_path / "trackio").glob("p*.db")
-    options = ("--program", "verl", "--name", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
+    options = ("--logged-by", "verl", "--run-pattern", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
     said = bring(tmp_path, "trackio", path, *options)
     assert said.code == 0, said.err
     assert logged(tmp_path) == EXPECTED

@@ -48,7 +48,7 @@ def grown(folder: Path, program: str, *versions: list[str]) -> dict[str, list[tu
     """Steps with rewards, and scores, that are in force of a log that was imported in each of its versions."""
     for what, lines in zip(("new", "grown", "unchanged"), (*versions, versions[-1]), strict=True):
         path = csv_of(folder / "log.csv", "step,r,odd,acc", *lines)
-        said = bring(folder, "csv", path, *ONE, "--map", "reward=r", "--score", "acc", "--program", program)
+        said = bring(folder, "csv", path, *ONE, "--map", "reward=r", "--score-metric", "acc", "--logged-by", program)
         assert f"x/a/s0: {what}" in said.out, said
     found = RunFolder(folder / "runs" / "x" / "a" / "s0")
     return {
@@ -95,7 +95,7 @@ def test_a_row_of_scores_alone_gets_another_later(tmp_path: Path) -> None:
 
 
 def test_a_score_that_stands_cannot_become_another(tmp_path: Path) -> None:
-    options = (*ONE, "--map", "reward=r", "--score", "acc")
+    options = (*ONE, "--map", "reward=r", "--score-metric", "acc")
     bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.6"), *options)
     csv_of(tmp_path / "log.csv", "step,r,acc", "1,.1,", "2,.2,.5", "3,.3,")
     assert "at step 2 score was 0.6, now 0.5" in refused(tmp_path, "csv", tmp_path / "log.csv", *options)
@@ -104,7 +104,7 @@ def test_a_score_that_stands_cannot_become_another(tmp_path: Path) -> None:
 def test_answers_that_come_by_themselves_are_of_the_end_of_the_run(tmp_path: Path) -> None:
     """4 steps, then answers without a step: asked after 4; of a run that is not there, after 1."""
     log = csv_of(tmp_path / "log.csv", "step,r", *(f"{step},.5" for step in range(1, 5)))
-    bring(tmp_path, "csv", log, *ONE, "--map", "reward=r", "--program", "verl")
+    bring(tmp_path, "csv", log, *ONE, "--map", "reward=r", "--logged-by", "verl")
     items = csv_of(tmp_path / "items.csv", "problem,correct", "p0,1", "p1,0")
     for seed, end in ((0, 4), (1, 1)):
         for what in ("new" if seed else "grown", "unchanged"):
@@ -137,7 +137,7 @@ def test_a_log_and_its_answers_are_one_new_run(tmp_path: Path) -> None:
 
 def test_a_last_row_that_is_completed_later_leaves_answers_in_force(tmp_path: Path) -> None:
     """Rows 1 to 3, the last without its reward, and answers of the end, step 3; then row 3 whole, then a row 4."""
-    options = (*ONE, "--map", "reward=r", "--program", "verl")
+    options = (*ONE, "--map", "reward=r", "--logged-by", "verl")
     items = csv_of(tmp_path / "items.csv", "problem,correct", "p0,1", "p1,0")
     bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r,odd", "1,.1,", "2,.2,", "3,,7"), *options)
     assert "x/a/s0: grown" in bring(tmp_path, "items", items, *ONE, "--bench", "sums").out

@@ -64,7 +64,7 @@ def test_long_and_wide_tables_are_the_same_run(tmp_path: Path) -> None:
 def test_the_training_reward_can_be_the_score_and_is_told(tmp_path: Path) -> None:
     lines = [f"{arm},{seed},{step},{0.1 * step}" for arm in "ab" for seed in range(3) for step in (1, 2)]
     path = csv_of(tmp_path / "r.csv", "arm,seed,step,r", *lines)
-    assert bring(tmp_path, "csv", path, "--study", "r", "--map", "reward=r", "--score", "r").code == 0
+    assert bring(tmp_path, "csv", path, "--study", "r", "--map", "reward=r", "--score-metric", "r").code == 0
     assert frame(tmp_path, "r", "steps", "reward_mean")[:2] == [[1, 0.1], [2, 0.2]]
     found = report(tmp_path, "r")
     assert found["answer"]["primary"] == "r"
@@ -116,8 +116,8 @@ def test_a_table_that_is_none_is_one_line(tmp_path: Path, name: str) -> None:
     [
         (("--map", "reward=x/y"), "no number under x/y, which --map names"),
         (("--map", "rewrd=r"), "no column 'rewrd' (did you mean 'reward'?)"),
-        (("--score", "eval/acc"), "no number under eval/acc, the score to read"),
-        (("--program", "veril"), "unknown 'veril' (did you mean 'verl'?)"),
+        (("--score-metric", "eval/acc"), "no number under eval/acc, the score to read"),
+        (("--logged-by", "veril"), "unknown 'veril' (did you mean 'verl'?)"),
         (("--set", "objective=gpso"), "1 mistake"),
     ],
 )

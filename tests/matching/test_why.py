@@ -198,14 +198,14 @@ def test_certify_prints_and_its_exit_code_tells(
 def test_why_prints_the_first_difference(
     lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = command(capsys, monkeypatch, "why", TWIN, OTHER, "--runs", lab.runs)
+    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, OTHER, "--runs", lab.runs)
     assert (code, out) == (0, f"{TWIN} and {OTHER} agree in everything that both recorded\n")
-    code, out, _ = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s0", "--runs", lab.runs)
+    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s0", "--runs", lab.runs)
     assert code == 0
     assert out.splitlines()[1] == "  setting: objective.clip_high: 0.27 | 0.0004 (declared)"
     assert "  update: step 0, mini-batch 1, loss: 0.5 | 1" in out.splitlines()
-    code, out, _ = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s0", "--json", "--runs", lab.runs)
+    code, out, _ = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s0", "--json", "--runs", lab.runs)
     assert (code, json.loads(out)["later"][3]["kind"]) == (0, "update")
-    code, _, err = command(capsys, monkeypatch, "why", TWIN, "toy/gspo/s9", "--runs", lab.runs)
+    code, _, err = command(capsys, monkeypatch, "diff", TWIN, "toy/gspo/s9", "--runs", lab.runs)
     assert code == 2
     assert "no run 'toy/gspo/s9'" in err

@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_one_line_with_the_estimate(tmp_path: Path, huge: P
     assert said.startswith("too little memory: grpo: about ")
     assert "GB (weights 119,642 GB, optimizer 239,283 GB, gradients 119,642 GB" in said
     assert "a share of main memory of" in said
-    assert said.endswith("or go on all the same with --yes")
+    assert said.endswith("or go on all the same with --ignore-memory-check")
 
 
 def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:

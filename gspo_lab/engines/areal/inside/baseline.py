@@ -1,7 +1,7 @@
 """A GRPO-against-GSPO baseline on AReaL's FSDP actor, without its rollout servers: the lab samples and grades, AReaL's
 actor recomputes log-probs, makes advantages and updates. In AReaL's environment, one process:
 
-    gspo-lab check STUDY --engine areal --write files          a folder per arm
+    gspo-lab check STUDY --engine areal --write-config files          a folder per arm
     PYTHONPATH=files/grpo/lib python -m gspo_lab.engines.areal.inside.baseline files/grpo files/gspo
 
 Every folder gets updates.jsonl, an UpdateRecord a line; the table is printed.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
 from gspo_lab.errors import LabError
 from gspo_lab.runfolder import RunFolder
 
@@ -13,21 +13,27 @@ if TYPE_CHECKING:
     from gspo_lab.evaluation.regrade import Regraded
     from gspo_lab.store import Evidence
 
-EXAMPLES = "Examples:  gspo-lab grade moe_stability   |   gspo-lab grade quickstart/gspo/s0 --bench aime24 --apply"
+EXAMPLES = (
+    "gspo-lab regrade moe_stability",
+    "gspo-lab regrade quickstart/gspo/s0 --bench aime24 --apply",
+)
 SHOWN = 40
 
 
-def grade(
-    name: Annotated[str | None, typer.Argument(help="A study, a run, or a model or server (_subjects/...).")] = None,
-    bench: Annotated[str | None, typer.Option(help="Only the answers to this benchmark.")] = None,
+def regrade(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A study, a run, or an evaluated model (_subjects/NAME). Default: the latest study."),
+    ] = None,
+    bench: Annotated[str | None, typer.Option(help="Regrade only the answers to this benchmark.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Put the new grades into force; the old ones are kept.")
+        bool, typer.Option("--apply", help="Use the new grades from now on. The old grades are kept.")
     ] = False,
     unsafe: UnsafeNoSandbox = False,
     json: Json = False,
     runs: Runs = RUNS,
 ) -> None:
-    """Grade stored benchmark answers again with today's graders, and list what changed."""
+    """Grade stored answers with the current graders."""
     from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.evaluation.regrade import apply as put_into_force
     from gspo_lab.store import ingest

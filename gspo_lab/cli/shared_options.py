@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from gspo_lab.study import Study
 
 Runs = Annotated[
-    Path, typer.Option("--runs", envvar="GSPO_LAB_RUNS", help="Folder of runs and of the database lab.db.")
+    Path, typer.Option("--runs", envvar="GSPO_LAB_RUNS", help="Folder of the runs and of the database lab.db.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-StudyFile = Annotated[Path, typer.Argument(help="A study's TOML file.", show_default=False)]
+StudyFile = Annotated[Path, typer.Argument(help="The study's TOML file.", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override any setting, e.g. update.learning_rate=3e-4. Repeatable."
+        "--set", metavar="KEY=VALUE", help="Override a setting, for example update.learning_rate=3e-4. Repeatable."
     ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds: a count (5) or a list (0,1,7).")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Rollout batches to train on.")]
-Arms = Annotated[str | None, typer.Option(help="Only these arms, comma-separated.")]
-Name = Annotated[str | None, typer.Option(help="Store the study under this name instead of its file's.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time; default one per GPU or CPU core.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Number of steps (rollout batches).")]
+Arms = Annotated[str | None, typer.Option(help="Run only these arms, separated by commas.")]
+Name = Annotated[str | None, typer.Option(help="Name of the study. Default: the name of its file.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per GPU or CPU core.")]
 On = Annotated[
     str,
     typer.Option(
         "--on",
         metavar="LAUNCHER",
-        help="Who starts workers: local, ray, ray:HOST:PORT, slurm, or 'module:attribute', 'file.py:attribute'.",
+        help="Launcher: local, ray, ray:HOST:PORT, slurm, module:attribute or file.py:attribute.",
     ),
 ]
 
@@ -52,25 +52,40 @@ def _possible(sd: float | None) -> float | None:
 
 Sd = Annotated[
     float | None,
-    typer.Option(callback=_possible, help="Assume this sd of a pair's difference instead of a measured one."),
+    typer.Option(callback=_possible, help="Standard deviation of a pair's difference. Default: the measured one."),
 ]
 AgainstItself = Annotated[
-    str | None, typer.Option("--aa", metavar="ARM", help="This arm against itself: what is found is noise.")
+    str | None,
+    typer.Option(
+        "--aa", metavar="ARM", help="Run an A/A test: train ARM twice with different random numbers, to measure noise."
+    ),
 ]
 
 Accept = Annotated[
     str | None,
-    typer.Option("--accept-mismatch", metavar="REASON", help="Let a found mismatch stand; the report says why."),
+    typer.Option(
+        "--accept-mismatch",
+        metavar="REASON",
+        help="Accept the undeclared differences that were found. The report prints REASON.",
+    ),
 ]
 UnsafeNoSandbox = Annotated[
     bool,
     typer.Option(
         "--unsafe-no-sandbox",
-        help="Where nothing isolates programs, run them all the same: they can read, change and send all that you can.",
+        help="Run model-written programs without isolation. They can read, change and send all that you can.",
     ),
 ]
 
+IgnoreMemory = Annotated[
+    bool,
+    typer.Option("--ignore-memory-check", help="Start even if the estimated memory exceeds what is available."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and exit.")]
+OutputDir = Annotated[Path, typer.Option("--output-dir", help="Folder for the report's files.")]
+
 RUNS = Path("runs")
+REPORTS = Path("reports")
 
 
 NO_STUDY = "holds no study yet: gspo-lab run studies/quickstart.toml"

@@ -3,56 +3,66 @@ from typing import Annotated
 
 import typer
 
-from gspo_lab.cli.options import RUNS, Runs
+from gspo_lab.cli.shared_options import RUNS, Runs
 from gspo_lab.errors import LabError
 
 EXAMPLES = (
-    "Examples:  gspo-lab import trl out/gspo-s0 --study mine --arm gspo --seed 0 --set objective=gspo   |   "
-    "gspo-lab import my_runs.toml   |   gspo-lab import csv scores.csv --study mine   |   "
-    "gspo-lab import tensorboard 'logs/{arm}/{seed}' --program verl --study mine"
+    "gspo-lab import trl out/gspo-s0 --study mine --arm gspo --seed 0 --set objective=gspo",
+    "gspo-lab import my_runs.toml",
+    "gspo-lab import csv scores.csv --study mine",
+    "gspo-lab import tensorboard 'logs/{arm}/{seed}' --logged-by verl --study mine",
 )
 
 
 RULE = "verdict."
 
 
-def importing(
+def import_command(
     source: Annotated[
-        str, typer.Argument(help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items; a TOML.")
+        str, typer.Argument(help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items, or a TOML file.")
     ],
     path: Annotated[
         str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")
     ] = None,
-    study: Annotated[str | None, typer.Option(help="The study that the runs are put into; of a TOML its name.")] = None,
-    arm: Annotated[str | None, typer.Option(help="The run's arm.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Its seed, which pairs it with other arms' runs.")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Of a file with several runs the name of one, or a pattern of {arm} and {seed}.")
+    study: Annotated[str | None, typer.Option(help="Study that receives the runs.")] = None,
+    arm: Annotated[str | None, typer.Option(help="Arm of the run.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the run. Runs of one seed are compared with each other.")
+    ] = None,
+    run_pattern: Annotated[
+        str | None,
+        typer.Option(help="Run to read from a file with several runs: its name, or a pattern with {arm} and {seed}."),
     ] = None,
     mapped: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="COLUMN=NAME", help="Which name a column of the lab has, e.g. reward=train/r."),
+        typer.Option(
+            "--map", metavar="COLUMN=NAME", help="Name of a column in the log, for example reward=train/r. Repeatable."
+        ),
     ] = None,
-    score: Annotated[
+    score_metric: Annotated[
         list[str] | None,
-        typer.Option(metavar="[BENCH=]NAME", help="The name of the score that decides, where it is not the usual one."),
+        typer.Option(
+            metavar="[BENCH=]NAME", help="Metric to import as the benchmark score. Default: the source's usual one."
+        ),
     ] = None,
-    program: Annotated[str | None, typer.Option(help="Whose names the numbers have, e.g. verl in TensorBoard.")] = None,
-    bench: Annotated[str | None, typer.Option(help="Of results item by item: the benchmark.")] = None,
+    logged_by: Annotated[
+        str | None, typer.Option(help="Program whose metric names the log uses, for example verl in TensorBoard.")
+    ] = None,
+    bench: Annotated[str | None, typer.Option(help="Benchmark of per-item results (source items).")] = None,
     told: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="What you know of the arm's settings, e.g. objective=gspo; or verdict.margin=0.01.",
+            help="A setting of the arm, for example objective=gspo, or verdict.margin=0.01. Repeatable.",
         ),
     ] = None,
-    question: Annotated[str | None, typer.Option(help="The question that the study asks.")] = None,
+    question: Annotated[str | None, typer.Option(help="Question of the study.")] = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Import runs that another program recorded: its logs become a study with certificate, statistics and report."""
-    from gspo_lab.cli.options import bring_up_to_date
+    """Turn the logs of another program into a study."""
     from gspo_lab.cli.output import print_lines
+    from gspo_lab.cli.shared_options import bring_up_to_date
     from gspo_lab.importers import SOURCES, import_file, import_runs
     from gspo_lab.importers.declare import said
     from gspo_lab.importers.wanted import wanted
@@ -67,11 +77,15 @@ def importing(
         table = {
             "source": source,
             "path": path,
-            **{key: value for key, value in {"arm": arm, "seed": seed, "name": name}.items() if value is not None},
-            **{key: value for key, value in {"program": program, "bench": bench}.items() if value is not None},
+            **{
+                key: value
+                for key, value in {"arm": arm, "seed": seed, "name": run_pattern}.items()
+                if value is not None
+            },
+            **{key: value for key, value in {"program": logged_by, "bench": bench}.items() if value is not None},
             "map": _pairs(mapped, "--map"),
         }
-        scores = {key or value: value for key, value in (_halves(one) for one in score or ())} or None
+        scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())} or None
         settings = _settings(told)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
         raw: dict[str, object] = {"question": question} if question else {}

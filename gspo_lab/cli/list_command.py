@@ -2,9 +2,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.cli.options import RUNS, Json, Runs, bring_up_to_date
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, bring_up_to_date
 
-EXAMPLES = "Examples:  gspo-lab list   |   gspo-lab list --json"
+EXAMPLES = (
+    "gspo-lab list",
+    "gspo-lab list --json",
+)
 
 STANDING = """\
 SELECT studies.study AS study,
@@ -28,8 +31,8 @@ SELECT run_id AS asked, kind, name, COUNT(evaluation) AS evaluations, GROUP_CONC
 FROM subjects LEFT JOIN evaluations USING (run_id) GROUP BY run_id ORDER BY run_id"""
 
 
-def listing(runs: Runs = RUNS, json: Json = False) -> None:
-    """List the studies that were run, the latest last, and the models and servers that were asked without one."""
+def list_command(runs: Runs = RUNS, json: Json = False) -> None:
+    """List studies (the latest last) and evaluated models."""
     from gspo_lab.cli.output import print_json, print_table
 
     rows = _rows(runs, STANDING)

@@ -220,7 +220,7 @@ def ungraded(rows: list[dict[str, Any]]) -> str | None:
     if not count:
         return None
     why = next((row["error"] for row in rows if row["error"]), "no reason was given")
-    return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab grade tries again"
+    return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab regrade tries again"
 
 
 def by_others(rows: list[dict[str, Any]], asked: str) -> str | None:
