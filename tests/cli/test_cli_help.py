@@ -50,7 +50,10 @@ def test_the_help_of_a_command_has_examples_that_it_accepts(name: str) -> None:
 def test_earlier_names_are_accepted_with_one_line(here: Path) -> None:
     leave_runs(write_study(here), here / "runs")
     old = gspo_lab("report", "--to", "out", "--runs", "runs")
-    assert (old.code, old.err.splitlines()[:1]) == (0, ["gspo-lab: --to is now --output-dir; the old name will be removed"])
+    assert (old.code, old.err.splitlines()[:1]) == (
+        0,
+        ["gspo-lab: --to is now --output-dir; the old name will be removed"],
+    )
     assert list((here / "out").glob("*.html"))
     old, now = (gspo_lab(name, "toy/a/s0", "toy/b/s0", "--runs=runs") for name in ("why", "diff"))
     assert (old.code, old.out) == (now.code, now.out)
