@@ -19,12 +19,13 @@ FLOORS: dict[str, int] = {
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
     **dict.fromkeys(("imports", "store", "launch", "samplers"), 5),
-    **dict.fromkeys(("matching", "evaluation", "importers"), 6),
-    **dict.fromkeys(("findings", "engines", "exporters"), 7),
-    **dict.fromkeys(("claims", "worker", "plan"), 8),
-    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 9),
-    "cli": 10,
-    "__main__": 11,
+    **dict.fromkeys(("readings", "evaluation", "importers"), 6),
+    "matching": 7,
+    **dict.fromkeys(("findings", "engines", "exporters"), 8),
+    **dict.fromkeys(("claims", "worker", "plan"), 9),
+    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 10),
+    "cli": 11,
+    "__main__": 12,
 }
 """Room -> floor: a file imports from its own room and from lower floors."""
 
@@ -35,6 +36,7 @@ WALLS: dict[str, set[str]] = {
     "runfolder": {"objectives", "tasks", "stats"},
     "imports": {"objectives", "tasks", "stats", "models"},
     "importers": {"tasks", "stats", "models", "samplers", "store", "launch"},
+    "readings": {"objectives", "tasks", "models", "samplers", "launch", "journal", "runfolder"},
     "matching": {"objectives", "tasks", "models", "samplers", "launch", "runfolder"},
     "models": {"stats"},
     "samplers": {"stats"},

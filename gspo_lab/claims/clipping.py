@@ -9,11 +9,12 @@ from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Region, Side, Untestable, exact, over_seeds
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.statistics import NUMBERS
-from gspo_lab.findings.clipped import CLIP, SATURATED
+from gspo_lab.findings.clipped import SATURATED
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import paired_t
 
 PAIR = ("grpo", "gspo")
+CLIP = "clip_fraction_tokens"
 LEVEL = 10.0
 """The gap between the rules: one order of magnitude at least."""
 

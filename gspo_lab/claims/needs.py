@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gspo_lab.claims.claim import Need, Roles
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.findings.clipped import SATURATED
+from gspo_lab.findings.clipped import SATURATED, active_share, saturated
 from gspo_lab.study.dotted import BAND
 
 PAPER_BAND = (3e-4, 4e-4)
@@ -104,10 +104,10 @@ def length_bins(length: NDArray[np.float64]) -> list[NDArray[np.intp]]:
 
 def saturation(recorded: Recorded, arm: str) -> Unmet:
     """How much a saturated arm clips, in words; None for any other."""
-    clipped = recorded.found.clipped
-    if not clipped.saturated(arm):
+    if not saturated(recorded.found, arm):
         return None
-    return f"{arm} is saturated: it clips {clipped.active(arm):.3f} of the active tokens on mini-batches >= 1"
+    share = active_share(recorded.found, arm)
+    return f"{arm} is saturated: it clips {share:.3f} of the active tokens on mini-batches >= 1"
 
 
 def _not_saturated(recorded: Recorded, roles: Roles) -> Unmet:

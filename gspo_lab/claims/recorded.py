@@ -11,7 +11,8 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.findings import Findings
-from gspo_lab.findings.clipped import CLIP
+from gspo_lab.readings import read
+from gspo_lab.readings.named import CLIP_EVERYWHERE
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite
@@ -94,9 +95,9 @@ class Recorded:
 
     def clipped(self, arm: str, seed: int) -> tuple[int, int]:
         """(clipped tokens, response tokens) over a run's settled updates."""
-        rows = self.settled(arm, seed, CLIP, "response_tokens")
-        tokens = rows["response_tokens"]
-        return round(float((rows[CLIP] * tokens).sum())), int(tokens.sum())
+        self.settled(arm, seed, CLIP_EVERYWHERE.metric)  # which says what is missing
+        share = read(self.found, CLIP_EVERYWHERE)[self.found.finished[arm, seed]]
+        return round(share.total), int(share.weight)
 
     def reward(self, arm: str, seed: int) -> tuple[Floats, Floats]:
         """Steps and mean training reward of a run, by the findings' rule."""

@@ -34,14 +34,14 @@ def certify(
     """
     from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.errors import LabError
-    from gspo_lab.findings.declared import declaration
     from gspo_lab.matching import certificate
     from gspo_lab.matching.verified import verified
+    from gspo_lab.readings import Source
     from gspo_lab.store.signature import sign as put_signature
 
     with evidence_of(runs) as evidence:
         named = study_named(evidence, study, runs)
-        found: Certificate = certificate(evidence, declaration(evidence, named))
+        found: Certificate = certificate(evidence, Source(evidence, named).declaration)
         # Drawn anew each time, so that nobody knows beforehand which answers are.
         again = graded_again(evidence, named, runs, regrade_sample, unsafe=unsafe, chance=SystemRandom())
         found = verified(evidence, found, again)

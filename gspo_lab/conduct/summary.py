@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from gspo_lab.conduct.work import ErrandEnd
-from gspo_lab.findings.clipped import NO_CLIP
+from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.layout import database_of
+from gspo_lab.readings import Seeds, summarise
+from gspo_lab.readings.named import CLIP
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
@@ -137,8 +139,8 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
                 finished=int((mine["state"] == State.FINISHED).sum()),
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
                 reward=_mean(rewards),
-                clipped=found.clipped.share(name, seeds=study.seeds),
-                clips=found.clipped.clips(name),
+                clipped=summarise(found, CLIP, name, Seeds("running", finished=False, only=study.seeds)).mean,
+                clips=clips(found.declaration, name),
                 collapsed=sum(judged) if judged else None,
                 grader_errors=_mean(found.grader_errors.get(run_id) for run_id in mine["run_id"]),
             )

@@ -7,6 +7,8 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from gspo_lab.findings.course import course
+from gspo_lab.readings import Source, read
+from gspo_lab.readings.named import CLIP
 
 if TYPE_CHECKING:
     from gspo_lab.store import Evidence
@@ -28,7 +30,5 @@ def _read(wanted: "Sequence[tuple[Evidence, str]]") -> None:
     with suppress(Exception):  # whoever needs what cannot be read is told
         for evidence, study in wanted:
             course(evidence, study)
-        from gspo_lab.findings.findings import Findings
-
         for evidence, study in wanted:
-            _ = Findings(evidence, study).clipped.frame
+            read(Source(evidence, study), CLIP)

@@ -5,10 +5,9 @@ with Evidence.open(Path("runs/lab.db")) as evidence:
     found.decision.sentences
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -17,11 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gspo_lab.findings.asked import Asked, asked
-from gspo_lab.findings.clipped import Clipped
 from gspo_lab.findings.compared import Compared, Scalar, compared, scalars
 from gspo_lab.findings.course import Course, course
 from gspo_lab.findings.decision import Decision, decision
-from gspo_lab.findings.declared import declaration
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.elsewhere import archived, executions_at
 from gspo_lab.findings.executions import Executions, executions
@@ -30,19 +27,17 @@ from gspo_lab.findings.logged import Logged, logged
 from gspo_lab.findings.noise import Graded, answers_variance, graded, noise
 from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
 from gspo_lab.findings.ranked import ranked
-from gspo_lab.findings.settled import first_settled
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.matching.tuned import Trials, read_trials
-from gspo_lab.states import State
+from gspo_lab.readings import FINISHED, RecordedRun, Source, runs
+from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.series import held
 from gspo_lab.store.answers import grades, tallies
-from gspo_lab.study import Declaration
-from gspo_lab.study.origin import ORIGIN
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -53,44 +48,18 @@ SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
 """What may leave its range before a run falls."""
 
 
-@dataclass(frozen=True)
-class RecordedRun:
-    """One run that the database knows. `state` is a word of `states.State`."""
-
-    id: str
-    arm: str
-    seed: int
-    state: str
-    steps_planned: int | None
-    imported: bool = False
-    """Whether another program recorded it; its log says nothing of steps after its last row."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it came to its end."""
-        return self.state == State.FINISHED
-
-
-class Findings:
+class Findings(Source):
     """One study in the database of `evidence`, which shows one moment for as long as it is open; `label` is its name
     where several stand side by side. In `elsewhere` further executions of it lie: folders of runs, databases."""
 
     def __init__(
         self, evidence: "Evidence", study: str, label: str | None = None, elsewhere: Sequence[Path] = ()
     ) -> None:
-        self.evidence = evidence
-        self.study = study
-        self.label = label or study
-        self.elsewhere = tuple(elsewhere)
+        super().__init__(evidence, study, label or study, tuple(elsewhere))
         self._outcomes: dict[str, list[RunOutcome]] = {}
         self._answers: dict[Asked, DataFrame] = {}
         self._tallies: dict[str, DataFrame] = {}
         self._onsets: dict[str, dict[str, Onset]] = {}
-
-    @cached_property
-    def declaration(self) -> Declaration:
-        """What the study declares. LabError for a study that the database lacks."""
-        return declaration(self.evidence, self.study)
 
     @property
     def arms(self) -> list[str]:
@@ -107,20 +76,10 @@ class Findings:
         """`Evidence.runs`: one row per run."""
         return self.evidence.runs(self.study)
 
-    @cached_property
-    def runs(self) -> list[RecordedRun]:
+    @property
+    def runs(self) -> tuple[RecordedRun, ...]:
         """Every run, arm by arm, seed by seed."""
-        return [
-            RecordedRun(
-                str(row["run_id"]),
-                str(row["arm"]),
-                int(row["seed"]),
-                str(row["state"]),
-                None if row["steps_planned"] != row["steps_planned"] else int(row["steps_planned"]),
-                isinstance(row["facts"], str) and ORIGIN in json.loads(row["facts"]),
-            )
-            for row in self.frame.to_dict("records")
-        ]
+        return runs(self)
 
     @cached_property
     def finished(self) -> dict[tuple[str, int], str]:
@@ -141,8 +100,8 @@ class Findings:
 
     def seeds(self, arms: Iterable[str]) -> list[int]:
         """The seeds on which all of these arms have finished."""
-        every = [{seed for name, seed in self.finished if name == arm} for arm in arms]
-        return sorted(set.intersection(*every)) if every else []
+        wanted = list(arms)
+        return sorted({run.seed for run in runs(self, FINISHED, wanted)})
 
     @cached_property
     def scores(self) -> "DataFrame":
@@ -265,9 +224,9 @@ class Findings:
         return out
 
     @cached_property
-    def settled(self) -> dict[str, int]:
+    def settled(self) -> Mapping[str, int]:
         """`first_settled`: per run id the first step whose updates, and all later ones, have the full learning rate."""
-        return first_settled(self.evidence, self.declaration)
+        return first_settled(self)
 
     def onsets(self, run: str) -> dict[str, Onset]:
         """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
@@ -288,11 +247,6 @@ class Findings:
     def compared(self) -> list[Compared]:
         """Each scalar of each treatment against the baseline."""
         return compared(self)
-
-    @cached_property
-    def clipped(self) -> Clipped:
-        """Clipped tokens by mini-batch, and which arms are saturated."""
-        return Clipped(self.evidence, self.declaration, self.settled)
 
     @cached_property
     def course(self) -> Course:
@@ -340,6 +294,7 @@ class Findings:
     def against(self, baseline: str) -> "Findings":
         """The same records with another arm as the baseline: what its words say is description."""
         other = copy(self)
+        other.known = {}
         for name in ("deciding", "decision", "steadiness", "regime", "new_problems", "compared", "doses", "executions"):
             other.__dict__.pop(name, None)
         rule = self.declaration.verdict.model_copy(update={"baseline": baseline})

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_lab.findings.clipped import weighted
 from gspo_lab.objectives.clipping import binds
+from gspo_lab.readings import Reading, read
 from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
     residual_N = mean_N - np.vectorize(drifts.__getitem__, otypes=[float])(index_N)
     tokens = length_N[later_N].sum()
     mean = total_N[later_N].sum() / tokens
-    clipped = found.clipped.frame
-    own = clipped[clipped["run_id"] == run]
-    shares = [weighted(own, f"would_clip_fraction_tokens_{rule}") for rule in ("grpo", "gspo")]
+    shares = [read(found, Reading(f"would_clip_fraction_tokens_{rule}"))[run].value for rule in ("grpo", "gspo")]
     asked = found.scores[(found.scores["run_id"] == run) & (found.scores["bench"] == found.declaration.primary)]
     scores = asked.sort_values("step")["score"].to_numpy(dtype=np.float64)
     rewards = found.rewards.get((arm, seed))

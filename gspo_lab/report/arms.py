@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
-from gspo_lab.findings.clipped import NO_CLIP
+from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
+from gspo_lab.readings import RECORDED, summarise
+from gspo_lab.readings.named import CLIP
 from gspo_lab.report.frames import mean
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
@@ -99,7 +101,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
     finals = [one.final for one in runs if one.final is not None]
     seconds, memory = found.spent.get(arm, (None, None))
     spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
-    clipped = percent(found.clipped.share(arm), 2) if found.clipped.clips(arm) else NO_CLIP
+    clipped = percent(summarise(found, CLIP, arm, RECORDED).mean, 2) if clips(found.declaration, arm) else NO_CLIP
     name = join([h("i", class_=f"swatch {colour_name(found.arms.index(arm))}"), arm])
     beside = h("span", f" against {against}", class_="soft") if against else ""
     return h(

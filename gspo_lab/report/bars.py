@@ -1,28 +1,45 @@
-"""Bars by mini-batch index, every seed and their mean."""
+"""Bars of readings: every seed and their mean."""
 
-import pandas as pd
+from collections.abc import Mapping, Sequence
 
-from gspo_lab.report.chart import Series
-from gspo_lab.report.frames import groups, mean, value
+from gspo_lab.readings import Reading, Source, average, by_minibatch, read, runs
+from gspo_lab.report.chart import Series, Value
+
+Bars = Mapping[str, Value]
+"""Category -> height."""
 
 
-def per_minibatch(frame: pd.DataFrame, order: list[str], metric: str) -> tuple[Series, ...]:
-    """Per arm the metric by mini-batch index, weighted by tokens within a run: every seed, and their mean.
-
-    `frame` is what `Evidence.by_minibatch` gives.
-    """
+def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
+    """Per arm the reading by mini-batch index: every recorded run, and their mean."""
+    pools = by_minibatch(of, reading)
     out: list[Series] = []
-    for colour, arm in enumerate(order):
-        runs = {
-            int(seed): {int(index): value(height) for index, height in zip(own["minibatch"], own[metric], strict=True)}
-            for seed, own in groups(frame[frame["arm"] == arm], "seed")
+    for colour, arm in enumerate(of.declaration.arms):
+        seeds = {
+            run.seed: {str(index): pool.value for index, pool in pools[run.id].items()}
+            for run in runs(of)
+            if run.arm == arm and pools[run.id]
         }
-        indices = sorted({index for run in runs.values() for index in run})
-        x = tuple(str(index) for index in indices)
-        if len(runs) > 1:
-            out += [
-                Series(arm, colour, x, tuple(run.get(index) for index in indices), seed=seed)
-                for seed, run in runs.items()
-            ]
-        out.append(Series(arm, colour, x, tuple(mean([run.get(i) for run in runs.values()]) for i in indices)))
+        indices = sorted({index for bars in seeds.values() for index in bars}, key=int)
+        out += bars_of(arm, colour, indices, seeds)
     return tuple(out)
+
+
+def per_arm(of: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]) -> tuple[Series, ...]:
+    """One series over categories, each with the arm that it shows: every recorded run, and their mean."""
+    values = read(of, reading)
+    seeds: dict[int, dict[str, Value]] = {}
+    for category, arm in arms.items():
+        for run in runs(of):
+            if run.arm == arm and values[run.id].weight:
+                seeds.setdefault(run.seed, {})[category] = values[run.id].value
+    return tuple(bars_of(label, colour, list(arms), dict(sorted(seeds.items()))))
+
+
+def bars_of(label: str, colour: int, categories: Sequence[str], seeds: Mapping[int, Bars]) -> list[Series]:
+    """A series for each seed, where there are several, and one of their means."""
+    if not categories:
+        return []
+    x = tuple(categories)
+    out = [Series(label, colour, x, tuple(bars.get(one) for one in x), seed=seed) for seed, bars in seeds.items()]
+    means = tuple(average(bars.get(one) for bars in seeds.values()) for one in x)
+    return [*(out if len(seeds) > 1 else ()), Series(label, colour, x, means)]

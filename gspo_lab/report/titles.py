@@ -5,9 +5,11 @@ the claims to say.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from gspo_lab.findings.clipped import Clipped
+from gspo_lab.findings.clipped import saturated
+from gspo_lab.readings import FINISHED, Source, average, read, runs
+from gspo_lab.readings.named import CLIP_EVERYWHERE
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import number, percent, signed
 
@@ -51,23 +53,19 @@ def at_the_end(chart: Chart, what: str, baseline: str) -> str:
     return f"{what} at step {step:g}: {_said(arm, baseline, apart, times=False)}"
 
 
-def clip_gap(clipped: Clipped, first: str, second: str, seeds: Sequence[int]) -> str:
-    """How many times as many tokens the second arm clips as the first, over all mini-batches."""
-    shares: dict[str, Runs] = {
-        arm: {
-            seed: share
-            for seed in seeds
-            if (share := clipped.share(arm, seeds=[seed], all_minibatches=True)) is not None
-        }
-        for arm in (first, second)
-    }
-    low, high = (sum(own.values()) / len(own) if own else None for own in shares.values())
+def clip_gap(of: Source, first: str, second: str) -> str:
+    """How many times as many tokens the second arm clips as the first, in finished pairs, over all mini-batches."""
+    values, shares = read(of, CLIP_EVERYWHERE), {first: dict[int | None, float](), second: dict[int | None, float]()}
+    for run in runs(of, FINISHED, (first, second)):
+        if (share := values[run.id].value) is not None:
+            shares[run.arm][run.seed] = share
+    low, high = (average(by_seed.values()) for by_seed in shares.values())
     if low is None or high is None:
         return ""
     if apart := _apart(shares[first], shares[second], times=True):
         grown = {seed: change for seed, change in apart.items() if change > 1}
         if len(grown) == len(apart):
-            notes = [*_by_seed(apart, factor), *(["its ceiling is reached"] if clipped.saturated(second) else [])]
+            notes = [*_by_seed(apart, factor), *(["its ceiling is reached"] if saturated(of, second) else [])]
             noted = f" ({'; '.join(notes)})" if notes else ""
             return f"{second} clips {factor(_centre(apart, times=True))} times as many tokens as {first}{noted}"
     return f"{second} clips {percent(high, 2)} of the tokens, {first} {percent(low, 2) if low else 'none'}"

@@ -5,7 +5,7 @@ but the few mini-batches of a step, and no row becomes a Python object.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from gspo_lab.store.schema import RECORD_TABLES
 
@@ -14,6 +14,15 @@ def mean_of(table: str, metric: str) -> str:
     """The mean of a metric over rows, by the weight that its record declares (1 where that was not recorded)."""
     weight = RECORD_TABLES[table].column(metric).per
     return f'AVG("{metric}")' if weight is None else weighted_mean(metric, weight)
+
+
+def pool_of(table: str, metric: str, how: str) -> str:
+    """What becomes of a metric's rows, and the weight of that: `how` is their mean by their "own" weight, their mean
+    with all "rows" alike, or the "largest"."""
+    weight = RECORD_TABLES[table].column(metric).per
+    if how == "own" and weight is not None:
+        return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
+    return f'{"MAX" if how == "largest" else "AVG"}("{metric}"), COUNT("{metric}")'
 
 
 def weighted_mean(metric: str, weight: str) -> str:
@@ -62,9 +71,23 @@ def from_texts(found: str | None) -> list[tuple[float | None, ...]]:
     return [tuple(map(number, row[::2], row[1::2])) for row in rows]
 
 
-def of_minibatches(weights: Sequence[tuple[str, str]]) -> str:
-    """Rows (run id, first step) of minibatch and, metric by metric, its weighted mean and the sum of its weights."""
-    sums = ", ".join(
-        f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)" for metric, weight in weights
+def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
+    """Rows (run id, first and last step; of updates lowest and highest mini-batch too) of `by` ("step", "minibatch", or
+    "whole" for all rows as one) and, metric by metric, `pool_of` the rows that share it, in its order."""
+    pools = ", ".join(pool_of(table, metric, how) for metric in metrics)
+    return f"SELECT {by if by != 'whole' else 0} AS pool, {pools} FROM {table} {_window(table)} GROUP BY pool"
+
+
+def of_entries(table: str, metric: str) -> str:
+    """Rows (as for `of_groups`, then steps as JSON) of the place and the mean of each entry of a JSON list."""
+    weight = f'IFNULL("{RECORD_TABLES[table].column(metric).per}", 1)'
+    mean = f"TOTAL(entry.value * {weight}) / SUM({weight})"
+    steps = "step IN (SELECT value FROM json_each(?)) AND entry.value IS NOT NULL"
+    return (
+        f'SELECT entry.key, {mean} FROM {table}, json_each("{metric}") AS entry {_window(table)} AND {steps} GROUP BY 1'
     )
-    return f"SELECT minibatch, {sums} FROM updates WHERE run_id = ? AND step >= ? GROUP BY minibatch"
+
+
+def _window(table: str) -> str:
+    indices = " AND minibatch BETWEEN ? AND ?" if table == "updates" else ""
+    return f"WHERE run_id = ? AND step BETWEEN ? AND ?{indices}"

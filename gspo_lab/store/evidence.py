@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
-from gspo_lab.store.aggregates import from_texts, of_minibatches, of_spans
+from gspo_lab.store.aggregates import from_texts, of_spans
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
 from gspo_lab.store.columns import Run, arrays, framed
 from gspo_lab.store.database import DAMAGED, explained, reading
@@ -168,24 +168,6 @@ class Evidence:
             ((found,),) = self.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
             out[run] = arrays(from_texts(found), names)
         return out
-
-    def by_minibatch(
-        self, study: str, weights: Mapping[str, str], *, since: Mapping[str, int] | None = None
-    ) -> "DataFrame":
-        """run_id, arm, seed, minibatch, and per metric of `weights` its weighted mean over the run's updates and the
-        sum of its weights, `<metric>.weight`: one row per run and mini-batch index, made in SQL.
-
-        `weights` names the column that weighs each metric; where that was not recorded an update counts as 1. `since`
-        has per run id the first step that counts. A metric without any measurement is NaN with weight 0.
-        """
-        self.columns("updates", [*weights, *weights.values()], numbers=True)
-        query, firsts = of_minibatches(list(weights.items())), since or {}
-        rows = self.once(
-            (query, *sorted(firsts.items()), study),
-            lambda: {run: self.rows(query, (run.id, firsts.get(run.id, 0))) for run in self.chosen(study)},
-        )
-        names = [name for metric in weights for name in (metric, f"{metric}.weight")]
-        return framed(rows, {"minibatch": int, **dict.fromkeys(names, float)})
 
     def details(self, study: str, *, at: Collection[int]) -> "DataFrame":
         """run_id, arm, seed, step, minibatch, length and sum_log_ratio (JSON lists) of updates with response_detail.

@@ -13,6 +13,8 @@ from synthetic_lab import make_lab
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
 from gspo_lab.findings.ahead import reading_ahead
+from gspo_lab.readings import read
+from gspo_lab.readings.named import CLIP
 from gspo_lab.store import Evidence
 
 
@@ -20,24 +22,24 @@ def test_what_was_read_ahead_is_known_and_read_no_more(tmp_path: Path, monkeypat
     database = make_lab(tmp_path)
     with Evidence.open(database) as evidence:
         alone = Findings(evidence, "toy")
-        course, clipped = alone.course, alone.clipped.frame
+        course, clipped = alone.course, read(alone, CLIP)
     with Evidence.open(database) as evidence:
         with reading_ahead([(evidence, "toy")]):
             pass
         asked: list[str] = []
-        read = evidence.rows
+        rows = evidence.rows
 
         def noted(query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
             asked.append(query)
-            return read(query, values)
+            return rows(query, values)
 
         monkeypatch.setattr(evidence, "rows", noted)
         found = Findings(evidence, "toy")
         assert [track.run for track in found.course.tracks] == [track.run for track in course.tracks]
         for one, other in zip(found.course.tracks, course.tracks, strict=True):
             np.testing.assert_equal(one.columns, other.columns)
-        assert found.clipped.frame.equals(clipped)
-        assert [query for query in asked if "PRAGMA table_info" not in query] == []
+        assert read(found, CLIP) == clipped
+        assert [query for query in asked if "UPDATES" in query.upper() and "PRAGMA table_info" not in query] == []
 
 
 def test_what_cannot_be_read_ahead_is_told_to_who_needs_it(tmp_path: Path) -> None:

@@ -265,12 +265,13 @@ def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: P
     with Evidence.open(finished) as evidence:
         declared = Findings(evidence, "moe").declaration
         found = charts(experts(Findings(evidence, "moe")))
-        change = evidence.by_minibatch("moe", {"expert_change": "response_tokens"})
+        change = evidence.updates("moe", ["expert_change"])
     assert replayed(declared.arms) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
     chart = found["m-replay-experts"]
     with_replay = of(chart, "replay: old-policy")
     assert with_replay.x == ("grpo", "gspo")
-    own = change[(change["arm"] == "gspo-replay") & (change["minibatch"] > 0)]
+    first = declared.arms["gspo-replay"].settings.update.first_settled
+    own = change[(change["arm"] == "gspo-replay") & (change["minibatch"] > 0) & (change["step"] >= first)]
     assert with_replay.y[1] == pytest.approx(own.groupby("seed")["expert_change"].mean().mean())
     assert of(found["m-replay-clip"], "without replay").y[1] == pytest.approx(0.2, abs=0.05)
 

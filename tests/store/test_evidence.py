@@ -209,31 +209,6 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
     assert [list(steps["x"]), list(updates["x"])] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
 
 
-def test_minibatches_are_weighed_by_their_tokens(lab: Lab) -> None:
-    """Mini-batch 1 from step 100 on: (0.1 x 100 + 0.4 x 300) / 400 = 0.325; unmeasured ones are left out."""
-    (run, *_) = lab.declare("adding", ("grpo",), [0])
-    shares = {99: (0.9, 500), 100: (0.1, 100), 170: (None, 700), 200: (0.4, 300)}
-    for step, (share, tokens) in shares.items():
-        plain = UpdateRecord(step=step, minibatch=0, clip_fraction_tokens=step / 1000)
-        other = UpdateRecord(step=step, minibatch=1, clip_fraction_tokens=share, response_tokens=tokens)
-        lab.write(run, plain, other)
-    ingest(lab.runs)
-    weights = {"clip_fraction_tokens": "response_tokens", "expert_change": "response_tokens"}
-    with Evidence.open(lab.db) as evidence:
-        frame = evidence.by_minibatch("adding", weights, since={RUN: 100})
-        nothing = evidence.by_minibatch("adding", weights, since={RUN: 1000})
-        with pytest.raises(LabError, match="JSON, not a number"):
-            evidence.by_minibatch("adding", {"band_counts": "response_tokens"})
-    rows = frame[["run_id", "minibatch", "clip_fraction_tokens", "clip_fraction_tokens.weight"]]
-    assert [tuple(row) for row in rows.itertuples(index=False)] == [
-        (RUN, 0, pytest.approx(0.47 / 3), 3.0),  # no tokens recorded: every update counts as 1
-        (RUN, 1, pytest.approx(0.325), 400.0),
-    ]
-    assert frame.expert_change.isna().all()
-    assert list(frame["expert_change.weight"]) == [0.0, 0.0]
-    assert nothing.empty
-
-
 def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3)) for i in range(5)))
@@ -272,7 +247,6 @@ def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
             evidence.steps("adding", ["entropy"]),
             evidence.updates("adding", ["loss"]),
             evidence.scores("adding"),
-            evidence.by_minibatch("adding", {"loss": "response_tokens"}),
         ):
             assert frame.empty
             assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]

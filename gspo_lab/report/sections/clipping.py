@@ -4,20 +4,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-
 from gspo_lab.findings import Findings
-from gspo_lab.findings.clipped import ACTIVE, CLIP, NO_CLIP, SATURATED, Clipped, weighted_by_run
-from gspo_lab.report.bars import per_minibatch
-from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import curve, mean
+from gspo_lab.findings.clipped import NO_CLIP, SATURATED, active_share, clips, saturated
+from gspo_lab.readings import RECORDED, Reading, summarise
+from gspo_lab.readings.named import CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
+from gspo_lab.report.bars import per_arm, per_minibatch
+from gspo_lab.report.chart import Chart
+from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Fold, Part, Section
 from gspo_lab.report.titles import clip_gap, from_first_to_last, one_over_other
 
-METRICS = (CLIP, "clip_fraction_tokens_high", "clip_fraction_tokens_low")
+COLUMNS = {
+    "clip_fraction_tokens": CLIP_EVERYWHERE,
+    "clip_fraction_tokens_later": CLIP,
+    "clip_fraction_tokens_high_later": Reading("clip_fraction_tokens_high", LATER),
+    "clip_fraction_tokens_low_later": Reading("clip_fraction_tokens_low", LATER),
+    "clip_fraction_active_tokens_later": CLIP_ACTIVE,
+}
+"""The columns of the table, as the report's JSON names them."""
 
 INTRODUCTION = (
     "The share of response tokens whose term the clip really stops: A > 0 and ratio above the range, or A < 0 and "
@@ -39,7 +46,6 @@ def clipping(found: Findings) -> Section | None:
     order = found.arms
     sampled = any(arm.settings.update.old_logprobs == "sampler" for arm in found.declaration.arms.values())
     by_construction = NOT_AT_ZERO if sampled else AT_ZERO
-    frame, later = found.clipped.frame, found.clipped.later
     steps = curve(
         found,
         "clip_fraction_tokens",
@@ -51,13 +57,13 @@ def clipping(found: Findings) -> Section | None:
         references=CLIPPED,
     )
     if pair := _token_and_sequence(found):
-        steps = replace(steps, finding=clip_gap(found.clipped, *pair, found.seeds(pair)) or steps.finding)
+        steps = replace(steps, finding=clip_gap(found, *pair) or steps.finding)
     by_minibatch = Chart(
         "m-clip-minibatch",
         "Clipped tokens by mini-batch",
         "mini-batch within the rollout batch",
         "share of tokens",
-        per_minibatch(frame, order, CLIP),
+        per_minibatch(found, CLIP_EVERYWHERE),
         kind="bars",
         log=True,
         note=f"Bars: mean over seeds; dots: seeds. {by_construction}",
@@ -69,8 +75,8 @@ def clipping(found: Findings) -> Section | None:
         "arm whose batches these are",
         "share of tokens",
         (
-            *_would(later, order, "would_clip_fraction_tokens_grpo", "token rule (GRPO)", NEUTRAL_DARK),
-            *_would(later, order, "would_clip_fraction_tokens_gspo", "sequence rule (GSPO)", NEUTRAL_LIGHT),
+            *per_arm(found, WOULD_CLIP["grpo"], "token rule (GRPO)", NEUTRAL_DARK, {arm: arm for arm in order}),
+            *per_arm(found, WOULD_CLIP["gspo"], "sequence rule (GSPO)", NEUTRAL_LIGHT, {arm: arm for arm in order}),
         ),
         kind="bars",
         log=True,
@@ -79,7 +85,7 @@ def clipping(found: Findings) -> Section | None:
     )
     counterfactual = replace(counterfactual, finding=one_over_other(counterfactual))
     by_minibatch = replace(by_minibatch, finding=from_first_to_last(by_minibatch))
-    rows = [_row(arm, found.clipped) for arm in order]
+    rows = [_row(found, arm) for arm in order]
     head = [
         "arm",
         "all mini-batches",
@@ -98,7 +104,7 @@ def clipping(found: Findings) -> Section | None:
         for row in rows
     ]
     body: list[Part] = [h("p", INTRODUCTION), steps, by_minibatch]
-    body += [h("p", _saturation(arm, found.clipped), class_="warn") for arm in order if found.clipped.saturated(arm)]
+    body += [h("p", _saturation(found, arm), class_="warn") for arm in order if saturated(found, arm)]
     body.append(
         table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
     )
@@ -120,32 +126,21 @@ def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
     return (first["token"], first["sequence"]) if {"token", "sequence"} <= first.keys() else None
 
 
-def _would(frame: pd.DataFrame, order: list[str], metric: str, rule: str, colour: int) -> tuple[Series, ...]:
-    runs = weighted_by_run(frame, metric)
-    seeds = sorted({seed for _, seed in runs})
-    out = [
-        Series(rule, colour, tuple(order), tuple(runs.get((arm, seed)) for arm in order), seed=seed) for seed in seeds
-    ]
-    means = tuple(mean([runs.get((arm, seed)) for seed in seeds]) for arm in order)
-    return (*(out if len(seeds) > 1 else ()), Series(rule, colour, tuple(order), means))
-
-
 def _ranges(bands: Mapping[str, tuple[float, float]]) -> str:
     said = [f"{rule.upper()}'s range: 1 − {low:g} to 1 + {high:g}" for rule, (low, high) in sorted(bands.items())]
     return f" {'; '.join(said)}." if said else ""
 
 
-def _row(arm: str, clipped: Clipped) -> dict[str, Any]:
+def _row(found: Findings, arm: str) -> dict[str, Any]:
     return {
         "arm": arm,
-        CLIP: clipped.share(arm, all_minibatches=True),
-        **{f"{metric}_later": clipped.share(arm, metric) for metric in (*METRICS, ACTIVE)},
-        "note": "saturated" if clipped.saturated(arm) else "" if clipped.clips(arm) else NO_CLIP,
+        **{name: summarise(found, reading, arm, RECORDED).mean for name, reading in COLUMNS.items()},
+        "note": "saturated" if saturated(found, arm) else "" if clips(found.declaration, arm) else NO_CLIP,
     }
 
 
-def _saturation(arm: str, clipped: Clipped) -> str:
-    share = percent(clipped.active(arm))
+def _saturation(found: Findings, arm: str) -> str:
+    share = percent(active_share(found, arm))
     return (
         f"{arm} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "
         f"{SATURATED:.0%}); with a mean ratio near 1 a range cannot clip much more, so its clip fraction is a ceiling, "

@@ -10,7 +10,8 @@ from synthetic_lab import TWO_ARMS, Change, make_lab
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.findings import Findings
-from gspo_lab.findings.clipped import CLIP
+from gspo_lab.readings import by_minibatch
+from gspo_lab.readings.named import CLIP
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.store import Evidence
@@ -58,9 +59,8 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
     against, and none left to be judged. GRPO's are settled from step 2 on: two are left."""
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
         found = Findings(evidence, "toy")
-        rows = found.clipped.frame[found.clipped.frame["arm"] == "gspo"]
-        assert rows[f"{CLIP}.weight"].tolist() == [50 * 576] * 4
-        first = {arm: Recorded(found).settled(arm, 0, CLIP)["step"].min() for arm in found.arms}
+        assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
+        first = {arm: Recorded(found).settled(arm, 0, CLIP.metric)["step"].min() for arm in found.arms}
         assert first == {"grpo": 2, "gspo": 4}
         judged = {arm: found.onsets(f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
@@ -73,4 +73,4 @@ def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
         recorded = Recorded(Findings(evidence, "toy"))
         with pytest.raises(Untestable, match="7 of 7 steps warm up"):
-            recorded.settled("gspo", 0, CLIP)
+            recorded.settled("gspo", 0, CLIP.metric)

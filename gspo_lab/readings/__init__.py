@@ -1,0 +1,37 @@
+"""Every number of a study is a reading of its record: which metric, of which rows, weighed how, of which runs.
+
+Only this room pools rows. What stands above it compares, words and draws the values that it is given.
+"""
+
+from gspo_lab.readings.read import by_layer, by_minibatch, by_step, pooled, read, summarise
+from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window, average
+from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, decided, deciding, runs
+from gspo_lab.readings.source import Source, once
+
+__all__ = [
+    "FINISHED",
+    "RECORDED",
+    "Curve",
+    "Minibatch",
+    "Reading",
+    "RecordedRun",
+    "Reduce",
+    "Seeds",
+    "Source",
+    "Steps",
+    "Summary",
+    "Value",
+    "Weight",
+    "Window",
+    "average",
+    "by_layer",
+    "by_minibatch",
+    "by_step",
+    "decided",
+    "deciding",
+    "once",
+    "pooled",
+    "read",
+    "runs",
+    "summarise",
+]

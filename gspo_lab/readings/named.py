@@ -1,0 +1,16 @@
+"""Readings that several pages show: one definition for each."""
+
+from gspo_lab.readings.reading import Minibatch, Reading, Window
+
+LATER = Window(minibatch=Minibatch.LATER)
+
+CLIP_EVERYWHERE = Reading("clip_fraction_tokens")
+"""The share of response tokens that the clip binds, over all mini-batches."""
+CLIP = Reading("clip_fraction_tokens", LATER)
+"""The same of mini-batches >= 1: on the first one all ratios are 1. What a page calls "clipped" without more."""
+CLIP_ACTIVE = Reading("clip_fraction_active_tokens", LATER)
+"""The share of the tokens with an advantage, by which saturation is judged."""
+WOULD_CLIP = {rule: Reading(f"would_clip_fraction_tokens_{rule}", LATER) for rule in ("grpo", "gspo")}
+"""Per rule the share that it would have clipped on the same batches."""
+CHANGE_LATER = Reading("expert_change", LATER)
+"""The share of activated experts that the router would choose differently by now."""

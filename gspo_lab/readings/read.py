@@ -1,0 +1,169 @@
+"""Reading a record: rows are pooled in SQLite by step or by mini-batch, and these pools are pooled again here.
+
+A pool keeps its weight, so that pooling it again gives the mean over all rows, however they were split.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight
+from gspo_lab.readings.runs import RecordedRun, Seeds, recorded_runs, runs
+from gspo_lab.readings.settled import first_settled
+from gspo_lab.readings.source import Source, once
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.series import held, last_fifth, normalised_auc
+from gspo_lab.store.aggregates import of_entries, of_groups
+from gspo_lab.store.columns import arrays
+
+TOGETHER = (
+    *("clip_fraction_tokens", "clip_fraction_tokens_high", "clip_fraction_tokens_low", "clip_fraction_active_tokens"),
+    *("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "expert_change"),
+)
+"""What a report reads by mini-batch: one pass over the rows gives them all."""
+
+LAST_INDEX = 2**62
+"""Above every mini-batch's index."""
+
+
+def pooled(values: Floats, weights: Floats) -> Value:
+    """The weighted mean of the values that were measured (not NaN), with the sum of their weights."""
+    known = ~np.isnan(values)
+    weight = float(weights[known].sum())
+    if not weight:
+        return Value(None)
+    mean = float(values[known][0] if known.sum() == 1 else (values[known] * weights[known]).sum() / weight)
+    return Value(mean if math.isfinite(mean) else None, weight)
+
+
+def read(of: Source, reading: Reading) -> Mapping[str, Value]:
+    """Per run id the reading's number, of every recorded run."""
+    if reading.reduce in CURVES:
+        curves = by_step(of, reading)
+        return {run.id: _of_curve(run, curves[run.id], reading.reduce) for run in recorded_runs(of)}
+    if not _together(reading):
+        return {run: pooled(whole.values, whole.weights) for run, whole in _pools(of, reading, "whole").items()}
+    out = {}
+    for run, pools in _pools(of, reading, "minibatch").items():
+        low, high = _indices(of, run, reading.window.minibatch)
+        here = (pools.steps >= low) & (pools.steps <= high)
+        out[run] = pooled(pools.values[here], pools.weights[here])
+    return out
+
+
+def by_minibatch(of: Source, reading: Reading) -> Mapping[str, Mapping[int, Value]]:
+    """Per run id and mini-batch index the mean over the window's steps."""
+    return {
+        run: {int(index): pooled(pools.values[[i]], pools.weights[[i]]) for i, index in enumerate(pools.steps)}
+        for run, pools in _pools(of, reading, "minibatch").items()
+    }
+
+
+def by_step(of: Source, reading: Reading) -> Mapping[str, Curve]:
+    """Per run id the mean of each recorded step of the window."""
+    return _pools(of, reading, "step")
+
+
+def by_layer(of: Source, reading: Reading, at: Iterable[int]) -> Mapping[str, tuple[float | None, ...]]:
+    """Per run id the mean of each entry of a metric that is a list, over those of the steps `at` that the window has.
+    Runs without any are left out."""
+    query, steps = of_entries(reading.table, reading.metric), json.dumps(sorted(at))
+
+    def entries(run: RecordedRun) -> tuple[float | None, ...]:
+        where = (run.id, *_range(of, run, reading.window.steps), *_indices(of, run.id, reading.window.minibatch), steps)
+        return tuple(value for _, value in of.evidence.rows(query, where))
+
+    return {run.id: found for run in recorded_runs(of) if (found := entries(run))}
+
+
+def summarise(of: Source, reading: Reading, arm: str, seeds: Seeds) -> Summary:
+    """The reading of an arm's runs of a set of seeds."""
+    values = read(of, reading)
+    return Summary(reading, seeds, {run.seed: values[run.id] for run in runs(of, seeds) if run.arm == arm})
+
+
+def _together(reading: Reading) -> bool:
+    """Whether the reading is made of the pools by mini-batch that one pass over the rows gives."""
+    usual = reading.window.steps in (Steps.ALL, Steps.SETTLED) and reading.weight is Weight.OWN
+    return usual and reading.reduce is Reduce.MEAN and reading.metric in TOGETHER
+
+
+def _pools(of: Source, reading: Reading, by: str) -> Mapping[str, Curve]:
+    """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps all) or "whole"."""
+    together = by == "minibatch" and _together(reading)
+    found = _grouped(
+        of,
+        reading.table,
+        by,
+        TOGETHER if together else (reading.metric,),
+        reading.window.steps,
+        Minibatch.ALL if by == "minibatch" else reading.window.minibatch,
+        "largest" if reading.reduce is Reduce.LARGEST else reading.weight.value,
+    )
+    metric = reading.metric
+    return {run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"]) for run, pools in found.items()}
+
+
+@once
+def _grouped(
+    of: Source, table: str, by: str, metrics: tuple[str, ...], steps: Steps, minibatch: Minibatch, how: str
+) -> Mapping[str, dict[str, Floats]]:
+    evidence = of.evidence
+    evidence.columns(table, metrics, numbers=True)
+    query = of_groups(table, by, metrics, how)
+    names = (by, *(name for metric in metrics for name in (metric, f"{metric}.weight")))
+
+    def rows(run: RecordedRun) -> dict[str, Floats]:
+        indices = _indices(of, run.id, minibatch) if table == "updates" else ()
+        return arrays(evidence.rows(query, (run.id, *_range(of, run, steps), *indices)), names)
+
+    key = ("grouped", of.study, query, steps, minibatch)
+    return evidence.once(key, lambda: {run.id: rows(run) for run in recorded_runs(of)})
+
+
+def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
+    """The first and the last step of a window."""
+    if steps is Steps.SETTLED:
+        return first_settled(of).get(run.id, 0), LAST_INDEX
+    if steps is Steps.LAST:
+        last = -1 if run.steps_planned is None else run.steps_planned - 1
+        return last, last
+    return 0, 0 if steps is Steps.STEP_0 else LAST_INDEX
+
+
+def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
+    """The lowest and the highest mini-batch index of a window."""
+    if minibatch is Minibatch.FINAL:
+        name = next(one.arm for one in recorded_runs(of) if one.id == run)
+        last = of.declaration.arms[name].settings.update.per_rollout_batch - 1
+        return last, last
+    return {Minibatch.ALL: (-1, LAST_INDEX), Minibatch.FIRST: (0, 0), Minibatch.LATER: (1, LAST_INDEX)}[minibatch]
+
+
+def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
+    """Steps and values of a run's curve, from the first measured step to the last planned one, or of an unfinished run
+    to the last recorded one. A step without a measurement holds the value before. An imported curve has its log's rows:
+    a log says nothing of the steps between them."""
+    if run.imported or not len(curve.steps):
+        known = np.isfinite(curve.values)
+        return curve.steps[known], curve.values[known]
+    last = run.steps_planned - 1 if run.finished and run.steps_planned else int(curve.steps[-1])
+    return held(curve.steps, curve.values, last)
+
+
+CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
+    Reduce.MEDIAN: lambda steps, values: float(np.median(values)),
+    Reduce.PEAK: lambda steps, values: float(values.max()),
+    Reduce.AREA: normalised_auc,
+    Reduce.LAST_FIFTH: lambda steps, values: last_fifth(values),
+}
+
+
+def _of_curve(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
+    """Every step alike; an area needs two."""
+    steps, values = hold(run, curve)
+    if len(values) < (2 if reduce is Reduce.AREA else 1):
+        return Value(None)
+    return Value(CURVES[reduce](steps, values), len(values))

@@ -1,0 +1,150 @@
+"""What a number is a reading of, and what reading gives."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gspo_lab.store.schema import RECORD_TABLES, Column
+
+if TYPE_CHECKING:
+    from gspo_lab.readings.runs import Seeds
+    from gspo_lab.stats.arrays import Floats
+
+
+class Steps(StrEnum):
+    """Which steps of a run count."""
+
+    ALL = "all"
+    SETTLED = "settled"
+    """From the first step on whose updates, and all later ones, have the full learning rate."""
+    STEP_0 = "step0"
+    LAST = "last"
+    """The last planned step alone."""
+
+
+class Minibatch(StrEnum):
+    """Which updates of a step count, by their index within the rollout batch."""
+
+    ALL = "all"
+    FIRST = "first"
+    LATER = "later"
+    """Index 1 and above: on the first mini-batch all ratios are 1."""
+    FINAL = "final"
+    """The last index that the arm's settings have."""
+
+
+class Weight(StrEnum):
+    """How rows are weighed in a mean."""
+
+    OWN = "own"
+    """By the column that the metric's field declares (`per`)."""
+    ROWS = "rows"
+    """Every row alike."""
+
+
+class Reduce(StrEnum):
+    """What becomes of a run's rows: of all of them, or of its curve by step, where gaps hold the value before."""
+
+    MEAN = "mean"
+    LARGEST = "largest"
+    MEDIAN = "median"
+    """Of the curve, as are the next three."""
+    PEAK = "peak"
+    AREA = "area"
+    LAST_FIFTH = "last-fifth"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The rows that count. A record of a rollout batch has no mini-batch: there all rows of the steps count."""
+
+    steps: Steps = Steps.SETTLED
+    minibatch: Minibatch = Minibatch.ALL
+
+
+SAID = {
+    Steps.SETTLED: "after the learning rate's warm-up",
+    Steps.STEP_0: "step 0",
+    Steps.LAST: "last step",
+    Minibatch.FIRST: "mini-batch 0",
+    Minibatch.LATER: "mini-batches ≥ 1",
+    Minibatch.FINAL: "last mini-batch",
+    Reduce.LARGEST: "largest",
+    Reduce.MEDIAN: "median over steps",
+    Reduce.PEAK: "highest step",
+    Reduce.AREA: "area under the curve",
+    Reduce.LAST_FIFTH: "last fifth of the steps",
+    Weight.ROWS: "every row alike",
+}
+"""The parts of a label; what is not here goes without saying."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One question to a run's record. The default is the metric's mean over settled steps by its own weight."""
+
+    metric: str
+    window: Window = Window()
+    reduce: Reduce = Reduce.MEAN
+    weight: Weight = Weight.OWN
+
+    @property
+    def table(self) -> str:
+        """The table that records the metric: `updates` or `steps`."""
+        return "updates" if self.metric in RECORD_TABLES["updates"].names else "steps"
+
+    @property
+    def column(self) -> Column:
+        """The metric's column: its unit and its meaning."""
+        return RECORD_TABLES[self.table].column(self.metric)
+
+    @property
+    def key(self) -> str:
+        """A stable name, as "clip_fraction_tokens.mean.settled.later.own"."""
+        return ".".join((self.metric, self.reduce, self.window.steps, self.window.minibatch, self.weight))
+
+    def label(self) -> str:
+        """The reading for people: "mini-batches ≥ 1, after the learning rate's warm-up"."""
+        parts = (self.reduce, self.window.minibatch, self.window.steps, self.weight)
+        return ", ".join(SAID[part] for part in parts if part in SAID)
+
+
+class Value(NamedTuple):
+    """A number of one run with the weight that it was made of; None: not measured."""
+
+    value: float | None
+    weight: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """What a mean per unit of weight adds up to; 0 where nothing was measured."""
+        return 0.0 if self.value is None else self.value * self.weight
+
+
+class Curve(NamedTuple):
+    """A run's rows pooled by step: steps, values (NaN: not measured) and their weights."""
+
+    steps: "Floats"
+    values: "Floats"
+    weights: "Floats"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One reading of an arm: the value of each run by its seed, and their mean, each run once."""
+
+    reading: Reading
+    seeds: "Seeds"
+    by_seed: Mapping[int, Value]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over the runs that measured it."""
+        return average(one.value for one in self.by_seed.values())
+
+
+def average(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values, each once; None where there are none."""
+    known = [float(value) for value in values if value is not None and value == value]
+    return sum(known) / len(known) if known else None

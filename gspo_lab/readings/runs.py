@@ -1,0 +1,89 @@
+"""A study's runs, and the sets of seeds that a number may be of: the one place that knows them."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from gspo_lab.readings.source import Source, once
+from gspo_lab.states import State
+from gspo_lab.store.schema import CHOSEN, IN_ORDER
+from gspo_lab.study import Declaration
+from gspo_lab.study.origin import ORIGIN
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run that the database knows. `state` is a word of `states.State`."""
+
+    id: str
+    arm: str
+    seed: int
+    state: str
+    steps_planned: int | None
+    imported: bool = False
+    """Whether another program recorded it; its log says nothing of steps after its last row."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.state == State.FINISHED
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Which runs a number is of, by a `name` that the report gives too."""
+
+    name: str
+    finished: bool = True
+    """Whether only finished runs count."""
+    only: tuple[int, ...] | None = None
+    """The seeds that count; None: all."""
+
+    def has(self, run: RecordedRun) -> bool:
+        """Whether the run counts."""
+        return (run.finished or not self.finished) and (self.only is None or run.seed in self.only)
+
+
+RECORDED = Seeds("recorded", finished=False)
+"""Every run that the database knows, whatever its state."""
+FINISHED = Seeds("finished")
+"""Every finished run, also those of seeds that were added later."""
+
+
+def deciding(declared: Declaration) -> Seeds:
+    """The finished runs of the seeds that were declared before the first step, up to the last look."""
+    return Seeds("deciding", only=declared.deciding)
+
+
+def decided(seeds: Iterable[int]) -> Seeds:
+    """The finished runs that a verdict rests on: of `seeds`, which a look may have resolved early."""
+    return Seeds("decided", only=tuple(seeds))
+
+
+@once
+def recorded_runs(of: Source) -> tuple[RecordedRun, ...]:
+    """Every run, in the order of the study's arms, then seeds."""
+    of.evidence.study(of.study)
+    query = (
+        f"{CHOSEN} SELECT run_id, arm, seed, state, steps_planned, json_type(facts, '$.{ORIGIN}') FROM chosen "
+        f"JOIN (SELECT run_id, state, steps_planned, facts FROM runs) USING (run_id) ORDER BY {IN_ORDER}"
+    )
+    rows = of.evidence.rows(query, (of.study,))
+    return tuple(
+        RecordedRun(run, arm, seed, state, planned, imported=origin is not None)
+        for run, arm, seed, state, planned, origin in rows
+    )
+
+
+def runs(of: Source, seeds: Seeds = RECORDED, arms: Collection[str] | None = None) -> tuple[RecordedRun, ...]:
+    """The runs of a set of seeds; with `arms` those of these arms, on the seeds that all of them have."""
+    chosen = [run for run in recorded_runs(of) if seeds.has(run) and (arms is None or run.arm in arms)]
+    if arms is not None:
+        common = common_seeds(chosen, arms)
+        chosen = [run for run in chosen if run.seed in common]
+    return tuple(chosen)
+
+
+def common_seeds(chosen: Iterable[RecordedRun], arms: Collection[str]) -> list[int]:
+    """The seeds on which all of these arms have one of the runs."""
+    every = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
+    return sorted(set.intersection(*every)) if every else []

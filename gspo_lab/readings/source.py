@@ -1,0 +1,52 @@
+"""What a reading is read from: one study in one database, and what was already read of it."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from gspo_lab.layout import STUDY
+from gspo_lab.study import Declaration
+
+if TYPE_CHECKING:
+    from gspo_lab.store import Evidence
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="Source")
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Source:
+    """One study in the database of `evidence`, which shows one moment for as long as it is open; `label` is its name
+    where several stand side by side. In `elsewhere` further executions of it lie: folders of runs, databases."""
+
+    evidence: "Evidence"
+    study: str
+    label: str = ""
+    elsewhere: Sequence[Path] = ()
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.label = self.label or self.study
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What the study declares. LabError for a study that the database lacks."""
+        declared = Declaration.parse(self.evidence.study(self.study), f"{self.study}/{STUDY}")
+        return replace(declared, name=self.study)  # a study that was copied is its own
+
+
+def once(read: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """A function of a source whose answers the source keeps: each is found once. Nobody may change an answer."""
+
+    def kept(of: S, /, *args: P.args, **options: P.kwargs) -> T:
+        key = (read.__module__, read.__qualname__, args, *sorted(options.items()))
+        if key not in of.known:
+            of.known[key] = read(of, *args, **options)
+        answer: T = of.known[key]
+        return answer
+
+    update_wrapper(kept, read)
+    return kept
