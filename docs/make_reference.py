@@ -1,18 +1,22 @@
 """Write the references that are made from the code: `python docs/make_reference.py`. A test says when they are stale.
 
 docs/metrics.md from the records' fields; docs/studies_reference.md from the study's tables and the objectives' presets;
-docs/claims.md from docs/claims_introduction.md and the claims' library.
+docs/claims.md from docs/claims_introduction.md and the claims' library; docs/commands.md from the command line's help.
 """
 
 import dataclasses
+import inspect
+import re
 import types
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import typer.main
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from gspo_lab.claims import LIBRARY, Claim
+from gspo_lab.cli import PANELS, app
 from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
@@ -248,7 +252,7 @@ def _table_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _type(annotation: Any) -> str:
-    names = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    names = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(args[0])
@@ -277,7 +281,61 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"metrics.md": metrics_markdown, "studies_reference.md": studies_markdown, "claims.md": claims_markdown}
+COMMANDS_INTRODUCTION = """\
+# The command line
+
+Made from `gspo_lab/cli/` by `python docs/make_reference.py`; do not edit. `gspo-lab COMMAND --help` prints the same.
+Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can correct, 130 interrupted.
+"""
+
+
+def commands_markdown() -> str:
+    """docs/commands.md: what each command does, its arguments and options with their defaults, and examples."""
+    lines = [COMMANDS_INTRODUCTION]
+    for panel, names in PANELS.items():
+        lines += [f"## {panel}", ""]
+        for name in names:
+            command = typer.main.get_command(app).commands[name]
+            subcommands = getattr(command, "commands", {})
+            lines += _command(f"gspo-lab {name}", command)
+            for word, subcommand in subcommands.items():
+                lines += _command(f"gspo-lab {name} {word}", subcommand)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _command(name: str, command: Any) -> list[str]:
+    lines = [f"### {name}", "", re.sub(r"\s*\n\s*\n\s*", "\n\n", inspect.cleandoc(command.help)), ""]
+    rows = [_parameter(entry) for entry in command.params if entry.name != "help"]
+    if rows:
+        lines += ["| argument or option | value | default | meaning |", "|---|---|---|---|", *rows, ""]
+    examples = (command.epilog or "").split("\n\n")[1:]
+    return [*lines, *(["```", *examples, "```", ""] if examples else [])]
+
+
+def _parameter(entry: Any) -> str:
+    is_option = entry.param_type_name == "option"
+    names = (
+        ", ".join(f"`{name}`" for name in entry.opts)
+        if is_option
+        else f"`{_cell(entry.metavar or entry.name.upper())}`"
+    )
+    value, default = "", ""
+    if not (is_option and entry.is_flag):
+        value = (is_option and entry.metavar) or _type(entry.type_descriptor.annotation)
+        default = "needed" if entry.required else "" if entry.default is None else f"`{_plain(entry.default)}`"
+    return f"| {names} | {_cell(value)} | {default} | {_cell(entry.help)} |"
+
+
+def _plain(default: Any) -> str:
+    return " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
+
+
+PAGES = {
+    "commands.md": commands_markdown,
+    "metrics.md": metrics_markdown,
+    "studies_reference.md": studies_markdown,
+    "claims.md": claims_markdown,
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():

@@ -27,7 +27,7 @@ def maker() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["metrics.md", "studies_reference.md"])
+@pytest.mark.parametrize("page", ["commands.md", "metrics.md", "studies_reference.md"])
 def test_the_page_on_disk_is_the_page_made(maker: ModuleType, page: str) -> None:
     assert (DOCS / page).read_text(encoding="utf-8") == maker.PAGES[page](), "run: python docs/make_reference.py"
 
