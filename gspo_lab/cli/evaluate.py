@@ -74,6 +74,7 @@ def evaluate(
     """
     from gspo_lab.evaluation.bench import Wish
     from gspo_lab.evaluation.subjects import model_subject, server_subject
+    from gspo_lab.models.wording import has_chat_template
     from gspo_lab.store import ingest
 
     if model is not None and (study or run):
@@ -96,7 +97,8 @@ def evaluate(
         place = Server(server, model, _key(api_key_env), concurrency)
         pairs = [(one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish)]
     elif model is not None:
-        pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in _benches(bench, given, wish)]
+        benches = _benches(bench, given, wish, chat=has_chat_template(model))
+        pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in benches]
     else:
         study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
 
@@ -133,14 +135,17 @@ def _key(variable: str) -> str | None:
     return key
 
 
-def _benches(names: Sequence[str], given: Given, wish: Any, own: Any = None, base: Path | None = None) -> "list[Bench]":
-    """The benchmarks, asked as wished. `own` is the task of a study, which keeps its options."""
+def _benches(
+    names: Sequence[str], given: Given, wish: Any, *, chat: bool = False, own: Any = None, base: Path | None = None
+) -> "list[Bench]":
+    """The benchmarks, asked as wished, of a `chat` model or not. `own` is the task of a study: it keeps its options."""
     from gspo_lab.evaluation.bench import DATA, bench_of
+    from gspo_lab.models.wording import worded
     from gspo_lab.tasks import without_sandbox
 
     out = []
     for name in dict.fromkeys(names):
-        options = own.options if own is not None and own.name == name else {}
+        options = worded(name, own.options if own is not None and own.name == name else {}, chat=chat)
         if name in given.copies:
             # A task of one's own calls its file of problems just that.
             options = {**options, "problems" if ":" in name else DATA: given.copies[name]}
@@ -154,7 +159,7 @@ def _runs_and_benches(
     runs: Path, study: str | None, run: str | None, names: Sequence[str], given: Given, wish: Any, device: str
 ) -> "tuple[str, list[tuple[Bench, Subject]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
-    from gspo_lab.evaluation.subjects import run_subjects
+    from gspo_lab.evaluation.subjects import run_chats, run_subjects
     from gspo_lab.registry import nearest
     from gspo_lab.runfolder import RunFolder
 
@@ -165,8 +170,10 @@ def _runs_and_benches(
     if not ids:
         what = "no runs" if run is None else f"no run '{run}'{nearest(run, known)}"
         raise LabError(f"{what}; {wanted} has {', '.join(known) or 'none'}")
-    first = RunFolder(runs / ids[0]).run()
-    benches = _benches(names, given, wish, first.settings.task, Path(first.base))
+    folder = RunFolder(runs / ids[0])
+    first = folder.run()
+    chat, own, base = run_chats(folder), first.settings.task, Path(first.base)
+    benches = _benches(names, given, wish, chat=chat, own=own, base=base)
     subjects = [subject for run_id in ids for subject in run_subjects(RunFolder(runs / run_id), device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]
 

@@ -14,6 +14,8 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation.ask import NOT_ASKED, turns_told
 from gspo_lab.evaluation.session import grading_threads
+from gspo_lab.evaluation.subjects import run_chats
+from gspo_lab.models.wording import worded
 from gspo_lab.records import GradeRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.tasks import build_task, grade_answer, without_sandbox
@@ -79,8 +81,9 @@ def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dic
         table = declared["task"]
         return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]))}
     run = folder.run()
+    chat, base = run_chats(folder), Path(run.base)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
-    return {bench: build(one.name, one.options, Path(run.base)) for bench, one in tables.items()}
+    return {bench: build(one.name, worded(one.name, one.options, chat=chat), base) for bench, one in tables.items()}
 
 
 def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Callable[[int], None]) -> list[Regraded]:

@@ -11,6 +11,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.evaluation.session import Subject
 from gspo_lab.layout import SUBJECTS
 from gspo_lab.models.check import EMBEDDED, check_model, folder_digest
+from gspo_lab.models.wording import has_chat_template
 from gspo_lab.runfolder import RunFolder, SubjectFolder
 from gspo_lab.study import digest
 
@@ -46,6 +47,12 @@ def run_subjects(folder: RunFolder, *, device: str = "auto") -> list[Subject]:
         Subject(run.id, folder, run.seed, step, content, models[step], f"{weights[step]} {dtype} {thinking}")
         for step in places
     ]
+
+
+def run_chats(folder: RunFolder) -> bool:
+    """Whether a run asked its model as a chat model. Its last checkpoint has the tokenizer; the model's folder may have
+    gone."""
+    return has_chat_template(str(folder.final) if folder.final.is_dir() else folder.run().settings.model)
 
 
 def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto") -> Subject:

@@ -125,6 +125,44 @@ def check_architecture(name: str) -> None:
         )
 
 
+def check_chat_template(name: str) -> None:
+    """LabError where a model folder's chat template fails on a question. Imports transformers, for folders alone."""
+    folder = Path(name).expanduser()
+    if name in EMBEDDED or not folder.is_dir():
+        return
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.chat_template:
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": "?"}], add_generation_prompt=True, tokenize=False
+            )
+    except Exception as error:  # tokenizers raise bare Exception; a template is a program with errors of its own
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise LabError(f"the tokenizer or chat template of the model '{name}' cannot be used: {said}") from error
+
+
+HUB_SECONDS = 10.0
+"""How long the Hub is waited for."""
+
+
+def check_hub(name: str) -> None:
+    """LabError where `name` is neither embedded, nor a folder, nor in the Hub's cache, nor on the Hub."""
+    if name in EMBEDDED or Path(name).expanduser().is_dir() or any(hub_folder(name).glob("snapshots/*/config.json")):
+        return
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(name, timeout=HUB_SECONDS)
+    except Exception as error:  # the Hub, its client and the network each raise their own
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise LabError(
+            f"no model '{name}': there is no such folder, nothing of it in the Hub's cache {_hub_cache()}, and the "
+            f"Hub cannot be asked ({said}); correct the name, or give a folder"
+        ) from error
+
+
 SUMS = "SHA256SUMS"
 """In a model folder that the lab has written: each file's digest, as sha256sum writes and checks them."""
 

@@ -49,11 +49,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     """A model folder's config.json, or LabError."""
     path = folder / "config.json"
     if not path.is_file():
+        _refuse_gguf(folder)
         raise LabError(f"no config.json in the model folder {folder}; is it the folder that save_pretrained wrote?")
-    return _json(path, "a transformers configuration")
+    return read_json_object(path, "a transformers configuration")
 
 
-def _json(path: Path, what: str) -> dict[str, Any]:
+def read_json_object(path: Path, what: str) -> dict[str, Any]:
+    """The object that a JSON file holds, `what` it should be; LabError where it holds none."""
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
             raise LabError(f"{path} is no {what.partition(' ')[2]}: {size:,} bytes; {AGAIN}")
@@ -69,10 +71,11 @@ def _weights(folder: Path) -> Tensors | None:
     """Every tensor; None where the files do not tell (.bin). LabError where one is missing, cut off or not there."""
     found = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
     if found is None:
+        _refuse_gguf(folder)
         raise LabError(f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a .bin")
     if not found.name.endswith(".index.json"):
         return _tensors(found)
-    shards = _json(found, "an index of weight files").get("weight_map")
+    shards = read_json_object(found, "an index of weight files").get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
         raise LabError(f"{found} cannot be read as an index of weight files; {AGAIN}")
     files = sorted(set(shards.values()))
@@ -86,6 +89,15 @@ def _weights(folder: Path) -> Tensors | None:
             raise LabError(f"{folder / file} lacks the tensor {name}, which the index says it holds; {AGAIN}")
     known = [tensors for tensors in held.values() if tensors is not None]
     return {name: shape for one in known for name, shape in one.items()} if len(known) == len(held) else None
+
+
+def _refuse_gguf(folder: Path) -> None:
+    """LabError where the weights are in llama.cpp's format, in which nothing can be trained."""
+    if gguf := sorted(folder.glob("*.gguf")):
+        raise LabError(
+            f"the weights in {folder} are GGUF ({gguf[0].name}), which cannot be trained; read them with transformers' "
+            "from_pretrained(..., gguf_file=...) and write them with save_pretrained"
+        )
 
 
 def _tensors(path: Path) -> Tensors | None:
@@ -133,7 +145,7 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         raise LabError(f"no tokenizer in the model folder {folder}; copy the one the model was trained with there")
     largest = -1
     if found.name == "tokenizer.json":
-        content = _json(found, "a tokenizer")
+        content = read_json_object(found, "a tokenizer")
         model, added = content.get("model"), content.get("added_tokens")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
         if isinstance(vocabulary, list):  # of a Unigram model: the place is the number
@@ -143,7 +155,7 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
         if isinstance(added, list):
             largest = max(largest, _greatest(token.get("id") for token in added if isinstance(token, dict)))
     elif found.name == "vocab.json":
-        largest = _greatest(_json(found, "a vocabulary").values())
+        largest = _greatest(read_json_object(found, "a vocabulary").values())
     if 0 < rows <= largest:
         raise LabError(
             f"the tokenizer in {folder} has token {largest}, the model embeds {rows}: they do not belong together; "

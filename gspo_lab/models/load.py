@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import ERROR
 from pathlib import Path
@@ -89,12 +89,7 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     except UnicodeEncodeError as error:
         raise LabError(f"the prompt {text[:40]!a} is no Unicode text (a lone surrogate?) and has no tokens") from error
     if getattr(tokenizer, "chat_template", None):
-        turn = [{"role": "user", "content": text}]
-        try:
-            ids = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=True, return_dict=False)
-        except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
-            told = f"{type(error).__name__}: {_first_line(error)}"
-            raise LabError(f"the model's chat template cannot be used ({told}): mend it, or remove it") from error
+        ids = _templated(tokenizer, [{"role": "user", "content": text}], tokenize=True)
     else:
         ids = tokenizer.encode(text)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
@@ -102,6 +97,35 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     if not ids:
         raise LabError("an empty prompt has no tokens: a model needs at least one to begin with")
     return [int(token) for token in ids]
+
+
+ANSWER = "3f2a9c71-answer"
+"""Stands for a turn of the model's where the chat template is asked what comes behind one."""
+
+
+def encode_reply(tokenizer: Any, text: str, written_ids: Sequence[int], *, chat: bool) -> list[int]:
+    """The ids of an environment's reply to what the model wrote, `written_ids`, as they go behind it.
+
+    With `chat` and a chat template the reply is a user's message, behind which the model's next turn is opened.
+    """
+    templated = chat and bool(getattr(tokenizer, "chat_template", None))
+    if templated:
+        roles = {"user": "?", "assistant": ANSWER}
+        talk = [{"role": role, "content": content} for role, content in [*roles.items(), ("user", text)]]
+        text = _templated(tokenizer, talk, tokenize=False).partition(ANSWER)[2]
+    ids = [int(token) for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
+    closed = templated and written_ids[-1:] == ids[:1]  # the model has ended its turn itself
+    return ids[1:] if closed else ids
+
+
+def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: bool) -> Any:
+    try:
+        return tokenizer.apply_chat_template(
+            list(talk), add_generation_prompt=True, tokenize=tokenize, return_dict=False
+        )
+    except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
+        told = f"{type(error).__name__}: {_first_line(error)}"
+        raise LabError(f"the model's chat template cannot be used ({told}): mend it, or remove it") from error
 
 
 def hub_revision(name: str) -> str | None:

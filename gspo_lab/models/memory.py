@@ -10,14 +10,14 @@ from gspo_lab.models.shapes import ModelShape
 from gspo_lab.study.schema import Settings
 
 BYTES = {"float32": 4, "bfloat16": 2}
-HEAD_KEPT, HEAD_BLOCK = 2**27, 2e8
+HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
 """Float32 logits that wait for the backward pass (engines/native/head.py), and what one block of them takes."""
 DRAW_BYTES = 12
 """Per sampled row and vocabulary entry: logits, log-probs and their noise."""
 LARGE = 2**26
 """Trained parameters from which on the optimizer makes no copies (engines/native/trained.py)."""
-CONTEXT = 0.8e9
-"""The CUDA context and libraries, or Python's own."""
+CONTEXT = {"cpu": 0.4e9, "gpu": 0.8e9}
+"""Python with its libraries in main memory; the CUDA context and libraries on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,14 @@ class Memory:
     """Temporaries of the optimizer's step."""
     sampling: float
     """Keys and values of the responses sampled at a time, and the draw."""
+    context: float
+    """Of the process itself."""
 
     @property
     def total(self) -> float:
         """Bytes at the highest point: what always stays, and the larger of updating and sampling."""
         updating = self.gradients + max(self.activations, self.optimizer_step)
-        return CONTEXT + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
+        return self.context + self.weights + self.optimizer + self.copies + max(updating, self.sampling)
 
     def __str__(self) -> str:
         shown = {
@@ -59,9 +61,21 @@ def gigabytes(value: float) -> str:
     return f"{value / 1e9:,.0f} GB" if value >= 1e11 else f"{value / 1e9:.3g} GB"
 
 
-def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, response_tokens: int) -> Memory:
-    """The memory of one run whose longest prompts and responses have about this many tokens."""
+def estimate(
+    shape: ModelShape,
+    settings: Settings,
+    *,
+    prompt_tokens: int,
+    response_tokens: int,
+    answer_tokens: int = 0,
+    on_gpu: bool = True,
+) -> Memory:
+    """The memory of one run whose longest prompts and responses have about this many tokens.
+
+    `answer_tokens` is the length of a benchmark's longest answers, which are sampled and not trained on.
+    """
     update, rollout = settings.update, settings.rollout
+    place = "gpu" if on_gpu else "cpu"
     adapted = update.lora_rank > 0
     base = update.dtype if adapted else "float32"
     trained = shape.adapter_parameters(update.lora_rank) if adapted else shape.parameters
@@ -76,11 +90,14 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
     length = prompt_tokens + response_tokens
     # A critic is another model of the size, trained in turns with the policy: its activations are not there at once.
     models = 2 if settings.objective.advantage == "gae" else 1
-    positions = max(update.microbatch_tokens, length)
+    # The largest mini-batch: whole groups, shared out as evenly as they go.
+    groups = -(-rollout.prompts_per_step // min(update.minibatches, rollout.prompts_per_step))
+    positions = max(length, min(update.microbatch_tokens, groups * rollout.group_size * length))
     rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
     logits = 4.0 * positions * response_tokens / length * shape.vocabulary
-    head = HEAD_BLOCK + (logits if logits <= HEAD_KEPT else 0.0)
+    head = HEAD_BLOCK[place] + (logits if logits <= HEAD_KEPT else 0.0)
     casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
+    longest = max(response_tokens, answer_tokens)
     cache = 2 * shape.layers * shape.kv_width * BYTES[rollout.dtype]
     return Memory(
         weights=models * weights,
@@ -89,7 +106,8 @@ def estimate(shape: ModelShape, settings: Settings, *, prompt_tokens: int, respo
         gradients=4.0 * trained,
         activations=_activations(shape, settings) * positions + head + casts,
         optimizer_step=0.0 if eight_bit or trained >= LARGE else 4.0 * trained,
-        sampling=rows * (length * cache + float(DRAW_BYTES * shape.vocabulary)),
+        sampling=rows * ((prompt_tokens + longest) * cache + float(DRAW_BYTES * shape.vocabulary)),
+        context=CONTEXT[place],
     )
 
 

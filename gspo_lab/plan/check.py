@@ -7,8 +7,17 @@ from gspo_lab.engines.check import check_engine, check_ready, check_tasks
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.launch.local import on_gpu
-from gspo_lab.models.check import check_architecture, check_eight_bit, check_lora, check_model, is_moe
-from gspo_lab.models.shapes import check_rank
+from gspo_lab.models.check import (
+    check_architecture,
+    check_chat_template,
+    check_eight_bit,
+    check_hub,
+    check_lora,
+    check_model,
+    is_moe,
+)
+from gspo_lab.models.shapes import check_rank, model_shape
+from gspo_lab.models.wording import options_for
 from gspo_lab.plan.starts import needs_start
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Arm, Study, digest
@@ -24,7 +33,8 @@ def check(study: Study, *, data: bool = True) -> None:
     """Build every task and look at every model, so that a mistake shows now and not in a worker, an arm's or that of a
     candidate which `[tune]` lets it choose. Raises LabError.
 
-    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here.
+    `data`: published training problems are read, and a Hub's model can be had; a plan does without what is not here,
+    but for a model of which nothing is known.
     """
     base = study.path.parent.resolve()
     arms = trained_arms(study)
@@ -37,7 +47,10 @@ def check(study: Study, *, data: bool = True) -> None:
     moe = {}
     for model in dict.fromkeys(arm.settings.model for arm in arms):
         check_model(model, here=data)
+        if data or model_shape(model) is None:
+            check_hub(model)
         check_architecture(model)
+        check_chat_template(model)
         moe[model] = is_moe(model)
     for model, rank in dict.fromkeys((arm.settings.model, arm.settings.update.lora_rank) for arm in arms):
         check_rank(model, rank)
@@ -64,12 +77,12 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
     base = study.path.parent.resolve()
     settings = [arm.settings for arm in study.arms.values()]
     moe = {one.model: is_moe(one.model) for one in settings}
-    limit = build_task(settings[0].task.name, settings[0].task.options, base).max_tokens
+    limit = build_task(settings[0].task.name, options_for(settings[0].task, settings[0].model), base).max_tokens
     problems = {}
     for bench in settings[0].bench:
         table = bench.task or settings[0].task
         try:
-            held_out = build_task(table.name, table.options, base).problems("held-out")
+            held_out = build_task(table.name, options_for(table, settings[0].model), base).problems("held-out")
         except LabError:
             if data:
                 raise
@@ -129,7 +142,7 @@ def _tables(arms: Iterable[Arm]) -> dict[str, tuple[str, Mapping[str, Any]]]:
     """Name and options of every task that one of the arms trains or is asked, the first's trained one first, by their
     digest."""
     tables = [
-        (table.name, table.options)
+        (table.name, options_for(table, arm.settings.model))
         for arm in arms
         for table in (arm.settings.task, *(bench.task for bench in arm.settings.bench if bench.task is not None))
     ]

@@ -11,6 +11,7 @@ from gspo_lab.launch.base import Slot
 from gspo_lab.launch.local import gpu_memory
 from gspo_lab.models.memory import Memory, estimate, gigabytes
 from gspo_lab.models.shapes import model_shape
+from gspo_lab.models.wording import options_for
 from gspo_lab.study import Arm, Settings, Study
 from gspo_lab.tasks import build_task
 
@@ -57,8 +58,15 @@ def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:
     for arm in study.arms.values():
         shape = model_shape(arm.settings.model)
         if shape is not None:
-            prompt, response = _lengths(arm, base)
-            need = estimate(shape, arm.settings, prompt_tokens=prompt, response_tokens=response)
+            prompt, response, answer = _lengths(arm, base)
+            need = estimate(
+                shape,
+                arm.settings,
+                prompt_tokens=prompt,
+                response_tokens=response,
+                answer_tokens=answer,
+                on_gpu=slots[0].kind != "core",
+            )
             place = PLACES.get(slots[0].kind, f"a {slots[0].kind}")
             found.append(MemoryFit(arm.name, need, None if memory is None else memory / per_place, place))
     return found
@@ -95,16 +103,18 @@ def worker_memory(slots: Sequence[Slot]) -> float | None:
     return None
 
 
-def _lengths(arm: Arm, base: Path) -> tuple[int, int]:
-    """Tokens of the longest prompt, about, and of the longest response that is sampled or asked for."""
+def _lengths(arm: Arm, base: Path) -> tuple[int, int, int]:
+    """Tokens of the longest prompt, about, of the longest response that is trained on, and of a benchmark's longest."""
     settings: Settings = arm.settings
-    task = build_task(settings.task.name, settings.task.options, base)
+    task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
     try:
         longest = max(len(problem.prompt) for problem in task.problems("train")[:LOOKED_AT])
     except LabError:  # its data is not here yet
         longest = UNKNOWN_PROMPT
-    responses = [settings.rollout.max_tokens or task.max_tokens]
+    answers = [0]
     for bench in settings.bench:
-        asked = task if bench.task is None else build_task(bench.task.name, bench.task.options, base)
-        responses.append(bench.max_tokens or asked.max_tokens)
-    return round(longest / CHARACTERS_PER_TOKEN) + TEMPLATE_TOKENS, max(responses)
+        options = {} if bench.task is None else options_for(bench.task, settings.model)
+        asked = task if bench.task is None else build_task(bench.task.name, options, base)
+        answers.append(bench.max_tokens or asked.max_tokens)
+    response = settings.rollout.max_tokens or task.max_tokens
+    return round(longest / CHARACTERS_PER_TOKEN) + TEMPLATE_TOKENS, response, max(answers)

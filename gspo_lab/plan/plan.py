@@ -10,6 +10,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
 from gspo_lab.launch.local import visible_gpus
 from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
+from gspo_lab.models.wording import options_for
 from gspo_lab.plan.check import obstacle, preflight
 from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.plan.memory import MemoryFit, fits
@@ -130,7 +131,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     on_gpu = places[0].kind == "gpu"
     paces: dict[str, Pace] = {
         arm.name: measured_pace(arm.settings, runs)
-        or guessed_pace(arm.settings, on_gpu=on_gpu, turns=tasks.built(arm.settings.task).max_turns)
+        or guessed_pace(arm.settings, on_gpu=on_gpu, turns=tasks.built(arm.settings.task, arm.settings.model).max_turns)
         for arm in study.arms.values()
     }
     runs_of_study = study.runs()
@@ -214,21 +215,22 @@ class _Tasks:
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size
         most = responses * max(rollout.dynamic_sampling, 1)
-        limit = rollout.max_tokens or self.built(settings.task).max_tokens
+        limit = rollout.max_tokens or self.built(settings.task, settings.model).max_tokens
         evaluations = answers = 0
         for bench in settings.bench:
-            task = self.built(bench.task or settings.task)
+            task = self.built(bench.task or settings.task, settings.model)
             times = [at for at in bench.moments(settings.steps) if at > done or done == 0]
             evaluations += len(times)
             samples = sum(bench.samples_at(at, settings.steps) for at in times)
             answers += samples * _held_out(task, bench.problems)
         return Work(steps, responses, most, most * limit, evaluations, answers)
 
-    def built(self, table: Any) -> Task:
-        """The task of a table of the study."""
-        key = repr((table.name, sorted(table.options.items(), key=repr)))
+    def built(self, table: Any, model: str) -> Task:
+        """The task of a table of the study, as the model is asked."""
+        options = options_for(table, model)
+        key = repr((table.name, sorted(options.items(), key=repr)))
         if key not in self._built:
-            self._built[key] = build_task(table.name, table.options, self._base)
+            self._built[key] = build_task(table.name, options, self._base)
         return self._built[key]
 
 

@@ -67,6 +67,8 @@ class _Talk:
 
     def replied(self, task: Task, tokenizer: Any, sampling: Sampling) -> bool:
         """Put the environment's reply behind the last turn; False where the response is over."""
+        from gspo_lab.models.load import encode_reply  # who asks a server needs no torch
+
         assert self.rollout is not None
         if self.rollout.truncated:
             return False
@@ -79,7 +81,7 @@ class _Talk:
             return False
         # The reply's tokens go behind those that the model drew. To tokenise the whole text anew could give other
         # tokens for what it wrote, which it never drew and which have other log-probs.
-        self.given_ids += tuple(tokenizer(reply, add_special_tokens=False)["input_ids"])
+        self.given_ids += tuple(encode_reply(tokenizer, reply, list(self.given_ids), chat=task.chat))
         if self._room(sampling) < 1:
             self.rollout.truncated = True
             return False

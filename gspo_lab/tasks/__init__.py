@@ -12,6 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up, told
 from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, grade_answer
 from gspo_lab.tasks.options import check_options
+from gspo_lab.tasks.rewards import signature_of
 
 __all__ = [
     "BENCHMARKS",
@@ -52,6 +53,9 @@ KNOWN = TASKS | BENCHMARKS
 RUN_PROGRAMS = ("livecodebench", "codeforces")
 """Benchmarks that run what a model wrote, in the sandbox."""
 
+WORDS = "words"
+"""The option of the built-in tasks by which they ask in sentences."""
+
 DATA_OPTIONS = ("data", "train_data")
 """Options of benchmarks that name a file or folder, from the study's folder."""
 
@@ -76,13 +80,14 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     """The task `name` with the study's `options`; files are looked for from the folder `base`.
 
     `"module:thing"` and `"file.py:thing"` name a class (or any callable) that is called with the options and gives a
-    `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`).
+    `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`), or a
+    reward function of TRL's or verl's signature (see `rewards.py`).
     """
     name, options = _in_name(name, options)
     found = look_up("task", name, KNOWN, base)
     if name in BENCHMARKS:
         options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
-    if ":" in name and _is_grader(found):
+    if ":" in name and signature_of(found) is not None:
         from gspo_lab.tasks.custom import read_custom
 
         return read_custom(name, found, options, base or Path())
@@ -131,7 +136,9 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) ->
     key: dict[str, Any] = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
-        key["options"] = {one.name: one.default for one in parameters if one.default is not one.empty} | options
+        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        defaults.pop(WORDS, None)  # it came later than keys that are recorded
+        key["options"] = defaults | options
         key["edition"] = EDITION
     if name in BENCHMARKS:
         key["data"] = build_task(name, options, base).data_digest
@@ -164,14 +171,6 @@ def _made(name: str, found: Any, options: Mapping[str, Any]) -> Any:
         if name in KNOWN:
             raise
         raise LabError(f"task '{name}': making it failed with {told(error)}") from error
-
-
-def _is_grader(found: Any) -> bool:
-    if not inspect.isfunction(found):
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(found).parameters.values()
-    return sum(one.default is one.empty and one.kind in positional for one in parameters) == 2
 
 
 def _digest(path: Path) -> str:

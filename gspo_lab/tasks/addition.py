@@ -6,6 +6,8 @@ r"""Addition, worked out column by column: the smallest task that a byte-level m
 Columns from right to left (a number that has run out of digits counts 0), each sum with the carry as its last term
 where there is one; then the marker `#` and the answer. Responses differ in length, which sequence-level objectives
 are about.
+
+    What is 123 plus 456? Answer with the number only.     579         (words = true: for chat models)
 """
 
 import functools
@@ -14,11 +16,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.options import flag, share, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+from gspo_lab.tasks.wording import WORDED, last_number
 
 MARKER = "#"
 SLACK_TOKENS = 8
+WORDS_TOKENS = 48
+"""Token limit of an answer to a question in words: a number, or a sentence with it."""
 
 
 class Addition(Task):
@@ -30,6 +35,8 @@ class Addition(Task):
     `hasty` is the share of training demonstrations that answer at once, without steps and without carries. A model
     warm-started on them answers so about as often: it *can* work a sum out, and reinforcement has to teach it that it
     should. Its responses are of two very different lengths.
+
+    With `words` the question is a sentence, and the answer is the last number of the response.
     """
 
     name = "addition"
@@ -37,7 +44,13 @@ class Addition(Task):
     stop: tuple[str, ...] = ("\n",)
 
     def __init__(
-        self, digits: int = 3, terms: int = 2, train: int = 20_000, held_out: int = 1_000, hasty: float = 0.0
+        self,
+        digits: int = 3,
+        terms: int = 2,
+        train: int = 20_000,
+        held_out: int = 1_000,
+        hasty: float = 0.0,
+        words: bool = False,
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 6)
         self.terms = whole(self.name, "terms", terms, 2, 5)
@@ -45,6 +58,10 @@ class Addition(Task):
         self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.grader, self.stop, self.chat, self.prompt_version = "addition-words/1", (), True, WORDED
+            self.max_tokens = WORDS_TOKENS
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The pool; `"add3-train-5"` is the same problem whatever the pool's size."""
@@ -52,11 +69,15 @@ class Addition(Task):
         label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
 
         def make(index: int, numbers: tuple[int, ...]) -> Problem:
+            name, total = f"{shape}-{label}-{index}", str(sum(numbers))
+            if self.words:
+                question = f"What is {' plus '.join(map(str, numbers))}? Answer with the number only."
+                return Problem(name, question, total, total)
             prompt = "+".join(map(str, numbers)) + "="
             # The same problems are answered in haste whenever they are made.
             hurried = split == "train" and random.Random(prompt).random() < self.hasty
             shown = hasty_answer(numbers) if hurried else demonstration(numbers)
-            return Problem(f"{shape}-{label}-{index}", prompt, str(sum(numbers)), shown)
+            return Problem(name, prompt, total, shown)
 
         return Pool(self._dealt[split], make)
 
@@ -64,8 +85,10 @@ class Addition(Task):
         """Right is the right number behind the last `#`, on that line and alone.
 
         Spaces around it and zeros before it do not matter; a sign, a separator, a unit, a decimal point or a digit of
-        another script does. The worked steps are not looked at.
+        another script does. The worked steps are not looked at. With `words` it is the last number of the answer.
         """
+        if self.words:
+            return self._grade_words(problem, answer)
         _steps, marker, after = answer.rpartition(MARKER)
         if not marker:
             return Grade(0.0, False, None, "no answer marker found")
@@ -78,6 +101,13 @@ class Addition(Task):
         if (extracted.lstrip("0") or "0") == problem.reference:
             return Grade(1.0, True, extracted, "equal to the reference")
         return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+
+    def _grade_words(self, problem: Problem, answer: str) -> Grade:
+        number = last_number(answer)
+        if number is None:
+            return Grade(0.0, False, None, "no number found")
+        right = number == problem.reference
+        return Grade(float(right), right, number, "equal to the reference" if right else f"differs: got {number[:40]}")
 
     @functools.cached_property
     def _dealt(self) -> dict[str, list[tuple[int, ...]]]:

@@ -94,7 +94,7 @@ class Task(Protocol):
     """Name and version of the form in which problems are asked, stored with answers. bare: the problem's text alone."""
     defaults: Defaults = Defaults()
     chat: bool = False
-    """Whether the prompt is a message of a user, to go through the model's chat template where it has one."""
+    """Whether the prompt, and each reply to a turn, is a user's message, for the chat template of a model with one."""
     cut_is_wrong: bool = False
     """Whether an answer that was cut at the token limit is wrong whatever it holds."""
     max_turns: int = 1

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gspo_lab.tasks.base import Grade, Problem, Task, Turn
-from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.options import flag, share, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+from gspo_lab.tasks.wording import WORDED
 
 MARKER = "#"
 OPERATORS = "+*"
@@ -22,6 +23,13 @@ LONGEST = 12
 """Digits of a number that the calculator takes."""
 
 SLACK_TOKENS = 8
+WORDS_TOKENS = 64
+"""Of a turn in words with the reply behind it and the marks of the chat template."""
+
+QUESTION = (
+    "Work out {}, from left to right, with a calculator that takes one step at a time. Write one step, such as 12*34, "
+    "and nothing else: its result comes back. When you know the result, write # and the number, such as #408."
+)
 
 
 class Calculator(Task):
@@ -37,7 +45,13 @@ class Calculator(Task):
     stop: tuple[str, ...] = ("\n",)
 
     def __init__(
-        self, digits: int = 2, terms: int = 2, train: int = 20_000, held_out: int = 1_000, hasty: float = 0.0
+        self,
+        digits: int = 2,
+        terms: int = 2,
+        train: int = 20_000,
+        held_out: int = 1_000,
+        hasty: float = 0.0,
+        words: bool = False,
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 3)
         self.terms = whole(self.name, "terms", terms, 2, 4)
@@ -47,6 +61,10 @@ class Calculator(Task):
         self.max_turns = terms + 1
         longest = demonstration([10**digits - 1] * terms, OPERATORS[-1] * (terms - 1))
         self.max_tokens = sum(map(len, longest)) + 2 * terms * digits + SLACK_TOKENS
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.grader, self.stop, self.chat, self.prompt_version = "calculator-words/1", (), True, WORDED
+            self.max_tokens = self.max_turns * WORDS_TOKENS
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The pool."""
@@ -60,6 +78,9 @@ class Calculator(Task):
             made_up = f"{MARKER}{source.randrange(10 ** len(value)):0{len(value)}}\n"
             shown = (made_up,) if hurried else demonstration(numbers, operators)
             name = f"calc{self.digits}x{self.terms}-{label}-{index}"
+            if self.words:
+                calls = tuple(part.removesuffix("\n") for part in demonstration(numbers, operators))
+                return Problem(name, QUESTION.format(prompt.removesuffix("=")), value, demonstrated_turns=calls)
             return Problem(name, prompt, value, demonstrated_turns=shown)
 
         return Pool(self._dealt[split], make)
@@ -69,13 +90,15 @@ class Calculator(Task):
         said = turns[-1].text
         if MARKER in said:
             return None
+        said = re.sub(r"\s", "", said) if self.words else said
         call = re.fullmatch(rf"([0-9]{{1,{LONGEST}}})([+*])([0-9]{{1,{LONGEST}}})", said)
-        return "?\n" if call is None else f"={result((int(call[1]), int(call[3])), call[2])}\n"
+        reply = "?" if call is None else f"={result((int(call[1]), int(call[3])), call[2])}"
+        return reply if self.words else f"{reply}\n"
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Right is the right number behind the marker, and nothing else. A response of several turns has its last one
         graded; how it came by it is not looked at."""
-        before, marker, extracted = answer.partition(MARKER)
+        before, marker, extracted = (re.sub(r"\s", "", answer) if self.words else answer).partition(MARKER)
         if before or not marker:
             return Grade(0.0, False, None, "no answer marker found at the beginning of the last turn")
         if not re.fullmatch("[0-9]+", extracted):

@@ -14,8 +14,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.options import flag, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+from gspo_lab.tasks.wording import WORDED
+
+WORDS_TOKENS = 4
+"""Tokens of a number and what separates it from the next, in the answer of a chat model."""
 
 
 class Chain(Task):
@@ -30,7 +34,9 @@ class Chain(Task):
     grader = "chain/1"
     stop: tuple[str, ...] = ("\n",)
 
-    def __init__(self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000) -> None:
+    def __init__(
+        self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000, words: bool = False
+    ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 3)
         self.max_tokens = whole(self.name, "length", length, 16, 3072)
         self.train = whole(self.name, "train", train, 1, 1_000_000)
@@ -39,6 +45,10 @@ class Chain(Task):
         self.width = next(width for width in (1, 2, 3) if self._fitting(width) <= 10**width)
         self.count = self._fitting(self.width)
         """Numbers of a whole answer; the counter has `width` digits."""
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.grader, self.stop, self.chat, self.prompt_version = "chain-words/1", (), True, WORDED
+            self.max_tokens = self.count * WORDS_TOKENS + WORDS_TOKENS
 
     def _fitting(self, width: int) -> int:
         """How many items `145:92 ` the length holds whose counter has so many digits."""
@@ -50,10 +60,14 @@ class Chain(Task):
 
         def make(index: int, given: tuple[int, int]) -> Problem:
             numbers = list(islice(chain(*given, self.modulus), self.count))
+            name = f"chain{self.digits}-{label}-{index}"
+            if self.words:
+                shown = ", ".join(map(str, numbers))
+                return Problem(name, self._question(given), str(numbers[-1]), shown)
             prompt = " ".join(map(self._number, given)) + ":"
             items = [f"{self._counter(place)}:{self._number(number)}" for place, number in enumerate(numbers)]
             shown = f"{' '.join(items)}\n"
-            return Problem(f"chain{self.digits}-{label}-{index}", prompt, self._number(numbers[-1]), shown)
+            return Problem(name, prompt, self._number(numbers[-1]), shown)
 
         return Pool(self._dealt[split], make)
 
@@ -63,7 +77,10 @@ class Chain(Task):
         An item is right if its counter is and its number is the sum of the two that the answer itself has before it: an
         error costs its own item and none of those behind it. An item of another form is wrong, and the next one is held
         against what stands before both. The last item of an answer that was cut short in the middle of it is left out.
+        With `words` an item is a number alone, and numbers beyond those asked for are wrong.
         """
+        if self.words:
+            return self._grade_words(problem, answer)
         items = answer.rstrip("\n").removesuffix(" ").split(" ")
         if len(items[-1]) < self.width + 1 + self.digits:
             items.pop()
@@ -79,6 +96,25 @@ class Chain(Task):
                 before = [before[1], int(found[2])]
         share = 1 - len(wrong) / len(items)
         return Grade(share, not wrong, items[-1][-20:], f"{len(items) - len(wrong)} of {len(items)} items are right")
+
+    def _question(self, given: tuple[int, int]) -> str:
+        kept = "the last digit" if self.digits == 1 else f"the last {self.digits} digits"
+        return (
+            f"A sequence begins with {given[0]}, {given[1]}. Each next number is the sum of the two numbers before it, "
+            f"of which only {kept} are kept. Write the next {self.count} numbers, separated by commas, nothing else."
+        )
+
+    def _grade_words(self, problem: Problem, answer: str) -> Grade:
+        before = [int(number) for number in re.findall("[0-9]+", problem.prompt)[:2]]
+        numbers = [int(number) for number in re.findall("[0-9]+", answer)]
+        right = 0
+        for place, number in enumerate(numbers):
+            right += place < self.count and number == sum(before) % self.modulus
+            before = [before[1], number]
+        if not numbers:
+            return Grade(0.0, False, None, "no number")
+        reason = f"{right} of {len(numbers)} numbers are right"
+        return Grade(right / len(numbers), right == len(numbers), str(numbers[-1])[-20:], reason)
 
     def _counter(self, place: int) -> str:
         return f"{self.count - 1 - place:0{self.width}d}"

@@ -15,11 +15,14 @@ from itertools import islice
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.options import flag, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+from gspo_lab.tasks.wording import WORDED
 
 MARKER = "#"
 SLACK_TOKENS = 8
+WORDS_TOKENS = 256
+"""Token limit of an answer to a question in words: some attempts, and the expression."""
 LONGEST_EXPRESSION = 120
 DRAWS = 400_000
 """Draws after which a pool stays as long as it is: small families of problems repeat themselves for ever."""
@@ -62,6 +65,7 @@ class Countdown(Task):
         use_all: bool = True,
         train: int = 10_000,
         held_out: int = 500,
+        words: bool = False,
     ) -> None:
         self.numbers = whole(self.name, "numbers", numbers, 2, 6)
         self.max_number = whole(self.name, "max_number", max_number, 1, 100)
@@ -80,6 +84,10 @@ class Countdown(Task):
         step = 3 * len(str(max(self._largest, max_number))) + 3
         answer = numbers * len(str(max_number)) + (numbers - 1) + 2 * (numbers - 2) + 2
         self.max_tokens = (numbers - 1) * step + answer + SLACK_TOKENS
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.stop, self.chat, self.prompt_version = (), True, WORDED
+            self.max_tokens = WORDS_TOKENS
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The pool; `"countdown3-train-5"` is the same problem whatever the pool's size."""
@@ -88,11 +96,23 @@ class Countdown(Task):
             raise LabError(f"task 'countdown': no {split} problems with these options; raise max_number or max_target")
 
         def make(index: int, solution: Solution) -> Problem:
+            name = f"countdown{self.numbers}-{label}-{index}"
+            if self.words:
+                shown = f"{MARKER}{solution.expression}"
+                return Problem(name, self._question(solution), solution.expression, shown)
             prompt = f"{' '.join(map(str, solution.numbers))}={solution.target}:"
             shown = " ".join([*solution.steps, f"{MARKER}{solution.expression}\n"])
-            return Problem(f"countdown{self.numbers}-{label}-{index}", prompt, solution.expression, shown)
+            return Problem(name, prompt, solution.expression, shown)
 
         return Pool(self._dealt[split], make)
+
+    def _question(self, solution: Solution) -> str:
+        numbers = ", ".join(map(str, solution.numbers))
+        use = "each of the numbers exactly once" if self.use_all else "each of the numbers at most once"
+        return (
+            f"Reach {solution.target} from the numbers {numbers} with +, -, * and /. Use {use}. End your answer with a "
+            f"line that holds {MARKER} and the expression alone, such as: {MARKER}(1+2)*3"
+        )
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Right is an expression behind the last `#`, on that line and alone, that has the target's value.

@@ -8,7 +8,8 @@
 A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"` where there are any. The grader returns
 a number (the reward; 1 or more counts as correct), a bool or a `Grade`. What it raises, or returns instead, becomes an
 error of that one grade: neither a crash nor a wrong answer. With `reply = "function"` the task has several turns, and
-what that function of the same file, `reply(problem, turns)`, returns stands behind each but the last.
+what that function of the same file, `reply(problem, turns)`, returns stands behind each but the last. Functions with
+the signatures of TRL's and verl's rewards do as well (`rewards.py`).
 """
 
 import hashlib
@@ -25,12 +26,13 @@ from typing import Any
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
 from gspo_lab.sources import source_digest
+from gspo_lab.tasks import rewards
 from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn
 from gspo_lab.tasks.limit import TooLong, limited
 from gspo_lab.tasks.options import known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
-OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns")
+OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns", *rewards.OPTIONS)
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_SECONDS = 300
@@ -111,6 +113,7 @@ class Custom(Task):
 def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
     """The task of the grader `function`, its files read; LabError with file and line for what is wrong in them."""
     known_names(name, options, OPTIONS)
+    function = rewards.as_grader(name, function, options)
     replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
         raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")

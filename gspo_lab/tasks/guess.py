@@ -13,13 +13,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gspo_lab.tasks.base import Grade, Problem, Task, Turn
-from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.options import flag, share, whole
 from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
+from gspo_lab.tasks.wording import WORDED, last_number
 
 WASTED = -0.1
 """What a turn earns that cannot be right: outside of what is left, or no number."""
 
 SLACK_TOKENS = 8
+WORDS_TOKENS = 64
+"""Of a turn in words with the reply behind it and the marks of the chat template."""
 
 
 class Guess(Task):
@@ -42,6 +45,7 @@ class Guess(Task):
         train: int = 20_000,
         held_out: int = 1_000,
         hasty: float = 0.0,
+        words: bool = False,
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 4)
         self.width = whole(self.name, "width", width, 2, 10**digits)
@@ -50,6 +54,10 @@ class Guess(Task):
         self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.grader, self.stop, self.chat, self.prompt_version = "guess-words/1", (), True, WORDED
+            self.max_tokens = max_turns * WORDS_TOKENS
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The pool: a range and one of its numbers each."""
@@ -58,6 +66,9 @@ class Guess(Task):
         def make(index: int, drawn: tuple[int, int, int]) -> Problem:
             low, high, number = drawn
             name = f"guess-{low}-{high}-{number}"
+            if self.words:
+                question = f"I think of a whole number from {low} to {high}. Guess it. Answer with the number only."
+                return Problem(name, question, str(number), demonstrated_turns=(str(number),))
             shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
             return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
 
@@ -65,9 +76,13 @@ class Guess(Task):
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """How the number compares with the last guess, and what is left; None where it is found."""
-        (low, high), guess, number = _left(problem, turns)[-1], _guess(turns[-1].text), int(problem.reference)
+        (low, high), guess = self._left(problem, turns)[-1], self._guess(turns[-1].text)
+        number = int(problem.reference)
         if guess == number:
             return None
+        if self.words:
+            compared = "That is no number" if guess is None else f"It is {'greater' if number > guess else 'less'}"
+            return f"{compared}. It lies from {low} to {high}. Guess again. Answer with the number only."
         return f"{'?' if guess is None else '>' if number > guess else '<'}{low}-{high}:"
 
     def grade(self, problem: Problem, answer: str) -> Grade:
@@ -77,13 +92,30 @@ class Guess(Task):
     def grade_turns(self, problem: Problem, turns: Sequence[Turn]) -> Grade:
         """Right is a number that was found, for which its turn earns 1; a turn that could not find it earns -0.1."""
         earned = []
-        for turn, (low, high) in zip(turns, _left(problem, turns), strict=False):  # what was left before it
-            guess = _guess(turn.text)
+        for turn, (low, high) in zip(turns, self._left(problem, turns), strict=False):  # what was left before it
+            guess = self._guess(turn.text)
             possible = guess is not None and low <= guess <= high
             earned.append(float(guess == int(problem.reference)) if possible else WASTED)
         found = earned[-1] == 1.0
         reason = f"{'found' if found else 'not found'} in {len(turns)} turns"
         return Grade(sum(earned), found, turns[-1].text or None, reason, turn_rewards=tuple(earned))
+
+    def _left(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
+        """What the number may be, from the first to the last: before any turn, and after each."""
+        left, number = [_range(problem.prompt)], int(problem.reference)
+        for turn in turns:
+            (low, high), guess = left[-1], self._guess(turn.text)
+            if guess is not None and guess < number:
+                low = max(low, guess + 1)
+            elif guess is not None and guess > number:
+                high = min(high, guess - 1)
+            left.append((low, high))
+        return left
+
+    def _guess(self, text: str) -> int | None:
+        """The number that a turn is, and nothing else, or with `words` its last number; None where it has none."""
+        number = last_number(text) if self.words else text
+        return int(number) if number is not None and re.fullmatch("[0-9]{1,9}", number) else None
 
     @functools.cached_property
     def _dealt(self) -> dict[str, list[tuple[int, int, int]]]:
@@ -114,24 +146,6 @@ class Guess(Task):
             left = _range(reply[1:])
 
 
-def _left(problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
-    """What the number may be, from the first to the last: before any turn, and after each."""
-    left, number = [_range(problem.prompt)], int(problem.reference)
-    for turn in turns:
-        (low, high), guess = left[-1], _guess(turn.text)
-        if guess is not None and guess < number:
-            low = max(low, guess + 1)
-        elif guess is not None and guess > number:
-            high = min(high, guess - 1)
-        left.append((low, high))
-    return left
-
-
 def _range(text: str) -> tuple[int, int]:
-    low, _, high = text.rstrip(":").partition("-")
+    low, high = re.findall("[0-9]+", text)[:2]
     return int(low), int(high)
-
-
-def _guess(text: str) -> int | None:
-    """The number that a turn is, and nothing else; None where it is none."""
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None

@@ -50,3 +50,10 @@ def share(task: str, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise LabError(f"task {task}: {name} is a share between 0 and 1; got {value!r}")
     return float(value)
+
+
+def flag(task: str, name: str, value: object) -> bool:
+    """`value` as true or false, or LabError."""
+    if not isinstance(value, bool):
+        raise LabError(f"task '{task}': {name} = {value!r} must be true or false")
+    return value

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
-from lottery import MakeRun
+from lottery import MakeRun, train
 
 from gspo_lab.engines.native.prompts import check_fit
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
+from gspo_lab.models.embedded import build
 from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.records import AnswerRecord
+from gspo_lab.study import load_study
 from gspo_lab.tasks.base import Problem
 
 PROBLEMS = [Problem("short", "1+1=", "2"), Problem("euros", "€" * 4, "€"), Problem("long", "9" * 12, "9")]
@@ -36,3 +39,43 @@ def test_a_run_with_a_prompt_beyond_its_model_s_context_does_not_start(make_run:
             problems.write("\n" + json.dumps(far))
     with pytest.raises(LabError, match=r"training problems leave no room .* 'far-\d', has 100001"):
         set_up(run, None)
+
+
+IN_WORDS = """
+question = "In words?"
+model = "{}"
+steps = 1
+seeds = 1
+[task]
+name = "addition"
+digits = 1
+[rollout]
+prompts_per_step = 2
+group_size = 2
+max_tokens = 2
+[update]
+minibatches = 2
+[[bench]]
+name = "addition"
+problems = 2
+[record]
+rollouts = 1.0
+[arm.gspo]
+objective = "gspo"
+"""
+
+
+def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
+    folder, tokenizer = tmp_path / "chats", byte_tokenizer()
+    tokenizer.chat_template = "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}{% endfor %}"
+    build("tiny-qwen3", 0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    study = tmp_path / "words.toml"
+    study.write_text(IN_WORDS.format(folder))
+    (run,) = load_study(study).runs()
+    answers = train(run, tmp_path / "run").of(AnswerRecord)
+    assert {one.bench for one in answers} == {"rollout", "addition"}
+    assert {(one.prompt_version, one.grader) for one in answers} == {("words/1", "addition-words/1")}
+    assert all(one.prompt.startswith("What is ") for one in answers)
+    (bare,) = load_study(study, overrides=["task.words=false"]).runs()
+    assert set_up(bare, None).task.prompt_version == "bare/1"

@@ -190,3 +190,31 @@ def test_a_kl_term_needs_the_starting_weights_unless_adapters_hide_them(tmp_path
     kl = "objective.kl_coef=0.1"
     assert total(tmp_path, kl) - total(tmp_path) == pytest.approx(4 * SMALL.parameters)
     assert total(tmp_path, kl, "update.lora_rank=4") == total(tmp_path, "update.lora_rank=4")
+
+
+def test_a_minibatch_bounds_the_positions(tmp_path: Path) -> None:
+    """8 prompts in 2 mini-batches, with 8 responses each: 32 rows of 60 + 40 tokens, not 16,384."""
+    few = ("rollout.prompts_per_step=8", "update.minibatches=2")
+    activations = [
+        estimate(SMALL, settings(tmp_path, *few, more), prompt_tokens=60, response_tokens=40).activations
+        for more in ("update.microbatch_tokens=16384", "update.microbatch_tokens=1600")
+    ]
+    per_position = layer_activations(SMALL, "bfloat16") * SMALL.layers + 8 * SMALL.width
+    head = 4 * 0.4 * SMALL.vocabulary  # float32 logits of the responses' 0.4 of the positions, too many to be kept
+    assert 3200 * head > 2**27
+    assert activations[0] - activations[1] == pytest.approx(1600 * per_position)
+
+
+def test_answers_of_a_benchmark_are_sampled_and_not_trained_on(tmp_path: Path) -> None:
+    plain = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100)
+    asked = estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, answer_tokens=300)
+    assert asked.activations == plain.activations
+    # 256 responses x 200 more positions x 28 layers x 2 x 8 heads of 128 x 2 bytes
+    assert asked.sampling - plain.sampling == pytest.approx(256 * 200 * 28 * 2 * 1024 * 2)
+
+
+def test_main_memory_has_no_cuda_context(tmp_path: Path) -> None:
+    on_gpu, on_cpu = (
+        estimate(SMALL, settings(tmp_path), prompt_tokens=100, response_tokens=100, on_gpu=gpu) for gpu in (True, False)
+    )
+    assert on_gpu.context - on_cpu.context == pytest.approx(0.4e9)

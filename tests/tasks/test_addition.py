@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -203,6 +204,6 @@ def test_lengths_suit_tiny_models() -> None:
     "options",
     [{"digits": 0}, {"digits": 7}, {"digits": "3"}, {"digits": True}, {"digits": 3.0}, {"terms": 1}, {"train": 0}],
 )
-def test_bad_options(options: dict[str, int]) -> None:
+def test_bad_options(options: dict[str, Any]) -> None:
     with pytest.raises(LabError, match=rf"task 'addition': {next(iter(options))} = .* must be a whole number from"):
         Addition(**options)

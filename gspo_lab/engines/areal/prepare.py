@@ -24,6 +24,7 @@ from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.start import Start, start_of
 from gspo_lab.files import write_json
 from gspo_lab.models.load import encode_prompt
+from gspo_lab.models.wording import options_for
 from gspo_lab.study import Run
 from gspo_lab.tasks import Task, build_task, check_isolation
 
@@ -58,7 +59,7 @@ def prepare(
     and AReaL's own files lie, those of earlier starts too."""
     settings, root = run.settings, root or folder
     table = settings.task
-    task = build_task(table.name, table.options, Path(run.base))
+    task = build_task(table.name, options_for(table, settings.model), Path(run.base))
     check_isolation(table.name, table.options)
     per_step = settings.rollout.prompts_per_step
     stream = PromptStream(task.problems("train"), run.seed, per_step)

@@ -13,13 +13,14 @@ from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit
 from gspo_lab.engines.native.staleness import Lag
-from gspo_lab.engines.native.trained import Trained, large
+from gspo_lab.engines.native.trained import LARGE, Trained
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.embedded import param_counts
 from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
+from gspo_lab.models.wording import options_for
 from gspo_lab.objectives import ObjectiveSettings
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
@@ -65,13 +66,14 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     # It fills every new tensor first, a pass of its own, to find who reads what was never written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     base = Path(run.base)
-    task = build_task(settings.task.name, settings.task.options, base)
     for table in (settings.task, *(bench.task for bench in settings.bench if bench.task is not None)):
         check_isolation(table.name, table.options)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
     model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
+    # After the model: a Hub's is known to be a chat model once it is in the cache.
+    task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
     check_fit(task.problems("train"), tokenizer, context_of(model))
     if adapted:
         adapt(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
@@ -79,7 +81,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     without_dropout(model)
-    if large(model):
+    if sum(parameter.numel() for parameter in model.parameters()) >= LARGE:  # beside adapters too
         give_back_what_is_freed()
 
     def policy_of(model: Any) -> Policy:
@@ -136,11 +138,13 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         tokenizer=tokenizer,
         task=task,
         bench_tasks={
-            bench.name: task if bench.task is None else build_task(bench.task.name, bench.task.options, base)
+            bench.name: task
+            if bench.task is None
+            else build_task(bench.task.name, options_for(bench.task, settings.model), base)
             for bench in settings.bench
         },
         task_keys={
-            name: digest(task_key(table.name, table.options, base))
+            name: digest(task_key(table.name, options_for(table, settings.model), base))
             for name, table in [("train", settings.task), *((b.name, b.task or settings.task) for b in settings.bench)]
         },
         device=device,

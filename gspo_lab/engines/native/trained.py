@@ -11,7 +11,7 @@ from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.study.schema import UpdateTable
 
 LARGE = 2**26
-"""Trained parameters from which on memory and its traffic decide what a step costs."""
+"""Parameters from which on memory and its traffic decide what a step costs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from gspo_lab.engines.verl.data import bench_rows, lengths, training_rows, write
 from gspo_lab.engines.verl.options import Options
 from gspo_lab.engines.verl.overrides import INSIDE, Place, arguments, environment, overrides
 from gspo_lab.engines.verl.records import RECORDS
+from gspo_lab.models.wording import options_for
 from gspo_lab.study import Run, digest
 from gspo_lab.tasks import Task, build_task, check_isolation, task_key
 
@@ -37,9 +38,9 @@ def prepare(
 ) -> Prepared:
     """Write all that verl needs to train `run` from its step `first` on, whose checkpoint is `resume`."""
     settings, base, home = run.settings, Path(run.base), folder / HOME
-    task = build_task(settings.task.name, settings.task.options, base)
+    task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
     tables = {bench.name: bench.task or settings.task for bench in settings.bench}
-    benches = {name: build_task(table.name, table.options, base) for name, table in tables.items()}
+    benches = {name: build_task(table.name, options_for(table, settings.model), base) for name, table in tables.items()}
     for table in (settings.task, *tables.values()):
         check_isolation(table.name, table.options)
 
@@ -49,7 +50,7 @@ def prepare(
         tokenizer=start.tokenizer,
         task=task,
         task_keys={
-            name: digest(task_key(table.name, table.options, base))
+            name: digest(task_key(table.name, options_for(table, settings.model), base))
             for name, table in {"train": settings.task, **tables}.items()
         },
         capabilities=Capabilities(records=RECORDS),

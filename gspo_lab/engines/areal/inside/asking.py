@@ -22,6 +22,7 @@ from gspo_lab.engines.leavings import append, digest_of
 from gspo_lab.evaluation.ask import Answer, Question, graded_record
 from gspo_lab.files import read_json
 from gspo_lab.models.load import encode_prompt
+from gspo_lab.models.wording import options_for
 from gspo_lab.records import to_dict
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.study import Run
@@ -35,7 +36,8 @@ _asked: Counter[tuple[int, int]] = Counter()
 @cache
 def _task() -> tuple[Run, Task]:
     run = Run.from_json(read_json(Path(os.environ[HOME]) / RUN) or {})
-    return run, build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
+    table = run.settings.task
+    return run, build_task(table.name, options_for(table, run.settings.model), Path(run.base))
 
 
 class Asking(RolloutWorkflow):  # type: ignore[misc]

@@ -26,6 +26,7 @@ from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
 from gspo_lab.models.load import encode_prompt, load_model
+from gspo_lab.models.wording import options_for
 from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run
@@ -44,7 +45,7 @@ def trained(folder: Path) -> dict[str, Any]:
     run = Run.from_json(read_json(folder / RUN) or {})
     settings = run.settings
     rollout = settings.rollout
-    task = build_task(settings.task.name, settings.task.options, Path(run.base))
+    task = build_task(settings.task.name, options_for(settings.task, settings.model), Path(run.base))
     model, tokenizer = load_model(config.actor.path, dtype="float32", device="cpu")
     sampler = TransformersSampler(model, tokenizer, rows=rollout.at_a_time)
     sampling = Sampling(

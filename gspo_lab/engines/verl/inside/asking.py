@@ -17,6 +17,7 @@ from gspo_lab.engines.verl.attempt import ANSWERS, current
 from gspo_lab.engines.verl.data import Asked
 from gspo_lab.evaluation.ask import Answer, Question, graded_record
 from gspo_lab.models.load import encode_prompt
+from gspo_lab.models.wording import options_for
 from gspo_lab.records import to_dict
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.samplers.stopping import Stopping
@@ -29,7 +30,7 @@ def task_of(bench: str) -> Task:
     settings = current().run.settings
     tables = {one.name: one.task for one in settings.bench}
     table = tables.get(bench) or settings.task
-    return build_task(table.name, table.options, Path(current().run.base))
+    return build_task(table.name, options_for(table, settings.model), Path(current().run.base))
 
 
 class Asking(AgentLoopBase):  # type: ignore[misc]

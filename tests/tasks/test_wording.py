@@ -1,0 +1,103 @@
+"""The built-in tasks in words, as a chat model is asked: questions and grades by hand."""
+
+import json
+
+import pytest
+
+from gspo_lab.errors import LabError
+from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
+from gspo_lab.tasks.wording import last_number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("16", "16"),
+        ("7 plus 9 is 16.", "16"),
+        ("The sum is **1,234**", "1234"),
+        ("016", "16"),
+        ("0", "0"),
+        ("It is -5", "-5"),
+        ("16.5", "16.5"),
+        ("3,4", "4"),
+        ("sixteen", None),
+        ("", None),
+    ],
+)
+def test_the_last_number_of_a_text(text: str, number: str | None) -> None:
+    assert last_number(text) == number
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_task_asks_in_words(name: str) -> None:
+    task = build_task(name, {"words": True})
+    assert (task.chat, task.prompt_version, task.stop) == (True, "words/1", ())
+    for problem in (*task.problems("train")[:20], *task.problems("held-out")[:20]):
+        assert problem.prompt[0].isupper()
+        assert " " in problem.prompt
+        shown = problem.demonstration
+        if task.max_turns == 1:
+            assert shown is not None
+            assert task.grade(problem, shown).correct
+    with pytest.raises(LabError, match=rf"task '{name}': words = 'yes' must be true or false"):
+        build_task(name, {"words": "yes"})
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_the_same_problems_are_asked_either_way(name: str) -> None:
+    bare, words = (build_task(name, {"words": words}) for words in (False, True))
+    for split in ("train", "held-out"):
+        assert [one.id for one in bare.problems(split)[:50]] == [one.id for one in words.problems(split)[:50]]
+
+
+def test_a_key_without_words_is_as_it_was() -> None:
+    """Recorded keys and cached warm starts have no `words`."""
+    assert "words" not in json.loads(task_key("addition", {}))["options"]
+    assert json.loads(task_key("addition", {"words": True}))["options"]["words"] is True
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [("16", 1.0), ("7 plus 9 is 16.", 1.0), ("16 is 7 + 9", 0.0), ("#16", 1.0), ("16.5", 0.0), ("sixteen", 0.0)],
+)
+def test_sums_are_graded_by_their_last_number(answer: str, reward: float) -> None:
+    grade = build_task("addition", {"words": True}).grade(Problem("", "What is 7 plus 9?", "16"), answer)
+    assert (grade.reward, grade.correct) == (reward, reward == 1)
+
+
+def test_chains_are_graded_number_by_number() -> None:
+    """37 + 55 = 92, 55 + 92 = 147 -> 47, 92 + 47 = 139 -> 39; an error costs its own number alone."""
+    task = build_task("chain", {"words": True, "length": 25})
+    prompt = "A sequence begins with 37, 55. Each next number ..."
+    problem = Problem("", prompt, "25")
+    assert task.grade(problem, "92, 47, 39, 86, 25").correct
+    assert task.grade(problem, "92, 48, 40, 88").reward == pytest.approx(3 / 4)
+    assert task.grade(problem, "92, 47, 39, 86, 25, 11").reward == pytest.approx(5 / 6), "five were asked for"
+    assert task.grade(problem, "none").reward == 0.0
+
+
+def test_a_guess_in_words_has_replies_in_words() -> None:
+    task = build_task("guess", {"words": True})
+    problem = Problem("", "I think of a whole number from 12 to 42. Guess it.", "31")
+    turns = [Turn("Is it 27?")]
+    assert (
+        task.reply(problem, turns) == "It is greater. It lies from 28 to 42. Guess again. Answer with the number only."
+    )
+    turns = [Turn("Is it 27?"), Turn("hm"), Turn("31")]
+    assert task.reply(problem, turns[:2]) == (
+        "That is no number. It lies from 28 to 42. Guess again. Answer with the number only."
+    )
+    assert task.reply(problem, turns) is None
+    grade = task.grade_turns(problem, turns)
+    assert grade.reward == pytest.approx(0.9)
+    assert (grade.correct, grade.extracted, grade.turn_rewards) == (True, "31", (0.0, -0.1, 1.0))
+
+
+def test_a_calculator_in_words_takes_spaces() -> None:
+    task = build_task("calculator", {"words": True})
+    problem = Problem("", "Work out 47*36, ...", "1692")
+    assert task.reply(problem, [Turn("47 * 36")]) == "=1692"
+    assert task.reply(problem, [Turn("I would say")]) == "?"
+    assert task.reply(problem, [Turn("# 1692")]) is None
+    assert task.grade(problem, " # 1692\n").correct
+    assert not task.grade(problem, "1692").correct
