@@ -14,8 +14,8 @@ from gspo_lab.conduct.work import ErrandEnd
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.layout import database_of
-from gspo_lab.readings import Seeds, summarise
-from gspo_lab.readings.named import CLIP
+from gspo_lab.readings import average, runs, summarise
+from gspo_lab.readings.named import CLIP, REWARD
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from gspo_lab.findings.answer import Answer
     from gspo_lab.findings.decision import Decision
     from gspo_lab.findings.outcomes import RunOutcome
-
-TAIL = 0.1
-"""The reward shown is the mean over this last share of the steps."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class ArmResult:
     """Per seed the primary benchmark's score: of a finished run the mean of its last `verdict.last` evaluations, of any
     other its latest one."""
     reward: float | None
-    """Mean training reward over the last tenth of the steps, mean of the seeds."""
+    """Mean training reward over the last fifth of the steps, mean of the runs that count."""
     clipped: float | None
     """Share of response tokens clipped on mini-batches >= 1 (on the first one all ratios are 1) after the learning
     rate's warm-up, mean of the seeds: the report's number."""
@@ -50,12 +47,10 @@ class ArmResult:
     collapsed: int | None
     """Runs that collapsed, by the rule of `stats.collapse`; None where no run is long enough to be judged."""
     grader_errors: float | None
-    """Share of training responses on which the grader failed, mean of the seeds."""
-
-    @property
-    def score(self) -> float | None:
-        """The mean final score of the arm's runs; None where none has one."""
-        return _mean(self.scores.values())
+    """Share of training responses on which the grader failed, mean of the runs that count."""
+    score: float | None
+    """The mean final score of the runs that count: the finished ones of the seeds that the verdict rests on, as in the
+    report; None where none has one."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class StudyOutcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab run --json` prints it."""
-        arms = [{**vars(arm), "score": arm.score} for arm in self.arms]
+        arms = [vars(arm) for arm in self.arms]
         told = {"answer": self.answer.to_json(), "report": None if self.report is None else str(self.report)}
         return {**vars(self), "arms": arms, "failures": list(self.failures), **told}
 
@@ -121,28 +116,24 @@ def outcome(
 
 def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
     """Per arm of `study` what its runs have shown so far, scored on the primary benchmark."""
-    runs = found.frame
-    steps = found.evidence.steps(study.name, ["reward_mean"])
+    seeds = found.decision.runs
     ended = {(one.arm, one.seed): one for one in found.outcomes(found.declaration.primary)}
     out = []
-    for name, arm in study.arms.items():
-        mine = runs[(runs["arm"] == name) & runs["seed"].isin(study.seeds)]
-        tail = arm.settings.steps - max(1, round(arm.settings.steps * TAIL))
-        late = steps[steps["step"] >= tail]
-        rewards = [late[late["run_id"] == run_id]["reward_mean"].mean() for run_id in mine["run_id"]]
-        mine_ended = [ended[name, seed] for seed in study.seeds if (name, seed) in ended]
-        judged = [one.collapsed for one in mine_ended if one.judged]
+    for name in study.arms:
+        counted = [ended[name, run.seed] for run in runs(found, seeds) if run.arm == name]
+        judged = [run.collapsed for run in counted if run.judged]
         out.append(
             ArmResult(
                 arm=name,
                 runs=len(study.seeds),
-                finished=int((mine["state"] == State.FINISHED).sum()),
+                finished=sum(run.finished for run in runs(found) if run.arm == name and run.seed in study.seeds),
                 scores={seed: _final(ended.get((name, seed))) for seed in study.seeds},
-                reward=_mean(rewards),
-                clipped=summarise(found, CLIP, name, Seeds("running", finished=False, only=study.seeds)).mean,
+                reward=summarise(found, REWARD, name, seeds).mean,
+                clipped=summarise(found, CLIP, name, seeds).mean,
                 clips=clips(found.declaration, name),
                 collapsed=sum(judged) if judged else None,
-                grader_errors=_mean(found.grader_errors.get(run_id) for run_id in mine["run_id"]),
+                grader_errors=average(found.grader_errors.get(run.id) for run in runs(found, seeds) if run.arm == name),
+                score=average(run.final for run in counted),
             )
         )
     return tuple(out)
@@ -169,11 +160,6 @@ def seen(decided: "Decision", answered: str = "") -> list[str]:
 def _final(ended: "RunOutcome | None") -> float | None:
     """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
-
-
-def _mean(values: Any) -> float | None:
-    known = [float(value) for value in values if value is not None and value == value]  # a frame's NaN is an unknown
-    return sum(known) / len(known) if known else None
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -12,6 +12,8 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
+from gspo_lab.readings import Seeds
+from gspo_lab.readings.runs import decided
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
 from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
@@ -47,6 +49,11 @@ class Decision:
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
     """Per arm with answers that were not graded, its own or the baseline's, what becomes of the verdict if they are
     counted as wrong."""
+
+    @property
+    def runs(self) -> Seeds:
+        """The runs that it is of: the one set of seeds behind every number beside it."""
+        return decided(self.seeds)
 
     @property
     def resolved(self) -> bool:

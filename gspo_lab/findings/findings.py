@@ -314,15 +314,6 @@ class Findings(Source):
         return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None
 
     @cached_property
-    def spent(self) -> dict[str, tuple[float | None, float | None]]:
-        """Per arm the mean device seconds of a finished run, and the largest peak memory of a last step in bytes."""
-        ends = {run.steps_planned - 1 for run in self.runs if run.finished and run.steps_planned}
-        last = self.evidence.steps(self.study, ["device_seconds_total", "peak_memory_bytes"], at=ends)
-        own = last[last["run_id"].isin(set(self.finished.values()))].groupby("arm")
-        seconds, memory = own["device_seconds_total"].mean().dropna(), own["peak_memory_bytes"].max().dropna()
-        return {arm: (seconds.get(arm), memory.get(arm)) for arm in self.arms}
-
-    @cached_property
     def steadiness(self) -> dict[str, Steadiness]:
         """Per treatment how its runs stood beside the baseline's."""
         return steadiness(self)

@@ -1,6 +1,6 @@
 """Readings that several pages show: one definition for each."""
 
-from gspo_lab.readings.reading import Minibatch, Reading, Window
+from gspo_lab.readings.reading import Minibatch, Reading, Reduce, Steps, Window
 
 LATER = Window(minibatch=Minibatch.LATER)
 
@@ -14,3 +14,10 @@ WOULD_CLIP = {rule: Reading(f"would_clip_fraction_tokens_{rule}", LATER) for rul
 """Per rule the share that it would have clipped on the same batches."""
 CHANGE_LATER = Reading("expert_change", LATER)
 """The share of activated experts that the router would choose differently by now."""
+
+REWARD = Reading("reward_mean", Window(Steps.ALL), Reduce.LAST_FIFTH)
+"""The mean training reward over the last fifth of the steps."""
+DEVICE_SECONDS = Reading("device_seconds_total", Window(Steps.LAST))
+"""The seconds of all devices together up to a run's planned end."""
+PEAK_MEMORY = Reading("peak_memory_bytes", Window(Steps.ALL), Reduce.LARGEST)
+"""The peak memory of any step."""

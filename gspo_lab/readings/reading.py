@@ -143,6 +143,11 @@ class Summary:
         """The mean over the runs that measured it."""
         return average(one.value for one in self.by_seed.values())
 
+    @property
+    def largest(self) -> float | None:
+        """The largest of the runs that measured it."""
+        return max((one.value for one in self.by_seed.values() if one.value is not None), default=None)
+
 
 def average(values: Iterable[float | None]) -> float | None:
     """The mean of the known values, each once; None where there are none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from gspo_lab.readings.source import Source, once
 from gspo_lab.states import State
@@ -28,9 +29,23 @@ class RecordedRun:
         return self.state == State.FINISHED
 
 
+class HasSeed(Protocol):
+    """What a set of seeds can tell about: a run, or what became of it."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """A word of `states.State`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Seeds:
-    """Which runs a number is of, by a `name` that the report gives too."""
+    """Which runs a number is of, by a `name` that the report's JSON gives too."""
 
     name: str
     finished: bool = True
@@ -38,9 +53,19 @@ class Seeds:
     only: tuple[int, ...] | None = None
     """The seeds that count; None: all."""
 
-    def has(self, run: RecordedRun) -> bool:
+    def has(self, run: HasSeed) -> bool:
         """Whether the run counts."""
-        return (run.finished or not self.finished) and (self.only is None or run.seed in self.only)
+        return (run.state == State.FINISHED or not self.finished) and (self.only is None or run.seed in self.only)
+
+    def label(self) -> str:
+        """The set for people: "finished runs of seeds 0 to 4"."""
+        kind = "finished runs" if self.finished else "recorded runs"
+        if not self.only:
+            return kind
+        listed = sorted(self.only)
+        whole = len(listed) > 2 and listed == list(range(listed[0], listed[-1] + 1))
+        seeds = f"{listed[0]} to {listed[-1]}" if whole else ", ".join(map(str, listed))
+        return f"{kind} of seed{'s' * (len(listed) > 1)} {seeds}"
 
 
 RECORDED = Seeds("recorded", finished=False)

@@ -10,9 +10,8 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
-from gspo_lab.readings import RECORDED, summarise
-from gspo_lab.readings.named import CLIP
-from gspo_lab.report.frames import mean
+from gspo_lab.readings import average, summarise
+from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
 from gspo_lab.report.palette import colour_name
@@ -69,7 +68,8 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
     stability = own.declaration.verdict.question == "stability"
     what = "Drop from best, relative to the gain: how much smaller" if stability else "Difference of final scores"
     told = "" if declared else " This baseline was not declared: its words are description."
-    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:.3g}.{told}"
+    of_what = f"Numbers of an arm: {found.decision.runs.label()}."
+    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:.3g}. {of_what}{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline
@@ -97,17 +97,21 @@ def _rows(found: Findings) -> list[Row]:
 def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str]) -> Html:
     drawn, word = judged
     primary = found.declaration.primary
-    runs = [one for one in found.outcomes(primary) if one.arm == arm and one.seed in found.decision.seeds]
-    finals = [one.final for one in runs if one.final is not None]
-    seconds, memory = found.spent.get(arm, (None, None))
+    seeds = found.decision.runs
+    runs = [run for run in found.outcomes(primary) if run.arm == arm and seeds.has(run)]
+    score = average(run.final for run in runs)
+    seconds, memory = (
+        summarise(found, DEVICE_SECONDS, arm, seeds).mean,
+        summarise(found, PEAK_MEMORY, arm, seeds).largest,
+    )
     spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
-    clipped = percent(summarise(found, CLIP, arm, RECORDED).mean, 2) if clips(found.declaration, arm) else NO_CLIP
+    clipped = percent(summarise(found, CLIP, arm, seeds).mean, 2) if clips(found.declaration, arm) else NO_CLIP
     name = join([h("i", class_=f"swatch {colour_name(found.arms.index(arm))}"), arm])
     beside = h("span", f" against {against}", class_="soft") if against else ""
     return h(
         "tr",
         h("th", name, beside, scope="row"),
-        h("td", number(mean(finals)) if finals else NOT_MEASURED, class_="n", data_head="score"),
+        h("td", number(score), class_="n", data_head="score"),
         h("td", drawn, class_="drawn-cell"),
         h("td", fell(runs), class_="n", data_head="fell"),
         h("td", clipped, class_="n", data_head="clipped"),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.findings import Findings
-from gspo_lab.report.frames import mean
+from gspo_lab.readings import average
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section
 
@@ -22,7 +22,8 @@ def together(sources: Sequence[Findings]) -> Section:
         primary = one.declaration.primary
         ended = [] if primary is None else one.outcomes(primary)
         for arm in one.arms:
-            scores.setdefault(arm, {})[one.label] = mean([run.final for run in ended if run.arm == arm])
+            finals = (run.final for run in ended if run.arm == arm and one.decision.runs.has(run))
+            scores.setdefault(arm, {})[one.label] = average(finals)
     labels = [one.label for one in sources]
     head = ["study", "arm", "word", "difference to its baseline", "interval", "pairs"]
     rows = [
@@ -31,7 +32,11 @@ def together(sources: Sequence[Findings]) -> Section:
     body = (
         h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
         table(head, verdicts, caption="Verdicts"),
-        table(["arm", *labels], rows, caption="Final score on each study's primary benchmark, mean over seeds"),
+        table(
+            ["arm", *labels],
+            rows,
+            caption="Final score on each study's primary benchmark, mean over the seeds that its verdict rests on",
+        ),
     )
     markdown = markdown_table(["arm", *labels], rows)
     return Section("together", "Studies side by side", body, {"scores": scores}, markdown)

@@ -37,7 +37,11 @@ def collapse(found: Findings) -> Section | None:
         return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
     tracks = [track for track in found.course.tracks if track.run in judged]
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
-    said = _summary([one for one in found.outcomes(found.declaration.primary) if one.stability is not None])
+    seeds, ended = found.decision.runs, found.outcomes(found.declaration.primary)
+    known = [run for run in ended if run.stability is not None]
+    said = _summary([run for run in known if seeds.has(run)])
+    if not all(map(seeds.has, known)):
+        said += f" Counted: {seeds.label()}."
     if not fallen:
         return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
                        {"runs": {}}, said)  # fmt: skip
@@ -48,8 +52,8 @@ def collapse(found: Findings) -> Section | None:
         "runs": {_name(track): _data(judged[track.run], onsets[track.run]) for track in fallen},
         "false_alarms": alarms,
     }
-    known = [one.run for one in fallen if any(signal.judged for signal in onsets[one.run].values())]
-    said = f"{said} {_first([_before(judged[run], onsets[run]) for run in known])}".rstrip()
+    early = [one.run for one in fallen if any(signal.judged for signal in onsets[one.run].values())]
+    said = f"{said} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
     body = (
         h("p", said),
         table(HEAD, rows),

@@ -9,9 +9,9 @@ from gspo_lab.findings import Findings
 from gspo_lab.findings.asked import Asked
 from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.readings import Seeds, average
 from gspo_lab.report.arms import fell
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.palette import NEUTRAL_LIGHT
 from gspo_lab.report.section import Fold, Part, Section
@@ -37,15 +37,17 @@ def scores(found: Findings) -> Section | None:
     for bench in benches:
         ended = found.outcomes(bench)
         by_arm = {arm: [one for one in ended if one.arm == arm] for arm in found.arms}
-        rows = [_row(arm, runs, len(declared.seeds)) for arm, runs in by_arm.items()]
+        rows = [_row(arm, runs, found.decision.runs, len(declared.seeds)) for arm, runs in by_arm.items()]
         last = declared.verdict.last
-        caption = f"{bench}: mean of the last {last} evaluations of a finished run, mean over seeds"
+        caption = (
+            f"{bench}: mean of the last {last} evaluations of a finished run. Means: {found.decision.runs.label()}"
+        )
         if any(one.errors for one in ended):
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
-            second = [_counted_wrong(arm, runs) for arm, runs in by_arm.items()]
+            second = [_counted_wrong(arm, runs, found.decision.runs) for arm, runs in by_arm.items()]
             rows = [row for both in zip(rows, second, strict=True) for row in both]
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        data[bench] = {arm: _data(runs) for arm, runs in by_arm.items()}
+        data[bench] = {arm: _data(runs, found.decision.runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         own = next((one for one in every if one.bench == bench and not one.evaluation), None)
         if own is not None and (more := _by_problem(found, own)):
@@ -210,22 +212,24 @@ def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
     return replace(chart, finding=largest(chart))
 
 
-def _row(arm: str, runs: list[RunOutcome], planned: int) -> list[Any]:
+def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[Any]:
+    counted = [run for run in runs if seeds.has(run)]
     return [
         arm,
-        number(mean([one.final for one in runs])),
+        number(average(run.final for run in counted)),
         ", ".join(_seed(one) for one in runs) or "not begun",
-        number(mean([one.start for one in runs])),
-        signed(mean([one.gain for one in runs])),
-        fell(runs),
+        number(average(run.start for run in counted)),
+        signed(average(run.gain for run in counted)),
+        fell(counted),
         f"{sum(one.state == State.FINISHED for one in runs)} of {planned}",
         str(sum(one.errors for one in runs)),
     ]
 
 
-def _counted_wrong(arm: str, runs: list[RunOutcome]) -> list[Any]:
-    finals = [one.counted_wrong for one in runs]
-    return [f"{arm}, counted as wrong", number(mean(finals)), ", ".join(map(number, finals)), *[""] * 5]
+def _counted_wrong(arm: str, runs: list[RunOutcome], seeds: Seeds) -> list[Any]:
+    finals = [run.counted_wrong for run in runs]
+    mean = average(run.counted_wrong for run in runs if seeds.has(run))
+    return [f"{arm}, counted as wrong", number(mean), ", ".join(map(number, finals)), *[""] * 5]
 
 
 def _seed(one: RunOutcome) -> str:
@@ -234,11 +238,12 @@ def _seed(one: RunOutcome) -> str:
     return f"({one.state}{'' if one.latest is None else f', at {number(one.latest)}'})"
 
 
-def _data(runs: list[RunOutcome]) -> dict[str, Any]:
+def _data(runs: list[RunOutcome], seeds: Seeds) -> dict[str, Any]:
+    counted = [run for run in runs if seeds.has(run)]
     return {
-        "final": mean([one.final for one in runs]),
-        "start": mean([one.start for one in runs]),
-        "gain": mean([one.gain for one in runs]),
+        "final": average(run.final for run in counted),
+        "start": average(run.start for run in counted),
+        "gain": average(run.gain for run in counted),
         "seeds": {
             str(one.seed): {
                 "state": one.state,
