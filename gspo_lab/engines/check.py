@@ -108,7 +108,8 @@ def _parameters(found: Any) -> Iterable[inspect.Parameter]:
 
 def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     """What the engine cannot do for these settings, or wrongly says that it can."""
-    wanted, default = (flat(one.model_dump(mode="json")) for one in (settings, _defaults(settings)))
+    plain = Settings.model_validate({"task": settings.task, "objective": asdict(PRESETS["grpo"])})
+    wanted, default = (flat(one.model_dump(mode="json")) for one in (settings, plain))
     if capabilities.settings is not None:
         for key in capabilities.settings:
             if not any(under(one, [key]) for one in wanted):
@@ -127,8 +128,3 @@ def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
             yield f"says that it records '{column}', which is no column of steps or updates{nearest(column, COLUMNS)}"
     if settings.objective.clip == "calibrated" and not capabilities.records_as_defined("response_detail"):
         yield "does not record response_detail, from which clip = 'calibrated' finds a range; give clip_low, clip_high"
-
-
-def _defaults(settings: Settings) -> Settings:
-    """Settings that say nothing but which task."""
-    return Settings.model_validate({"task": settings.task, "objective": asdict(PRESETS["grpo"])})

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gspo_lab
 from gspo_lab.engines.orphan import WORKER
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.load import load_model, load_tokenizer, quiet
@@ -35,6 +36,20 @@ def start_of(run: Run, made: Path) -> Start:
             model.save_pretrained(made)
             tokenizer.save_pretrained(made)
     return Start(str(warm or made), tokenizer, eos_ids(model), model)
+
+
+def next_attempt(home: Path) -> Path:
+    """The folder of the next start below a run's folder for the program. It is not made yet."""
+    made = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
+    return home / f"attempt-{max(made, default=0) + 1}"
+
+
+def link_package(folder: Path) -> None:
+    """Make a folder from which the program's processes import this very package, and nothing else."""
+    folder.mkdir(exist_ok=True)
+    link = folder / "gspo_lab"
+    if not link.is_symlink():
+        link.symlink_to(Path(gspo_lab.__file__).parent)
 
 
 def inherited(on_gpu: bool, python: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What an objective is made of, and the papers' named combinations. The fields are the TOML keys of an arm."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from gspo_lab.objectives.ratios import RATIOS, Level
@@ -78,6 +78,11 @@ class ObjectiveSettings:
     mismatch_high: float | None = _key(
         None, "upper bound of the correction's ratio; unset: what the correction was published with"
     )
+
+
+def objective_of(table: Any) -> ObjectiveSettings:
+    """An arm's objective, `Settings.objective`, as the mathematics reads it."""
+    return ObjectiveSettings(**{key.name: getattr(table, key.name) for key in fields(ObjectiveSettings)})
 
 
 def _of(level: Level) -> ObjectiveSettings:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LONG = 64
 """Tokens from which on two sampled answers are hardly ever the same by chance."""
+OF_RUNS = f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE"
 OF_ONE_SEED = "evaluation = ? AND bench = ? AND step = ? AND sample = 0 AND seed = ?"
 
 
@@ -20,9 +21,8 @@ def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], e
     marks = ", ".join("?" * len(steps))
     return evidence.select(
         study,
-        f"SELECT arm, seed, step, problem, sample, {in_force('correct')} "
-        f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} "
-        f"WHERE evaluation = ? AND bench = ? AND step IN ({marks})",
+        f"SELECT arm, seed, step, problem, sample, {in_force('correct')} {OF_RUNS} "
+        f"evaluation = ? AND bench = ? AND step IN ({marks})",
         evaluation,
         bench,
         *steps,
@@ -36,8 +36,7 @@ def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
         study,
         "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS errors, "
         "COALESCE(SUM(correct), 0) AS correct FROM ("
-        f"SELECT run_id, arm, seed, step, problem, {in_force('correct')} "
-        f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE evaluation = '' AND bench = ?) "
+        f"SELECT run_id, arm, seed, step, problem, {in_force('correct')} {OF_RUNS} evaluation = '' AND bench = ?) "
         "GROUP BY run_id, arm, seed, step, problem ORDER BY run_id, step, problem",
         bench,
     )
@@ -49,8 +48,8 @@ def first_answers(
     """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of one seed."""
     return evidence.select(
         study,
-        f"SELECT arm, problem, {in_force('correct')}, truncated, tokens "
-        f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE {OF_ONE_SEED} ORDER BY {IN_ORDER}, problem",
+        f"SELECT arm, problem, {in_force('correct')}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} "
+        f"ORDER BY {IN_ORDER}, problem",
         *(evaluation, bench, step, seed),
     )
 
@@ -62,8 +61,8 @@ def transcripts(
     columns = [name for name in ANSWERS.names if name not in ("run_id", "evaluation", "bench", "step", "sample")]
     frame = evidence.select(
         study,
-        f"SELECT arm, {', '.join(map(in_force, columns))} FROM chosen JOIN answers USING (run_id) {WITH_GRADES} "
-        f"WHERE {OF_ONE_SEED} AND problem IN ({', '.join('?' * len(problems))}) ORDER BY {IN_ORDER}",
+        f"SELECT arm, {all_in_force(columns)} {OF_RUNS} {OF_ONE_SEED} "
+        f"AND problem IN ({', '.join('?' * len(problems))}) ORDER BY {IN_ORDER}",
         *(evaluation, bench, step, seed, *problems),
     )
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")

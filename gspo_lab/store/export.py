@@ -40,7 +40,10 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
     if format not in FORMATS:
         raise LabError(f"unknown format '{format}'{nearest(format, FORMATS)}; known: {', '.join(FORMATS)}")
     if format == "parquet":
-        _need_pyarrow()
+        try:
+            import pyarrow  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise MissingExtra("pyarrow", "parquet", "export to Parquet") from error
     write = _write_csv if format == "csv" else _write_parquet
     out = []
     with explained(db), closing(reading(db)) as connection:
@@ -91,10 +94,3 @@ def _write_parquet(path: Path, cursor: sqlite3.Cursor, types: dict[str, str]) ->
             by_column = zip(*rows, strict=True)
             columns = [pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
-
-
-def _need_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtra("pyarrow", "parquet", "export to Parquet") from error

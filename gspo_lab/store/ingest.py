@@ -15,7 +15,7 @@ has grown is read on from where it was left if its chain of digests there is the
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -46,7 +46,10 @@ from gspo_lab.store.files import (
     stamp,
     unchanged,
 )
-from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS
+from gspo_lab.store.schema import DAMAGED, EVALUATIONS, RUNS, STUDIES, SUBJECT_ROWS, Table
+
+COPY, AGAIN = "restore it from a copy", "delete its folder and run it again"
+"""What to do about a file that is not what it is read as."""
 
 LOGS = ("-wal", "-shm")
 """What SQLite keeps beside a database while it is open, and after a kill."""
@@ -89,7 +92,8 @@ def rebuild(runs: Path) -> IngestReport:
     fresh = target.with_name(f".{target.name}.new")
     with _alone(runs):
         damaged = target.exists() and beyond_reading(target)
-        _remove(fresh)
+        for suffix in ("", *LOGS):
+            fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
         broken: LabError | None = None
         with writing(fresh) as connection:
             try:
@@ -119,11 +123,6 @@ def _keep(database: Path) -> Path:
     return place
 
 
-def _remove(database: Path) -> None:
-    for suffix in ("", *LOGS):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-
-
 @contextmanager
 def _alone(runs: Path) -> Iterator[None]:
     """Hold the database's lock, waiting for whoever has it."""
@@ -140,7 +139,8 @@ def _alone(runs: Path) -> Iterator[None]:
 
 
 def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
-    seen, states = all_seen(connection), _states(connection)
+    seen = all_seen(connection)
+    states = dict(connection.execute("SELECT run_id, state FROM runs"))
     theirs = by_folder(seen)
     changed: list[str] = []
     present: set[str] = set()
@@ -199,10 +199,6 @@ def _part_with_subjects(connection: sqlite3.Connection, present: set[str]) -> li
     return gone
 
 
-def _states(connection: sqlite3.Connection) -> dict[str, str]:
-    return dict(connection.execute("SELECT run_id, state FROM runs"))
-
-
 def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: dict[str, Seen]) -> None:
     path = folder / STUDY
     now = stamp(path)
@@ -210,26 +206,24 @@ def _take_study(connection: sqlite3.Connection, runs: Path, folder: Path, seen: 
     if now is None or unchanged(now, seen.get(name)):
         return
     text, content = json_text(path)
-    row = {
-        "study": folder.name,
-        "question": content.get("question"),
-        "digest": content.get("digest"),
-        "declared_at": _declared_at(content.get("created"), now.modified_ns / 1e9),
-        "content": text,
-    }
+    created: Any = content.get("created")
+    declared_at = now.modified_ns / 1e9
+    with suppress(TypeError, ValueError):
+        declared_at = datetime.fromisoformat(created).timestamp()
+    row = {"study": folder.name, **content, "declared_at": declared_at, "content": text}
     with transaction(connection):
-        try:
-            rows.insert(connection, STUDIES, [tuple(row[column] for column in STUDIES.names)])
-        except rows.UNFIT as error:
-            raise LabError(f"{path} is no study of this lab ({error}): restore it from a copy") from error
+        _insert(connection, STUDIES, row, path, "no study of this lab", COPY)
         remember(connection, name, now)
 
 
-def _declared_at(created: Any, otherwise: float) -> float:
+def _insert(
+    connection: sqlite3.Connection, table: Table, row: Mapping[str, Any], path: Path, what: str, mend: str
+) -> None:
+    """Insert what the file at `path` says. LabError where the file is not what it is read as."""
     try:
-        return datetime.fromisoformat(created).timestamp()
-    except (TypeError, ValueError):
-        return otherwise
+        rows.insert(connection, table, [tuple(map(row.get, table.names))])
+    except rows.UNFIT as error:
+        raise LabError(f"{path} is {what} ({error}): {mend}") from error
 
 
 def take_run(
@@ -265,11 +259,8 @@ def _take_subject(connection: sqlite3.Connection, runs: Path, run_id: str, seen:
     with transaction(connection):
         if specification in news:
             text, content = json_text(runs / specification)
-            row = (run_id, content.get("kind"), content.get("name"), text)
-            try:
-                rows.insert(connection, SUBJECT_ROWS, [row])
-            except rows.UNFIT as error:
-                raise LabError(f"{runs / specification} is no subject ({error}): restore it from a copy") from error
+            row = {**content, "run_id": run_id, "content": text}
+            _insert(connection, SUBJECT_ROWS, row, runs / specification, "no subject", COPY)
             remember(connection, specification, news.pop(specification))
         return _take_sources(connection, runs, known, news, seen)
 
@@ -304,10 +295,8 @@ def _take_declaration(connection: sqlite3.Connection, path: Path, name: str, sou
     connection.execute("DELETE FROM evaluations WHERE run_id = ? AND evaluation = ?", key)
     if now is not None:
         text, content = json_text(path)
-        try:
-            rows.insert(connection, EVALUATIONS, [(*key, content.get("bench"), text)])
-        except rows.UNFIT as error:
-            raise LabError(f"{path} is no evaluation ({error}): restore it from a copy") from error
+        row = {**content, "run_id": source.run_id, "evaluation": source.evaluation, "content": text}
+        _insert(connection, EVALUATIONS, row, path, "no evaluation", COPY)
 
 
 def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
@@ -331,13 +320,8 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
             "settings": rows.as_json(settings),
         }
     except (KeyError, TypeError) as error:
-        raise LabError(
-            f"{path} is no run specification ({error} is missing): delete its folder and run it again"
-        ) from error
-    try:
-        rows.insert(connection, RUNS, [tuple(row.get(column) for column in RUNS.names)])
-    except rows.UNFIT as error:
-        raise LabError(f"{path} is no run specification ({error}): delete its folder and run it again") from error
+        raise LabError(f"{path} is no run specification ({error} is missing): {AGAIN}") from error
+    _insert(connection, RUNS, row, path, "no run specification", AGAIN)
 
 
 def _follow(

@@ -98,7 +98,7 @@ def _too_narrow(study: Study, known: Known) -> Iterator[Finding]:
         limit = arm.settings.rollout.max_tokens or known.max_tokens.get(arm.name)
         if limit is None:
             continue
-        predicted = _share_beyond(eps, LEAST_TOKEN_NOISE / math.sqrt(limit))
+        predicted = 0.5 * math.erfc(eps * math.sqrt(limit / 2) / LEAST_TOKEN_NOISE)
         if predicted > SATURATED:
             message = (
                 f"arm.{arm.name}: a sequence range of {objective['clip_low']:g}/{objective['clip_high']:g} will clip "
@@ -360,10 +360,6 @@ def _fixed(study: Study, *, sequence: bool) -> list[tuple[Arm, dict[str, Any]]]:
         for arm in study.arms.values()
         if _token(arm) != sequence and arm.settings.objective.clip == "fixed" and _clips(arm)
     ]
-
-
-def _share_beyond(eps: float, spread: float) -> float:
-    return 0.5 * math.erfc(eps / (spread * math.sqrt(2)))
 
 
 def _shown(value: Any) -> str:

@@ -17,11 +17,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import gspo_lab
 from gspo_lab.engines.areal.configuration import INSIDE, configuration
 from gspo_lab.engines.areal.options import Options
-from gspo_lab.engines.native.prompts import PromptStream
-from gspo_lab.engines.start import Start, start_of
+from gspo_lab.engines.native.prompts import training_prompts, training_sampling
+from gspo_lab.engines.start import Start, link_package, start_of
 from gspo_lab.files import write_json
 from gspo_lab.models.load import encode_prompt
 from gspo_lab.models.wording import options_for
@@ -61,8 +60,7 @@ def prepare(
     table = settings.task
     task = build_task(table.name, options_for(table, settings.model), Path(run.base))
     check_isolation(table.name, table.options)
-    per_step = settings.rollout.prompts_per_step
-    stream = PromptStream(task.problems("train"), run.seed, per_step)
+    stream, how = training_prompts(run, task), training_sampling(settings, task)
     asked = [(step, place, one) for step in range(settings.steps) for place, one in enumerate(stream.step(step))]
     rows = [
         {"step": step, "place": place, "id": one.id, "prompt": one.prompt, "answer": one.reference}
@@ -72,11 +70,8 @@ def prepare(
     (folder / DATA).write_text(json.dumps(rows))
     write_json(folder / RUN, run.to_json())
     start = start_of(run, root / MODEL)
-    stop = task.stop if settings.rollout.stop is None else settings.rollout.stop
-    write_json(folder / ASKED, {"stop": list(stop), "eos_ids": list(start.eos_ids), "first": first})
-    if not (folder / LIB).exists():
-        (folder / LIB).mkdir()
-        (folder / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
+    write_json(folder / ASKED, {"stop": list(how.stop), "eos_ids": list(start.eos_ids), "first": first})
+    link_package(folder / LIB)
     config = configuration(
         run,
         options,
@@ -84,7 +79,7 @@ def prepare(
         files=str(root / FILES),
         model=start.where,
         prompt_tokens=max(len(encode_prompt(start.tokenizer, one.prompt)) for _, _, one in asked),
-        max_tokens=settings.rollout.max_tokens or task.max_tokens,
+        max_tokens=how.max_tokens,
         on_gpu=on_gpu,
     )
     # JSON is YAML, and needs no package to be written.

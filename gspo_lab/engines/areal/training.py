@@ -16,8 +16,8 @@ from gspo_lab.engines.child import Child
 from gspo_lab.engines.environments import python_of, versions
 from gspo_lab.engines.facts import facts
 from gspo_lab.engines.leavings import Leavings, step_records
-from gspo_lab.engines.native.prompts import PromptStream
-from gspo_lab.engines.start import inherited
+from gspo_lab.engines.native.prompts import training_prompts
+from gspo_lab.engines.start import inherited, next_attempt
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole_folder
@@ -40,8 +40,7 @@ def train(run: Run, options: Options, sink: Sink, path: Path, stop: Stop) -> boo
     recorded = {one["step"]: one for one in folder.records(StepRecord.kind)}
     first = saved_steps(root, run, len(recorded))
     if first < steps:
-        earlier = [int(one.name.removeprefix("attempt-")) for one in root.glob("attempt-*")]
-        attempt = root / f"attempt-{1 + max(earlier, default=0)}"
+        attempt = next_attempt(root)
         on_gpu = run.settings.device != "cpu" and torch.cuda.is_available()
         prepared = prepare(run, options, attempt, on_gpu=on_gpu, root=root, first=first)
         table = run.settings.task
@@ -54,7 +53,7 @@ def train(run: Run, options: Options, sink: Sink, path: Path, stop: Stop) -> boo
         )
         known["packages"] = versions(VERSIONS, python)
         sink.write([RunStatus(state="started", step=first, at=time.time(), facts=known)])
-        stream = PromptStream(prepared.task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
+        stream = training_prompts(run, prepared.task)
         totals, done = Totals.of(recorded.get(first - 1)), first
         answers, updates = Leavings(attempt / ANSWERS), Leavings(attempt / UPDATES)
         env = inherited(on_gpu, python) | {"PYTHONPATH": str(attempt / LIB)}

@@ -51,7 +51,8 @@ def token_logprobs(
     if size <= AT_ONCE:
         logits_NV = states_NH if head is None else head(states_NH)
         logp_NV = (logits_NV.float() / temperature).log_softmax(dim=-1)
-        logp_N, entropy_N = logp_NV.gather(1, target_N[:, None])[:, 0], _entropy(logp_NV.detach()) if entropy else None
+        logp_N, known_NV = logp_NV.gather(1, target_N[:, None])[:, 0], logp_NV.detach()
+        entropy_N = -(known_NV.exp() * known_NV).sum(dim=-1) if entropy else None
     else:
         weights = (None, None) if head is None else (head.weight, head.bias)
         keep = head is not None and torch.is_grad_enabled() and size <= KEPT
@@ -60,10 +61,6 @@ def token_logprobs(
     at_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
     entropy_BT = None if entropy_N is None else at_BT.masked_scatter(mask_BT, entropy_N)
     return at_BT.masked_scatter(mask_BT, logp_N), entropy_BT
-
-
-def _entropy(logp_NV: Tensor) -> Tensor:
-    return -(logp_NV.exp() * logp_NV).sum(dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +173,11 @@ class _InBlocks(torch.autograd.Function):
             if to_states:
                 grad_states_nH += grad_nv @ some.weight(columns)
             if grad_weight_VH is not None:
-                _product(grad_nv.T, some.states_NH, out=grad_weight_VH[columns])
+                block_vH = grad_weight_VH[columns]
+                if block_vH.dtype == grad_nv.dtype:
+                    torch.mm(grad_nv.T, some.states_NH, out=block_vH)
+                else:
+                    block_vH.copy_(grad_nv.T @ some.states_NH)
         if grad_states_NH is not None:
             grad_states_NH[rows_n] = grad_states_nH
         return grad_states_NH, grad_weight_VH, grad_bias_V, None, None, None, None
-
-
-def _product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """a @ b, written where it belongs."""
-    if out.dtype == a.dtype:
-        torch.mm(a, b, out=out)
-    else:
-        out.copy_(a @ b)

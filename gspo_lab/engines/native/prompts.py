@@ -7,8 +7,9 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.load import encode_prompt
-from gspo_lab.samplers.base import noise_key
-from gspo_lab.tasks.base import Problem
+from gspo_lab.samplers.base import Sampling, noise_key
+from gspo_lab.study import Run, Settings
+from gspo_lab.tasks.base import Problem, Task
 
 
 class PromptStream:
@@ -39,6 +40,18 @@ class PromptStream:
             random.Random(noise_key(*self._key, epoch)).shuffle(self._order)
             self._epoch = epoch
         return self._order[offset]
+
+
+def training_prompts(run: Run, task: Task) -> PromptStream:
+    """The stream of a run's training prompts, the same for every engine."""
+    return PromptStream(task.problems("train"), run.seed, run.settings.rollout.prompts_per_step)
+
+
+def training_sampling(settings: Settings, task: Task) -> Sampling:
+    """How training prompts are asked: the study's limit and stops, or the task's."""
+    rollout = settings.rollout
+    stop = task.stop if rollout.stop is None else tuple(rollout.stop)
+    return Sampling(rollout.temperature, rollout.top_p, rollout.max_tokens or task.max_tokens, stop)
 
 
 def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) -> None:

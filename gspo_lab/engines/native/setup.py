@@ -2,7 +2,7 @@
 
 import copy
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.prompts import check_fit
+from gspo_lab.engines.native.prompts import check_fit, training_sampling
 from gspo_lab.engines.native.staleness import Lag
 from gspo_lab.engines.native.trained import LARGE, Trained
 from gspo_lab.engines.native.update import Updater
@@ -21,7 +21,7 @@ from gspo_lab.models.embedded import param_counts
 from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.wording import options_for
-from gspo_lab.objectives import ObjectiveSettings
+from gspo_lab.objectives.presets import objective_of
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
 from gspo_lab.samplers.check import METHODS, no_routes
@@ -115,7 +115,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     updater = Updater(
         policy,
         trained["policy"],
-        objective_settings(run),
+        objective_of(settings.objective),
         bands=run.reference_bands,
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",
@@ -129,12 +129,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         reference=reference,
         lag=lag,
         sampler=sampler,
-        sampling=Sampling(
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            max_tokens=rollout.max_tokens or task.max_tokens,
-            stop=task.stop if rollout.stop is None else tuple(rollout.stop),
-        ),
+        sampling=training_sampling(settings, task),
         tokenizer=tokenizer,
         task=task,
         bench_tasks={
@@ -166,12 +161,6 @@ def without_dropout(model: Any) -> None:
                 f"the model's routers add noise while training ({type(module).__name__}), so that no two passes agree; "
                 "set router_jitter_noise to 0 in its config.json"
             )
-
-
-def objective_settings(run: Run) -> ObjectiveSettings:
-    """The run's objective as the mathematics reads it."""
-    table = run.settings.objective
-    return ObjectiveSettings(**{f.name: getattr(table, f.name) for f in fields(ObjectiveSettings)})
 
 
 def _device(wanted: str) -> torch.device:

@@ -72,9 +72,3 @@ class Attempt:
 def current() -> Attempt:
     """The attempt that this process of verl's is part of."""
     return Attempt.read(Path(os.environ[FOLDER]))
-
-
-def next_attempt(home: Path) -> Path:
-    """The folder of a new attempt below a run's `verl` folder."""
-    made = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
-    return home / f"attempt-{max(made, default=0) + 1}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.native.prompts import training_prompts, training_sampling
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Problem, Task
 
@@ -53,13 +53,10 @@ class Asked:
 
 def training_rows(run: Run, task: Task) -> Iterator[dict[str, Any]]:
     """All prompts of the run, step after step, in the order that every engine asks them in."""
-    rollout = run.settings.rollout
-    stream = PromptStream(task.problems("train"), run.seed, rollout.prompts_per_step)
-    stop = task.stop if rollout.stop is None else tuple(rollout.stop)
-    limit = rollout.max_tokens or task.max_tokens
+    rollout, stream, how = run.settings.rollout, training_prompts(run, task), training_sampling(run.settings, task)
     for step in range(run.settings.steps):
         for place, problem in enumerate(stream.step(step)):
-            asked = Asked(problem, "", place, rollout.temperature, rollout.top_p, limit, stop)
+            asked = Asked(problem, "", place, how.temperature, how.top_p, how.max_tokens, how.stop)
             yield asked.row(step * rollout.prompts_per_step + place, rollout.group_size)
 
 

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gspo_lab
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.facts import facts
-from gspo_lab.engines.start import inherited, start_of
-from gspo_lab.engines.verl.attempt import AGENT, HOME, LIB, MODEL, OVERRIDES, TRAIN, VAL, Attempt, next_attempt
+from gspo_lab.engines.start import inherited, link_package, next_attempt, start_of
+from gspo_lab.engines.verl.attempt import AGENT, HOME, LIB, MODEL, OVERRIDES, TRAIN, VAL, Attempt
 from gspo_lab.engines.verl.data import bench_rows, lengths, training_rows, write_rows
 from gspo_lab.engines.verl.options import Options
 from gspo_lab.engines.verl.overrides import INSIDE, Place, arguments, environment, overrides
@@ -64,8 +63,7 @@ def prepare(
         write_rows(attempt / VAL, asked)
     prompt_tokens, response_tokens = lengths([*training, *asked], start.tokenizer)
     Attempt(attempt, run, first, start.eos_ids).write()
-    (attempt / LIB).mkdir()
-    (attempt / LIB / "gspo_lab").symlink_to(Path(gspo_lab.__file__).parent)
+    link_package(attempt / LIB)
     (attempt / AGENT).write_text(f"- name: gspo_lab\n  _target_: {INSIDE}.asking.Asking\n")
     place = Place(attempt, start.where, on_gpu, prompt_tokens, response_tokens, resume)
     python = home_of("verl") / "bin" / "python"

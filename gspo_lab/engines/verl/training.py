@@ -13,7 +13,7 @@ from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.child import Child
 from gspo_lab.engines.environments import python_of, versions
 from gspo_lab.engines.leavings import Leavings, bench_records, step_records
-from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.native.prompts import training_prompts
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.engines.verl.attempt import ANSWERS, CHECKPOINTS, HOME, METRICS, UPDATES
 from gspo_lab.engines.verl.options import Options, check_here
@@ -103,8 +103,7 @@ class Following:
         """Steps that verl has told of."""
         self._answers = Leavings(prepared.attempt / ANSWERS)
         self._updates = Leavings(prepared.attempt / UPDATES)
-        per_step = run.settings.rollout.prompts_per_step
-        self.stream = PromptStream(prepared.task.problems("train"), run.seed, per_step)
+        self.stream = training_prompts(run, prepared.task)
 
     def records(self, line: Mapping[str, Any]) -> list[Record]:
         """What is to be written when verl has told of a step, or of the evaluation before the first."""

@@ -22,12 +22,12 @@ from areal.engine.fsdp_engine import FSDPPPOActor
 
 from gspo_lab.engines.areal.inside.watch import one_response_a_row, watch
 from gspo_lab.engines.areal.prepare import CONFIG, RUN, UPDATES
-from gspo_lab.engines.native.prompts import PromptStream
+from gspo_lab.engines.native.prompts import training_prompts, training_sampling
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
 from gspo_lab.models.load import encode_prompt, load_model
 from gspo_lab.models.wording import options_for
-from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
+from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run
 from gspo_lab.tasks import build_task
@@ -48,12 +48,7 @@ def trained(folder: Path) -> dict[str, Any]:
     task = build_task(settings.task.name, options_for(settings.task, settings.model), Path(run.base))
     model, tokenizer = load_model(config.actor.path, dtype="float32", device="cpu")
     sampler = TransformersSampler(model, tokenizer, rows=rollout.at_a_time)
-    sampling = Sampling(
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        max_tokens=rollout.max_tokens or task.max_tokens,
-        stop=tuple(task.stop if rollout.stop is None else rollout.stop),
-    )
+    sampling = training_sampling(settings, task)
 
     def asked(problems: list[Problem], group: int, *key: Any) -> list[tuple[Rollout, float]]:
         wanted = [(one, place, k) for place, one in enumerate(problems) for k in range(group)]
@@ -76,7 +71,7 @@ def trained(folder: Path) -> dict[str, Any]:
     actor.initialize(None, FinetuneSpec(1, settings.steps * rollout.prompts_per_step, rollout.prompts_per_step))
     (folder / UPDATES).unlink(missing_ok=True)
     watch(actor, run, folder / UPDATES)
-    stream = PromptStream(task.problems("train"), run.seed, rollout.prompts_per_step)
+    stream = training_prompts(run, task)
     rewards, before = [], score()
     for step in range(settings.steps):
         answers = asked(list(stream.step(step)), rollout.group_size, "rollout", step)
