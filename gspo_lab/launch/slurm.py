@@ -66,23 +66,12 @@ class SlurmCluster:
         partition: str | None = None,
         time: str | None = None,
         grace: int = GRACE_SECONDS,
-        account: str | None = None,
-        qos: str | None = None,
         gres: str | None = None,
-        constraint: str | None = None,
         cpus: int = 1,
         memory: str | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        named = {
-            "partition": partition,
-            "time": time,
-            "account": account,
-            "qos": qos,
-            "gres": gres,
-            "constraint": constraint,
-            "mem": memory,
-        }
+        named = {"partition": partition, "time": time, "gres": gres, "mem": memory}
         self._jobs, self._partition, self._cpus, self._grace = jobs, partition, cpus, grace
         self._asked_for = [f"--{option}={value}" for option, value in named.items() if value is not None]
         self._asked_for += [f"--cpus-per-task={cpus}", f"--signal=B:TERM@{grace}", *options]

@@ -319,6 +319,9 @@ def _graders(study: Study, known: Known) -> Iterator[Finding]:
 
 
 def _removed(study: Study, known: Known) -> Iterator[Finding]:
+    for key in study.launch.slurm.former:
+        message = f"launch.slurm.{key} is now one of launch.slurm.options: '--{key}=...'"
+        yield Finding("warn", "key-moved", message, "CHANGELOG.md")
     for name in study.waived:
         if name in REMOVED:
             yield Finding(

@@ -1,10 +1,13 @@
 """What a study's TOML says that is no part of what it declares: who starts the workers, and who looks on."""
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from gspo_lab.study.table import MANY, Table, Text
+
+FORMER = ("account", "qos", "constraint")
+"""Keys of `[launch.slurm]` in earlier versions, each an option of `sbatch` under the same name."""
 
 
 class MirrorTable(Table):
@@ -38,13 +41,27 @@ class SlurmTable(Table):
     grace: int = Field(
         120, ge=1, le=10**6, description="seconds before that limit at which a run is told to finish its step and save"
     )
-    account: Text | None = Field(None, description="`--account`")
-    qos: Text | None = Field(None, description="`--qos`")
     gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU')
-    constraint: Text | None = Field(None, description="`--constraint`")
     cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")
     memory: Text | None = Field(None, description='`--mem`, e.g. `"64G"`')
-    options: list[Text] = Field([], description='further options as they are, e.g. `["--exclude=node3"]`')
+    options: list[Text] = Field([], description='further options as they are, e.g. `["--account=lab"]`')
+    _former: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def former(self) -> tuple[str, ...]:
+        """The keys of earlier versions that the file names. Their values are among the options."""
+        return self._former
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_former_keys(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        former = [key for key in FORMER if isinstance(data, dict) and key in data]
+        if former and isinstance(given := data.get("options", []), list):
+            options = [*given, *(f"--{key}={data[key]}" for key in former)]
+            data = {key: value for key, value in data.items() if key not in former} | {"options": options}
+        table = read(data)
+        table._former = tuple(former)
+        return table
 
 
 class LaunchTable(Table):
