@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
 from gspo_lab.states import State
-from gspo_lab.stats.executions import Fate, Together, agreement, fate, random_effects
+from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.study.identity import same_content
 
@@ -97,9 +97,10 @@ class Executions:
 
     @property
     def can_confirm(self) -> bool:
-        """Whether there are so many that agreeing means something: a single difference between two says next to
-        nothing of how executions vary."""
-        return sum(one.counts and one.finished for one in self.every) > 2
+        """Whether there are so many on seeds of their own that agreeing means something: a single difference between
+        two says next to nothing of how executions vary."""
+        finished = [one for one in self.every if one.counts and one.finished]
+        return any(len(self._clusters(arm, finished)) > 2 for one in finished[:1] for arm, _ in one.verdicts)
 
     @cached_property
     def words(self) -> tuple[Word, ...]:
@@ -120,22 +121,23 @@ class Executions:
 
     def together(self, arm: str) -> Together | None:
         """An arm's differences over all executions that have an interval and no reason to withhold it."""
-        judged = self._judged(arm)
-        return random_effects(*_weighed(judged), judged[0].alpha) if len(judged) > 1 else None
+        alpha = next((verdict.alpha for one in self.every if (verdict := one.of(arm)) is not None), 0.05)
+        return together(self._clusters(arm, self.every), alpha)
+
+    def times(self, arm: str) -> int:
+        """How many executions `together` is of."""
+        return sum(cluster.executions for cluster in self._clusters(arm, self.every))
 
     def agreement(self, arm: str) -> float | None:
-        """p of executions that differ this much if nothing but their pairs varied."""
-        judged = self._judged(arm)
-        return agreement(*_weighed(judged), [one.paired.n for one in judged])
+        """p of executions on other seeds that differ this much if nothing but their pairs varied."""
+        known = [one.paired for one in self._clusters(arm, self.every)]
+        estimates, ses = [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known]
+        return agreement(estimates, ses, [paired.n for paired in known])
 
-    def _judged(self, arm: str) -> list[Verdict]:
-        found = (one.of(arm) for one in self.every if one.counts)
-        return [one for one in found if one is not None and one.word != "withheld" and one.paired.low is not None]
-
-
-def _weighed(judged: Sequence[Verdict]) -> tuple[list[float], list[float]]:
-    """Estimates and standard errors."""
-    return [one.paired.estimate or 0.0 for one in judged], [one.paired.se or 0.0 for one in judged]
+    @staticmethod
+    def _clusters(arm: str, every: Sequence[Execution]) -> list[Cluster]:
+        judged = [(one.seeds, verdict) for one in every if one.counts and (verdict := one.of(arm)) is not None]
+        return clusters([(seeds, v.paired) for seeds, v in judged if v.word != "withheld" and v.paired.low is not None])
 
 
 def execution(found: "Findings") -> Execution:

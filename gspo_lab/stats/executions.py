@@ -1,7 +1,7 @@
 """One declaration carried out several times: what its executions say together, whether they agree, which words held.
 
-The unit here is the execution: its seeds, its starting models, its machine. What varies from one to the next is seen by
-none of them alone.
+The unit here is the set of seeds with its starting models. What varies from one set to the next is seen by none of them
+alone. Executions that share seeds, on another machine say, are one cluster: they say again what the same seeds said.
 """
 
 import math
@@ -14,7 +14,7 @@ from scipy import special
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
-from gspo_lab.stats.paired import t_interval, t_quantile
+from gspo_lab.stats.paired import PairedT, paired_t, t_interval, t_quantile
 from gspo_lab.stats.verdict import Verdict
 
 Fate = Literal["held", "not said again", "taken back"]
@@ -25,13 +25,14 @@ Fate = Literal["held", "not said again", "taken back"]
 class Together:
     """The mean over all executions that there could be, by random effects, with its two-sided t interval on `df`.
 
-    `tau` is the estimated sd between executions beyond what their own intervals explain.
+    `k` clusters of executions that share no seed. `tau` is the estimated sd between clusters beyond what their own
+    intervals explain, None for one cluster: its interval is the paired t over its seeds.
     """
 
     k: int
     estimate: float
     se: float
-    tau: float
+    tau: float | None
     df: float
     low: float
     high: float
@@ -43,11 +44,66 @@ class Together:
         """What so many executions can carry, as a sentence."""
         times = f"{t_quantile(self.df, 1 - self.alpha / 2):.1f} standard errors to either side"
         if self.k > 2:
-            return f"{self.k} executions: the interval reaches {times}."
+            return f"{self.k} executions on seeds of their own: the interval reaches {times}."
+        if self.k == 1:
+            return "The executions share their seeds: each seed counts once, by its mean over them."
         return (
-            f"Two executions: the interval reaches {times}, for one difference says next to nothing of how executions "
-            "vary. They can contradict each other, and hardly confirm."
+            f"Two executions on seeds of their own: the interval reaches {times}, for one difference says next to "
+            "nothing of how executions vary. They can contradict each other, and hardly confirm."
         )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Executions that share seeds, `executions` of them, as one: the paired t over each seed's mean difference."""
+
+    executions: int
+    paired: PairedT
+
+
+def clusters(executions: Sequence[tuple[Sequence[int], PairedT]]) -> list[Cluster]:
+    """Executions with their seeds, in the order of `PairedT.differences`, by the seeds that they share.
+
+    Two are in one cluster where they share a seed, or each shares one with a third. Every seed counts once, by its mean
+    over the cluster. The answers' variance of such a mean is that of one execution over how many a seed has on average.
+    """
+    groups: list[list[tuple[Sequence[int], PairedT]]] = []
+    for execution in executions:
+        linked = [group for group in groups if any(set(seeds) & set(execution[0]) for seeds, _ in group)]
+        groups = [group for group in groups if group not in linked]
+        groups.append([*(member for group in linked for member in group), execution])
+    return [Cluster(len(group), _by_seed(group) if len(group) > 1 else group[0][1]) for group in groups]
+
+
+def _by_seed(group: Sequence[tuple[Sequence[int], PairedT]]) -> PairedT:
+    by_seed: dict[int, list[float]] = {}
+    for seeds, paired in group:
+        for seed, difference in zip(seeds, paired.differences, strict=True):
+            by_seed.setdefault(seed, []).append(difference)
+    known = [paired.items_sd**2 for _, paired in group if paired.items_sd is not None]
+    times = sum(map(len, by_seed.values())) / len(by_seed)
+    return paired_t(
+        [sum(every) / len(every) for every in by_seed.values()],
+        group[0][1].alpha,
+        items_variance=sum(known) / len(known) / times if known else None,
+    )
+
+
+def together(groups: Sequence[Cluster], alpha: float = 0.05) -> Together | None:
+    """The clusters by random effects; one cluster of several executions by its own interval. None for one execution."""
+    known = [group.paired for group in groups if group.paired.low is not None]
+    if len(known) > 1:
+        return random_effects(
+            [paired.estimate or 0.0 for paired in known], [paired.se or 0.0 for paired in known], alpha
+        )
+    if not known or sum(group.executions for group in groups) < 2:
+        return None
+    paired = known[0]
+    assert paired.estimate is not None
+    assert paired.se is not None
+    assert paired.df is not None
+    low, high, p = t_interval(paired.estimate, paired.se, paired.df, alpha)
+    return Together(1, paired.estimate, paired.se, None, paired.df, low, high, p, alpha)
 
 
 def random_effects(estimates: Sequence[float], ses: Sequence[float], alpha: float = 0.05) -> Together | None:

@@ -171,7 +171,26 @@ def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
         every = Findings(evidence, "toy", elsewhere=[path]).executions
         assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
         assert [one.fate for one in every.words] == ["held"]
+        together = every.together("gspo")
+        assert together is not None
+        # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
+        assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
+        assert not every.can_confirm
     assert sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*")) == before
+
+
+def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) -> None:
+    """Three executions on two sets of seeds: two sets are together, and three would confirm."""
+    here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 8, "2026-01-01")
+    machines = [lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02").parent]
+    machines.append(lab(tmp_path / "third", "toy", "[5, 6, 7, 8, 9]", 8, "2026-01-03").parent)
+    with Evidence.open(here) as evidence:
+        found = Findings(evidence, "toy", elsewhere=machines)
+        together = found.executions.together("gspo")
+        assert together is not None
+        assert (together.k, found.executions.times("gspo")) == (2, 3)
+        assert not found.executions.can_confirm
+        assert any("executions together (3, on 2 sets of seeds)" in line for line in lines(found))
 
 
 def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from scipy import stats
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats import decide
-from gspo_lab.stats.executions import Fate, agreement, fate, random_effects
+from gspo_lab.stats.executions import Fate, agreement, clusters, fate, random_effects, together
+from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.verdict import Verdict
 
 BCG = np.array(
@@ -26,6 +27,37 @@ def test_two_executions_by_pencil() -> None:
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
     assert "hardly confirm" in both.carries
+
+
+def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
+    """Seeds 0 to 2 twice, the second time in another order, then 3 to 5 once."""
+    first, second, third = (paired_t(d) for d in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.4], [0.2, 0.3, 0.4]))
+    groups = clusters([((0, 1, 2), first), ((2, 1, 0), second), ((3, 4, 5), third)])
+    assert [group.executions for group in groups] == [2, 1]
+    # Seed 0 has .1 and .4, seed 1 twice .2, seed 2 .3 and .3.
+    assert groups[0].paired.differences == pytest.approx((0.25, 0.2, 0.3))
+    assert groups[1].paired is third
+    both = together(groups)
+    assert both is not None
+    assert both.k == 2
+    # Each shares a seed with the third alone: all are one.
+    (one,) = clusters([((0, 1, 2), first), ((3, 4, 5), third), ((2, 3, 9), second)])
+    assert one.executions == 3
+    assert one.paired.differences == pytest.approx((0.1, 0.2, 0.3, 0.2, 0.3, 0.4, 0.4))
+
+
+def test_one_cluster_has_the_interval_of_its_seeds() -> None:
+    """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of freedom, not on 1."""
+    again = paired_t([0.3, 0.2, 0.4])
+    both = together(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
+    assert both is not None
+    assert (both.k, both.tau, both.df) == (1, None, 2.0)
+    # .2, .2, .35: mean .25, sd .0866, half of the interval 4.303 x .0866 / sqrt(3).
+    assert (both.estimate, both.high - both.estimate) == pytest.approx((0.25, 0.2151), abs=1e-4)
+    assert together(clusters([((0, 1, 2), again)])) is None
+    # The answers' variance of a mean of two is half of one execution's.
+    floored = [((0, 1, 2), paired_t([0.2, 0.2, 0.2], items_variance=0.04))] * 2
+    assert clusters(floored)[0].paired.items_sd == pytest.approx(0.02**0.5)
 
 
 def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their_own_errors() -> None:

@@ -14,8 +14,8 @@ HEAD = ("execution", "arm", "seeds", "difference", "interval", "word", "the firs
 ABOUT = (
     "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
     "Together is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
-    "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Each word was said by its own "
-    "execution's rule; together says none."
+    "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Executions that share seeds "
+    "count once, by each seed's mean. Each word was said by its own execution's rule; together says none."
 )
 
 
@@ -92,18 +92,24 @@ def _together_rows(every: Executions) -> Iterator[list[str]]:
         both = every.together(arm)
         if both is not None:
             interval = f"{signed(both.low)} to {signed(both.high)}"
-            yield [f"together ({both.k})", arm, "–", signed(both.estimate), interval, "–", "–"]
+            yield [f"together ({_times(every, arm, both.k)})", arm, "–", signed(both.estimate), interval, "–", "–"]
 
 
 def _together_lines(every: Executions) -> Iterator[str]:
     for arm in _arms(every):
         both = every.together(arm)
         if both is not None:
+            between = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
             yield (
-                f"{arm}, {both.k} executions together: {signed(both.estimate)}, "
-                f"{100 * (1 - both.alpha):.3g} % interval {signed(both.low)} to {signed(both.high)}, "
-                f"sd between executions {number(both.tau, 2)}."
+                f"{arm}, executions together ({_times(every, arm, both.k)}): {signed(both.estimate)}, "
+                f"{100 * (1 - both.alpha):.3g} % interval {signed(both.low)} to {signed(both.high)}{between}."
             )
+
+
+def _times(every: Executions, arm: str, seeds: int) -> str:
+    """How many executions, and how many sets of seeds where some share theirs."""
+    times = every.times(arm)
+    return str(times) if times == seeds else f"{times}, on {seeds} set{'s' * (seeds != 1)} of seeds"
 
 
 def _words(every: Executions) -> list[str]:
