@@ -143,12 +143,13 @@ def _runs(evidence: Any, study: str, runs: Path) -> list[dict[str, Any]]:
     from gspo_lab.findings import Findings
     from gspo_lab.launch.afar import whereabouts
     from gspo_lab.runfolder import RunFolder
+    from gspo_lab.store.answers import read_scores
 
     failed = Findings(evidence, study).grader_errors
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
     last = evidence.steps(study, ["reward_mean"]).groupby("run_id").tail(1).set_index("run_id")["reward_mean"]
-    scores = evidence.scores(study).sort_values("step").groupby(["run_id", "bench"]).tail(1)
+    scores = read_scores(evidence, study).sort_values("step").groupby(["run_id", "bench"]).tail(1)
     out = []
     for row in frame.to_dict("records"):
         run_id = row["run_id"]

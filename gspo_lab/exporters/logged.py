@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.importers.log import Row
 from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
+from gspo_lab.store.answers import read_scores
 from gspo_lab.store.schema import UPDATES
 from gspo_lab.study import flat
 
@@ -62,7 +63,7 @@ def logged(evidence: "Evidence", study: str, since: Mapping[str, int] | None = N
     updates = evidence.spans(
         study, "updates", sorted(OF_UPDATES - {FLAG}), buckets=every, extremes=(FLAG,), totals=COUNTS, since=since
     )
-    scores = evidence.scores(study).dropna(subset=["score"])
+    scores = read_scores(evidence, study).dropna(subset=["score"])
     told = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}
     out = []
     for run in steps:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gspo_lab.store.answers import read_scores
+
 if TYPE_CHECKING:
     from gspo_lab.findings.findings import Findings
 
@@ -29,7 +31,7 @@ class Asked:
 
 def asked(found: "Findings") -> list[Asked]:
     """By evaluation and benchmark."""
-    frame = found.evidence.scores(found.study, None)
+    frame = read_scores(found.evidence, found.study, None)
     frame = frame[frame["run_id"].isin(set(found.finished.values())) & (frame["step"] > 0) & frame["answers"].notna()]
     last = found.declaration.verdict.last
     out = []

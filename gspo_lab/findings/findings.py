@@ -37,7 +37,7 @@ from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, Stability, signal_onset
 from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.series import held
-from gspo_lab.store.answers import grades, tallies
+from gspo_lab.store.answers import grades, read_scores, tallies
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -106,7 +106,7 @@ class Findings(Source):
     @cached_property
     def scores(self) -> "DataFrame":
         """`Evidence.scores` of what the runs recorded as they trained."""
-        return self.evidence.scores(self.study)
+        return read_scores(self.evidence, self.study)
 
     @cached_property
     def benches(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
+from gspo_lab.store.answers import read_scores
 from gspo_lab.store.traces import (
     read_first_minibatches,
     read_prompt_digests,
@@ -150,7 +151,7 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
     spent = {(str(row["run_id"]), row["step"]): row for row in _rows(evidence.steps(study, (*GIVEN, *GROWN), at=last))}
     first_minibatches = read_first_minibatches(evidence, study, IDENTITIES)
-    scores = _by_run(evidence.scores(study))
+    scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
     told: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # runs of one arm share theirs
     out = []

@@ -9,6 +9,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.matching.pairing import DECLARED, UNDECLARED, UNKNOWN, Check
 from gspo_lab.matching.settings import shown
 from gspo_lab.states import State
+from gspo_lab.store.answers import read_scores
 from gspo_lab.study import Declaration, flat
 from gspo_lab.study.trials import label, trial
 from gspo_lab.study.tune import REWARD, Tune, budget
@@ -95,7 +96,7 @@ class _Seen:
             self._reached = {run: int(at[-1]) for run, (at, _) in made.items() if len(at)}
             bad = evidence.updates(name, [], nonfinite=1)
             self._nonfinite = {str(run): [int(step) for step in own] for run, own in bad.groupby("run_id")["step"]}
-            scores = evidence.scores(name)
+            scores = read_scores(evidence, name)
             scores = scores[scores["bench"] == tune.metric]
             self._scores = {
                 (str(row["run_id"]), int(row["step"])): float(row["score"]) for row in scores.to_dict("records")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.store.columns import with_numbers
 from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, quoted
 
 if TYPE_CHECKING:
@@ -14,6 +15,23 @@ LONG = 64
 """Tokens from which on two sampled answers are hardly ever the same by chance."""
 OF_RUNS = f"FROM chosen JOIN answers USING (run_id) {WITH_GRADES} WHERE"
 OF_ONE_SEED = "evaluation = ? AND bench = ? AND step = ? AND sample = 0 AND seed = ?"
+
+
+def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -> "DataFrame":
+    """run_id, arm, seed, bench, step, problems, answers, score, errors, truncated, evaluation.
+
+    `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose grader failed are
+    counted in `errors` and not in the score (NaN if none was graded); `truncated` counts answers cut at the limit.
+    `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
+    evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
+    """
+    names = ("problems", "answers", "score", "errors", "truncated")
+    query = (
+        f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
+        f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
+    )
+    whole = evidence.once((query, study), lambda: with_numbers(evidence.select(study, query), names))
+    return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
 
 def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], evaluation: str = "") -> "DataFrame":

@@ -1,6 +1,6 @@
 """From rows to labelled columns: a million rows in a second or two."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -51,3 +51,8 @@ def arrays(rows: Sequence[tuple[float | None, ...]], names: Sequence[str]) -> "d
 
     block = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
     return dict(zip(names, np.ascontiguousarray(block.T), strict=True))
+
+
+def with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
+    """Numbers as numbers: a column that holds only NULL would else be one of objects."""
+    return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

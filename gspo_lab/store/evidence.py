@@ -12,7 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
 from gspo_lab.store.aggregates import from_texts, of_spans
 from gspo_lab.store.audit import runs_at_fault, study_at_fault
-from gspo_lab.store.columns import Run, arrays, framed
+from gspo_lab.store.columns import Run, arrays, framed, with_numbers
 from gspo_lab.store.database import DAMAGED, explained, reading
 from gspo_lab.store.schema import CHOSEN, IN_ORDER, RECORD_TABLES, RUNS, quoted
 
@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 class Evidence:
     """What was recorded, as of the moment of `open`: all frames show the same state, however long they take to read.
 
-    `with Evidence.open(Path("runs/lab.db")) as evidence: evidence.scores("moe_stability")`
+    `with Evidence.open(Path("runs/lab.db")) as evidence: evidence.runs("moe_stability")`
     What was not measured is NaN (numbers) or missing (texts); JSON columns are their text.
     """
 
@@ -91,7 +91,7 @@ class Evidence:
             f"SELECT run_id, study, arm, seed, {quoted(rest)} FROM chosen "
             f"JOIN (SELECT run_id, study, {quoted(rest)} FROM runs) USING (run_id) ORDER BY {IN_ORDER}",
         )
-        return _with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
+        return with_numbers(frame, ("steps_done", "steps_planned", "started_at", "finished_at"))
 
     def steps(
         self, study: str, metrics: Sequence[str], *, run: str | None = None, at: Collection[int] | None = None
@@ -112,22 +112,6 @@ class Evidence:
         """run_id, arm, seed, step, minibatch and the metrics of each update; the rest keeps to some of them."""
         only = {"run_id": run, "minibatch": minibatch, "nonfinite": nonfinite}
         return self._records(study, "updates", ["step", "minibatch"], metrics, only, at)
-
-    def scores(self, study: str, evaluation: str | None = "") -> "DataFrame":
-        """run_id, arm, seed, bench, step, problems, answers, score, errors, truncated, evaluation.
-
-        `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose grader failed are
-        counted in `errors` and not in the score (NaN if none was graded); `truncated` counts answers cut at the limit.
-        `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
-        evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
-        """
-        names = ("problems", "answers", "score", "errors", "truncated")
-        query = (
-            f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
-            f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
-        )
-        whole = self.once((query, study), lambda: _with_numbers(self.select(study, query), names))
-        return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
     def width(self, study: str, buckets: int = 250) -> int:
         """How many steps each of at most `buckets` spans holds, so that they cover the study's longest run."""
@@ -295,8 +279,3 @@ def _is_damaged(evidence: Evidence, refused: bool) -> bool:
         return broken or any(faults for _, _, faults in runs_at_fault(evidence.each, evidence.runs_folder, runs))
     except Exception:  # it cannot even be compared
         return True
-
-
-def _with_numbers(frame: "DataFrame", columns: Iterable[str]) -> "DataFrame":
-    """Numbers as numbers: a column that holds only NULL would else be one of objects."""
-    return frame.astype({name: "float64" for name in columns if frame[name].dtype == object})

@@ -8,6 +8,7 @@ from logs import bring, content, refused, report, trainer_state, trl_rows
 
 from gspo_lab.findings import Findings
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.answers import read_scores
 
 GSPO = ("--set", "objective=gspo")
 
@@ -59,7 +60,7 @@ def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: P
         assert said.count(f"{name} is NaN or infinite, first at step 2 [x/gspo/s0]") == 1
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([0.01, math.nan, 0.03], nan_ok=True)
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        assert evidence.scores("x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
+        assert read_scores(evidence, "x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
 
 
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])

@@ -15,6 +15,7 @@ from run_folders import Lab, answers, step_records
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.answers import read_scores
 from gspo_lab.store.database import explained, writing
 
 RUN = "adding/grpo/s0"
@@ -104,7 +105,7 @@ def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: La
     lab.write(RUN, *answers(5, [None]))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        frame = evidence.scores("adding")
+        frame = read_scores(evidence, "adding")
     assert list(frame.columns[:10]) == [
         *("run_id", "arm", "seed", "bench", "step"),
         *("problems", "answers", "score", "errors", "truncated"),
@@ -122,9 +123,9 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
     lab.write(RUN, *answers(4, [1, 1]), evaluation="greedy")
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert list(evidence.scores("adding").score) == [0.5]
-        assert list(evidence.scores("adding", "greedy").score) == [1.0]
-        assert list(evidence.scores("adding", None).score) == [0.5, 1.0]
+        assert list(read_scores(evidence, "adding").score) == [0.5]
+        assert list(read_scores(evidence, "adding", "greedy").score) == [1.0]
+        assert list(read_scores(evidence, "adding", None).score) == [0.5, 1.0]
 
 
 def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
@@ -246,7 +247,7 @@ def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
         for frame in (
             evidence.steps("adding", ["entropy"]),
             evidence.updates("adding", ["loss"]),
-            evidence.scores("adding"),
+            read_scores(evidence, "adding"),
         ):
             assert frame.empty
             assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]

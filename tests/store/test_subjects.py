@@ -7,7 +7,7 @@ from run_folders import Lab, answers
 
 from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
 from gspo_lab.store import Evidence, ingest, rebuild
-from gspo_lab.store.answers import by_problem, grades, stored
+from gspo_lab.store.answers import by_problem, grades, read_scores, stored
 from gspo_lab.store.traces import read_later_evaluations, read_questions, read_subjects
 
 NAME = "addition-k2"
@@ -99,7 +99,7 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     lab.regrade(run, later("p1", 0, 1, step=4))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert list(evidence.scores("adding")["score"]) == [0.0, 1.0]
+        assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
         assert list(grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]) == [1, 1]
         assert [row[11] for row in stored(evidence, run)[""]][-1] == "addition/2"
         assert [entry[6] for entry in read_questions(evidence, run)][-1] == "addition/2"
@@ -107,7 +107,7 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     lab.write(run, RunStatus(state="started", step=3, at=300.0), *answers(4, [1, 0]))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert list(evidence.scores("adding")["score"]) == [0.0, 1.0]
+        assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
 
 
 def test_a_rebuild_gives_the_same(lab: Lab, asked: str) -> None:
