@@ -57,6 +57,13 @@ def import_command(
             help="A setting of the arm, for example objective=gspo, or verdict.margin=0.01. Repeatable.",
         ),
     ] = None,
+    ignored: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="KEY", help="Configuration key that changes nothing. Repeatable."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
+    ] = None,
     question: Annotated[str | None, typer.Option(help="Question of the study.")] = None,
     runs: Runs = RUNS,
 ) -> None:
@@ -74,16 +81,16 @@ def import_command(
     else:
         if study is None:
             raise LabError("--study NAME: the study that the runs are put into")
+        said_of_runs = {
+            **{"arm": arm, "seed": seed, "name": run_pattern},
+            **{"program": logged_by, "bench": bench, "config": config},
+        }
         table = {
             "source": source,
             "path": path,
-            **{
-                key: value
-                for key, value in {"arm": arm, "seed": seed, "name": run_pattern}.items()
-                if value is not None
-            },
-            **{key: value for key, value in {"program": logged_by, "bench": bench}.items() if value is not None},
+            **{key: value for key, value in said_of_runs.items() if value is not None},
             "map": _pairs(mapped, "--map"),
+            "ignore": ignored or [],
         }
         scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())} or None
         settings = _settings(told)

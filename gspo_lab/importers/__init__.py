@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gspo_lab.errors import LabError
+from gspo_lab.importers.config import check_alike, read_config
 from gspo_lab.importers.convert import Conversion
 from gspo_lab.importers.declare import Said, declaration, present, said, told_before
 from gspo_lab.importers.names import likely, names
@@ -58,7 +59,9 @@ def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = P
         for one in logs:
             settings = {**known.get(one.arm, {}), **words.of(one.arm)}
             own = [converted.steps for arm, seed, converted in done if (arm, seed) == (one.arm, one.seed)]
-            converted = _converted(one, settings, own[0] if own and own[0] else stage.end(one.arm, one.seed))
+            converted = _converted(one, base, settings, own[0] if own and own[0] else stage.end(one.arm, one.seed))
+            others = [(f"{arm}/s{seed}", other.config) for arm, seed, other in done if arm == one.arm]
+            check_alike(one.arm, f"{one.arm}/s{one.seed}", converted.config, [*stage.configs(one.arm), *others])
             stage.put(one.arm, one.seed, converted, one.source)
             done.append((one.arm, one.seed, converted))
         news = ", ".join(put.run.partition("/")[2] for put in stage.puts if put.what != "unchanged")
@@ -68,11 +71,14 @@ def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = P
         return Imported(words.name, tuple(stage.puts), tuple(_notes(stage.puts)))
 
 
-def _converted(one: Found, settings: dict[str, object], at_end: int) -> Conversion:
+def _converted(one: Found, base: Path, settings: dict[str, object], at_end: int) -> Conversion:
     asked = one.wanted
     log = asked.reader.read(one.path, one.run, asked.wish)
+    if asked.wish.config is not None:
+        file = base / asked.wish.config.replace("{arm}", one.arm).replace("{seed}", str(one.seed))
+        log.settings, log.files = {**log.settings, **read_config(file)}, (*log.files, file)
     table = names(asked.wish.program or log.program, asked.wish.columns, asked.scores)
-    return Conversion(log, table, settings, asked.bench, at_end)
+    return Conversion(log, table, settings, asked.bench, at_end, asked.wish.ignored)
 
 
 def _notes(puts: Sequence[Put]) -> list[str]:

@@ -1,11 +1,12 @@
 """From a log's rows to the lab's records: columns where the definition is the same, else the program's own name."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.importers.config import kept
 from gspo_lab.importers.log import Log, digest
 from gspo_lab.importers.names import OF_UPDATES, Metric, Names
 from gspo_lab.records import AnswerRecord, ScoreRecord, StepRecord, UpdateRecord
@@ -24,9 +25,16 @@ class Conversion:
     """One run's log as records. What it has seen is complete once `groups` is through."""
 
     def __init__(
-        self, log: Log, found: Names, declared: Mapping[str, Any], bench: str | None = None, at_end: int = 1
+        self,
+        log: Log,
+        found: Names,
+        declared: Mapping[str, Any],
+        bench: str | None = None,
+        at_end: int = 1,
+        ignored: Sequence[str] = (),
     ) -> None:
         self.log = log
+        self.config = kept(log.settings, ignored)
         self.told = found.settings(log.settings)
         """The dotted settings that the log tells."""
         self.metrics: dict[str, Metric] = {}
@@ -81,6 +89,7 @@ class Conversion:
             {name: metric.to_json() for name, metric in sorted(self.metrics.items())},
             {file.name: digest(file) for file in self.log.files},
             self.told,
+            self.config,
         )
 
     def _row(self, step: int, place: int, columns: Mapping[str, Mapping[str, float]]) -> Iterator[Converted]:

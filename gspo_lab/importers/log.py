@@ -51,11 +51,14 @@ class Wish:
     """How a person wants a source to be read.
 
     `columns` are what `--map` says: the lab's column (or `step`, `arm`, `seed`, `run`) and the source's name for it;
-    `program` whose names the metrics have, where the file does not tell.
+    `program` whose names the metrics have, where the file does not tell; `ignored` keys of its configuration that
+    change nothing, `config` the path of a file that holds it, with `{arm}` and `{seed}` for the run's.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     program: str | None = None
+    ignored: Sequence[str] = ()
+    config: str | None = None
 
     def named(self, key: str, *known: str) -> tuple[str, ...]:
         """The source's names for one of `step`, `arm`, `seed`, `run` ...: the mapped one, else those usual."""

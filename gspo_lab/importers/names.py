@@ -11,10 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from gspo_lab.errors import LabError
+from gspo_lab.importers.config import model_name
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
-from gspo_lab.study.dotted import flat
+from gspo_lab.study.dotted import BAND, flat, put
+from gspo_lab.study.recorded import filled
 
 TABLE = Path(__file__).with_name("names.toml")
 KEYS = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
@@ -32,6 +36,16 @@ OF_STEPS = _columns(StepRecord) - {"step"}
 OF_UPDATES = _columns(UpdateRecord) - {"step", "minibatch", *(n for n in _columns(UpdateRecord) if n in OF_STEPS)}
 FATAL = ("loss", "grad_norm")
 """Columns whose number is finite while updates are (`nonfinite`)."""
+COMMON: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("model", "model_name", "model_name_or_path", "base_model", "model.path"), ("model",)),
+    **dict.fromkeys(("clip", "clip_range", "clip_ratio", "eps_clip", "epsilon"), BAND),
+    **dict.fromkeys(("learning_rate", "lr", "optim.lr", "optimizer.lr", "train.lr"), ("update.learning_rate",)),
+    **dict.fromkeys(("group_size", "num_generations", "n_samples", "rollout.n"), ("rollout.group_size",)),
+    **dict.fromkeys(("clip_low", "clip_ratio_low", "eps_clip_low"), ("objective.clip_low",)),
+    **dict.fromkeys(("clip_high", "clip_ratio_high", "eps_clip_high"), ("objective.clip_high",)),
+    "temperature": ("rollout.temperature",),
+}
+"""Keys of configurations whose program is not known, and the settings that they name wherever they stand."""
 SHORT = {"reward": "reward_mean", "clip_fraction": "clip_fraction_tokens", "length": "response_tokens_mean"}
 
 
@@ -102,18 +116,41 @@ class Names:
         return None
 
     def settings(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """The lab's dotted settings that a program's own say, in the lab's words."""
-        values = self.table.get("values", {})
-        known_keys = flat(told)
+        """The lab's dotted settings that a program's own say, in the lab's words; what none of them can be is left out.
+
+        A configuration whose program is not known is read by the table that has most of its keys, else by COMMON.
+        """
+        config = flat(dict(told)) if told else {}
+        table = self.table if "settings" in self.table else _table_of(config)
+        values = table.get("values", {})
         out: dict[str, Any] = {}
-        for key, dotted in self.table.get("settings", {}).items():
-            value = known_keys.get(key)
+        for key, dotted in table["settings"].items():
+            value = config.get(key)
             for name in dotted if value is not None else ():
                 known = values.get(name)
                 word = value if known is None else known.get(value)
-                if word is not None:
+                word = model_name(word) if name == "model" else word
+                if word is not None and _fits(name, word):
                     out[name] = word
         return out
+
+
+def _table_of(config: Collection[str]) -> Mapping[str, Any]:
+    """The table of the program that has most of these keys, and at least three; else what many programs say."""
+    counts = {name: len(table.get("settings", {}).keys() & set(config)) for name, table in tables().items()}
+    best = max(counts, key=lambda name: counts[name])
+    return tables()[best] if counts[best] >= 3 else {"settings": COMMON}
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a setting can have this value."""
+    table: dict[str, Any] = {}
+    put(table, name, value)
+    try:
+        filled(table)
+    except ValidationError:
+        return False
+    return True
 
 
 def names(program: str, columns: Mapping[str, str], scores: Mapping[str, str]) -> Names:

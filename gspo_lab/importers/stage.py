@@ -81,6 +81,12 @@ class Stage:
         journals = [self._folder(home, arm, seed).journal for home in (self._beside, self._live)]
         return max(1, next((_end(one) for one in journals if one.exists()), 1))
 
+    def configs(self, arm: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Of each run of an arm that was imported before its name and configuration."""
+        homes = sorted(self._live.joinpath(arm).glob("s*"), key=lambda home: (len(home.name), home.name))
+        known = [(home.name, _origin(folder)) for home in homes if (folder := RunFolder(home)).journal.exists()]
+        return [(f"{arm}/{name}", origin.config) for name, origin in known if origin is not None]
+
     def put(self, arm: str, seed: int, converted: Conversion, source: str) -> None:
         """Write one run's records beside. LabError where they are not what was imported of it before."""
         name = f"{self._study}/{arm}/s{seed}"
@@ -184,6 +190,7 @@ def _merged(before: Origin, later: Origin) -> Origin:
         metrics={**before.metrics, **later.metrics},
         files={**before.files, **later.files},
         settings={**before.settings, **later.settings},
+        config={**before.config, **later.config},
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.importers.config import ARGUMENTS, read_config, training_arguments
 from gspo_lab.importers.log import Log, Row, Wish, a_file, numbers, rising, whole_number
 
 STATE = "trainer_state.json"
@@ -48,7 +49,23 @@ def read(path: Path, run: str, wish: Wish) -> Log:
     gaps = {later - earlier for earlier, later in pairwise(steps)}
     if gaps and max(gaps) > 1:
         notes.append(f"rows are means over {'up to ' * (len(gaps) > 1)}{max(gaps)} updates (logging_steps)")
-    return Log("trl", rising(_rows(joined), str(path)), files, notes=notes)
+    config, more = _config(files[-1].parent)
+    return Log("trl", rising(_rows(joined), str(path)), [*files, *more], settings=config, notes=notes)
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], list[Path]]:
+    """What the checkpoint holds of the trainer's arguments and the model's name, and the files that were read."""
+    read, config = [], dict[str, Any]()
+    arguments = training_arguments(folder / ARGUMENTS)
+    if arguments is not None:
+        read.append(folder / ARGUMENTS)
+        config |= arguments
+    for name in ("config.json", "adapter_config.json"):
+        if (folder / name).is_file():
+            found = read_config(folder / name)
+            config |= {key: found[key] for key in ("_name_or_path", "base_model_name_or_path") if found.get(key)}
+            read.append(folder / name)
+    return config, read
 
 
 def _rows(history: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

@@ -1,13 +1,17 @@
 """verl: its file logger's JSON Lines, `{"step": n, "data": {...}}`, and what its console logger prints.
 
-`step:3 - actor/pg_clipfrac:0.01 - ...`, whatever a process or Ray puts before it, also in colour.
+`step:3 - actor/pg_clipfrac:0.01 - ...`, whatever a process or Ray puts before it, also in colour. The configuration is
+what the console shows before the first step, or Hydra's `.hydra/config.yaml` beside the log.
 """
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.importers.config import LARGEST, read_config
 from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, numbers, rising, whole_number
 from gspo_lab.importers.tables import LONGEST, entries
 
@@ -16,6 +20,9 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PAIR = re.compile(r"^(.+):([^:]+)$")
 WRAPPED = re.compile(r"^(?:np\.\w+\()?([^()]*)\)?$")
 """A number as NumPy's own repr has it, `np.float64(0.5)`."""
+HYDRA = Path(".hydra", "config.yaml")
+PROCESS = re.compile(r"^\(\w+ pid=\d+[^)]*\) ?")
+"""What Ray puts before a line of a worker."""
 
 
 def runs(path: Path, wish: Wish) -> list[str]:
@@ -27,8 +34,11 @@ def read(path: Path, run: str, wish: Wish) -> Log:
     """The file, whichever of the two it is."""
     a_file(path, "verl's JSON Lines or console log")
     with path.open("rb") as file:
-        rows = _json(path) if file.read(1) == b"{" else _console(path)
-    return Log("verl", rising(rows, str(path)), (path,))
+        lines = file.read(1) == b"{"
+    rows, hydra = rising(_json(path) if lines else _console(path), str(path)), path.parent / HYDRA
+    if hydra.is_file():
+        return Log("verl", rows, (path, hydra), settings=read_config(hydra))
+    return Log("verl", rows, (path,), settings={} if lines else _shown_config(path))
 
 
 def _json(path: Path) -> Iterator[Row]:
@@ -37,6 +47,24 @@ def _json(path: Path) -> Iterator[Row]:
         if "step" not in entry or not isinstance(data, dict):
             raise LabError(f"{where}: no line of verl's file logger, which has 'step' and 'data'")
         yield whole_number(entry["step"], where), numbers(data)
+
+
+def _shown_config(path: Path) -> dict[str, Any]:
+    """The configuration as the console shows it, a Python dict over many lines; empty where there is none."""
+    text = ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while (line := file.readline(LONGEST)) and len(text) < LARGEST:
+            line = PROCESS.sub("", COLOUR.sub("", line))
+            if CONSOLE.search(line):
+                break
+            if text or line.startswith("{'"):
+                text += line
+            if text.rstrip().endswith("}") and text.count("{") == text.count("}"):
+                try:
+                    return dict(ast.literal_eval(text.strip()))
+                except (ValueError, SyntaxError, RecursionError):
+                    text = ""
+    return {}
 
 
 def _console(path: Path) -> Iterator[Row]:

@@ -27,7 +27,7 @@ SOURCES = {
 
 INSIDE = "{arm}/s{seed}"
 """How a run inside a file is named where nobody says: as columns arm and seed name it."""
-KEYS = ("source", "path", "arm", "seed", "name", "program", "map", "score", "bench")
+KEYS = ("source", "path", "arm", "seed", "name", "program", "map", "score", "bench", "ignore", "config")
 HOLES = re.compile(r"[{*]")
 
 
@@ -141,7 +141,7 @@ def wanted(table: Mapping[str, Any], where: str, scores: Any, source: str | None
     for key in table:
         if key not in KEYS:
             raise LabError(f"{where}.{key}: unknown key{nearest(key, KEYS)}")
-    kinds: dict[str, type | tuple[type, ...]] = {"map": dict, "seed": int, "score": (str, dict)}
+    kinds: dict[str, type | tuple[type, ...]] = {"map": dict, "seed": int, "score": (str, dict), "ignore": list}
     for key, value in table.items():
         if not isinstance(value, kinds.get(key, str)) or isinstance(value, bool):
             raise LabError(f"{where}.{key}: {value!r} is not what stands here; docs/import.md has an example")
@@ -159,7 +159,7 @@ def wanted(table: Mapping[str, Any], where: str, scores: Any, source: str | None
         table.get("arm"),
         table.get("seed"),
         table.get("name"),
-        Wish(dict(table.get("map", {})), program),
+        Wish(dict(table.get("map", {})), program, tuple(map(str, table.get("ignore", ()))), table.get("config")),
         scored(table.get("score", scores), where),
         table.get("bench"),
     )

@@ -30,6 +30,8 @@ class Origin:
     """sha256 of each file that was read, by its name."""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The dotted settings that the source itself told."""
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What of the program's own configuration two runs with the same settings share, by the program's dotted keys."""
 
     @property
     def recorder(self) -> str:
@@ -38,7 +40,7 @@ class Origin:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as run.json and the facts of a start have it."""
-        own = {key: dict(found) for key in ("metrics", "files", "settings") if (found := getattr(self, key))}
+        own = {key: dict(found) for key in ("metrics", "files", "settings", "config") if (found := getattr(self, key))}
         return {
             "program": self.program,
             "source": self.source,
@@ -69,4 +71,5 @@ class Origin:
             metrics={name: dict(typed(dict, one)) for name, one in typed(dict, data.get("metrics", {})).items()},
             files=typed(dict, data.get("files", {})),
             settings=typed(dict, data.get("settings", {})),
+            config=typed(dict, data.get("config", {})),
         )

@@ -54,6 +54,7 @@ def csv_of(path: Path, *lines: str) -> Path:
 
 
 def json_lines(path: Path, rows: Sequence[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -78,8 +79,8 @@ def trl_rows(steps: range, reward: float = 0.0, clipped: float = 0.25, **more: A
     ]
 
 
-def offline_run(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """A `run-*.wandb` with these rows of history: LevelDB's log of protobuf messages."""
+def offline_run(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None) -> Path:
+    """A `run-*.wandb` with this config and these rows of history: LevelDB's log of protobuf messages."""
 
     def told(number: int, content: bytes) -> bytes:
         size, left = b"", len(content)
@@ -92,9 +93,9 @@ def offline_run(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     with path.open("wb") as file:
         file.write(b":W&B\xe1\xbe\x00")
         left = 32768 - 7
-        for row in rows:
+        for kind_of, row in [*([(5, config)] if config else []), *((2, row) for row in rows)]:
             items = [told(1, name.encode()) + told(16, json.dumps(value).encode()) for name, value in row.items()]
-            data = told(2, b"".join(told(1, item) for item in items))
+            data = told(kind_of, b"".join(told(1, item) for item in items))
             first = True
             while first or data:
                 if left < 7:

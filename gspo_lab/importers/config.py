@@ -1,0 +1,146 @@
+"""What a run was made with, as its program's own configuration tells: read from files, kept, compared between runs.
+
+A configuration is kept without the entries that say where and by whom a run was made: names, paths, hosts, seeds.
+"""
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gspo_lab.errors import LabError, MissingExtra
+from gspo_lab.study.dotted import differing, flat
+
+ARGUMENTS = "training_args.bin"
+"""What a trainer of transformers saves beside each checkpoint: its arguments, pickled in a zip file."""
+LARGEST = 1 << 24
+"""Bytes of a configuration; a larger file is none."""
+PLACES = frozenset(
+    (
+        *("seed", "seeds", "rank", "host", "hostname", "port", "user", "username", "url", "ip", "id", "ids", "run"),
+        *("name", "names", "path", "paths", "dir", "dirs", "folder", "project", "entity", "experiment", "tag", "tags"),
+        *("log", "logs", "logger", "logging", "save", "saves", "resume", "report", "output", "cache", "hub", "push"),
+        *("time", "timeout", "timestamp", "date", "wandb", "trackio", "tensorboard", "version", "debug", "notes"),
+        *("gpu", "gpus", "node", "nodes", "worker", "workers", "process", "processes"),
+    )
+)
+"""Words in a key whose value says where, when or by whom a run was made, and nothing of how."""
+MODEL = "model"
+"""In a key: its name or path is what is trained."""
+
+
+def kept(config: Mapping[str, Any], ignored: Iterable[str] = ()) -> dict[str, Any]:
+    """The entries that two runs with the same settings share, by dotted keys; `ignored` ones are left out too."""
+    left_out = set(ignored)
+    out = {}
+    for key, value in flat(dict(config)).items() if config else ():
+        words = set(re.split(r"[^a-z0-9]+", key.lower()))
+        beside = bool(words & PLACES) and not (MODEL in words and words & {"name", "path"})
+        if key not in left_out and not beside and (shown := _plain(value)) is not None:
+            out[key] = shown
+    return out
+
+
+def model_name(value: Any) -> Any:
+    """A model as a study names it: of a path on some machine only its last part."""
+    local = isinstance(value, str) and value.startswith(("/", "~", "."))
+    return value.rstrip("/").rpartition("/")[2] if local else value
+
+
+def _plain(value: Any) -> Any:
+    """A value that tells nothing of a person or a machine; None for others."""
+    if isinstance(value, str):
+        value = model_name(value)
+        return None if any(part in value for part in ("@", "://", "${")) or len(value) > 200 else value
+    if isinstance(value, list):
+        return value if all(isinstance(entry, int | float) for entry in value) else None
+    return value if isinstance(value, bool | int | float) else None
+
+
+def check_alike(arm: str, name: str, config: Mapping[str, Any], runs: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """LabError where a run was made with other settings than one of the arm's `runs`: names and configurations."""
+    for earlier, before in runs:
+        shared = config.keys() & before.keys()
+        if odd := differing({key: before[key] for key in shared}, {key: config[key] for key in shared}):
+            more = f" ({len(odd)} settings differ)" if len(odd) > 1 else ""
+            raise LabError(
+                f"arm {arm}: {odd[0]} is {before[odd[0]]!r} in {earlier} and {config[odd[0]]!r} in {name}{more}; "
+                f"make two arms of them, or give --ignore {odd[0]} if it changes nothing"
+            )
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A configuration as JSON or YAML. LabError where the file is none."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise LabError(f"{path}: larger than {LARGEST >> 20} MiB, which no configuration is")
+        text = path.read_text(encoding="utf-8")
+        found = _yaml(text, path) if path.suffix in (".yaml", ".yml") else json.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise LabError(f"{path}: not a configuration as JSON or YAML ({error})") from error
+    if not isinstance(found, dict):
+        raise LabError(f"{path}: not a configuration: its top level is {type(found).__name__}, not a table")
+    # W&B's config.yaml has every entry as {desc, value}.
+    return {
+        str(key): entry["value"] if isinstance(entry, dict) and entry.keys() <= {"desc", "value"} and "value" in entry
+        else entry
+        for key, entry in found.items()
+    }  # fmt: skip
+
+
+def _yaml(text: str, path: Path) -> Any:
+    try:
+        import yaml
+    except ModuleNotFoundError as error:
+        raise MissingExtra("pyyaml", "import", f"reading {path}") from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from error
+
+
+def training_arguments(path: Path) -> dict[str, Any] | None:
+    """The arguments in `training_args.bin`; None where it is absent, or cannot be read. No code in it is executed."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return None
+        with zipfile.ZipFile(path) as archive:
+            [name] = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            with archive.open(name) as file:
+                found = _Reader(file).load()
+        return {key: _argument(value) for key, value in vars(found).items() if not key.startswith("_")}
+    except Exception:  # a damaged pickle may raise anything
+        return None
+
+
+class _Inert:
+    """Stands for every object in a pickle: it holds what it was made of and does nothing."""
+
+    def __new__(cls, *made_of: Any, **more: Any) -> "_Inert":
+        out = object.__new__(cls)
+        out.__dict__["_made_of"] = made_of
+        return out
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a pickle without importing or calling anything that it names."""
+
+    def find_class(self, module: str, name: str) -> type[_Inert]:
+        return _Inert
+
+    def persistent_load(self, pid: Any) -> None:
+        return None
+
+
+def _argument(value: Any) -> Any:
+    """An argument; of an enumeration's member its value."""
+    if isinstance(value, _Inert):
+        made_of = value.__dict__["_made_of"]
+        return made_of[0] if len(made_of) == 1 else None
+    return value
