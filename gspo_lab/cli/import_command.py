@@ -82,8 +82,12 @@ def import_command(
         if study is None:
             raise LabError("--study NAME: the study that the runs are put into")
         said_of_runs = {
-            **{"arm": arm, "seed": seed, "name": run_pattern},
-            **{"program": logged_by, "bench": bench, "config": config},
+            "arm": arm,
+            "seed": seed,
+            "name": run_pattern,
+            "program": logged_by,
+            "bench": bench,
+            "config": config,
         }
         table = {
             "source": source,
