@@ -8,7 +8,7 @@ import numpy as np
 from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition, over_seeds
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.findings.findings import SIGNALS
+from gspo_lab.readings.read import SIGNALS
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import normalised_auc, time_to_threshold
 from gspo_lab.study.dotted import alike_but

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from gspo_lab.conduct.live import duration
 from gspo_lab.layout import database_of
+from gspo_lab.readings import FINISHED, average, read
+from gspo_lab.readings import runs as runs_of
+from gspo_lab.readings.named import DEVICE_SECONDS
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 
@@ -43,9 +46,9 @@ def look_at(study: Study, look: int, runs: Path) -> Look:
         declared = found.declaration
         short = decided.missing.values() if len(decided.seeds) <= look else ()
         unscored = tuple(dict.fromkeys(run for own in short for run in own))
-        spent = evidence.steps(study.name, ["device_seconds_total"]).groupby("run_id")["device_seconds_total"].max()
-        finished = spent[spent.index.isin(set(found.finished.values()))].dropna()
+        spent = read(found, DEVICE_SECONDS)
+        usual = average(spent[run.id].value for run in runs_of(found, FINISHED))
     begun = {(run.arm, run.seed) for run in found.runs}
     left = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
-    seconds = float(finished.mean()) * left if len(finished) else None
+    seconds = None if usual is None else usual * left
     return Look(decided.stopped, unscored, len(decided.seeds), decided.planned, left, seconds)

@@ -10,10 +10,12 @@ from gspo_lab.states import STARTED, State
 
 @dataclass
 class Progress:
-    """What is known of one errand. `reward` and `clip` are those of its last step, `grader_errors` is the share of the
-    responses of all steps seen on which the grader failed, `collapse` the step at which the run collapsed and by what,
-    `place` where its launcher says that its worker is, `resumed` the step at which its worker has just gone on, until
-    that was shown; times are of a monotonic clock."""
+    """What is known of one errand. `reward` and `clip`, the share of the step's tokens, are those of its last step.
+
+    `grader_errors` is the share of the responses of all steps seen on which the grader failed; `collapse` the step at
+    which the run collapsed and by what; `place` where its launcher says that its worker is; `resumed` the step at which
+    its worker has just gone on, until that was shown. Times are of a monotonic clock.
+    """
 
     steps: int
     step: int = 0
@@ -59,7 +61,7 @@ class RunWatch:
         self.path = folder.journal
         self.progress = Progress(steps, folder.standing().steps)
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
-        self._clips: list[float] = []
+        self._clips: list[tuple[float, float]] = []
         self._failed = self._graded = 0
         self._group_size = group_size
         self._rewards: dict[int, float] = {}
@@ -105,10 +107,10 @@ class RunWatch:
 
     def _take(self, record: dict[str, Any], now: float) -> None:
         if record.get("kind") == "update" and record.get("clip_fraction_tokens") is not None:
-            self._clips.append(record["clip_fraction_tokens"])
+            self._clips.append((record["clip_fraction_tokens"], record.get("response_tokens") or 1))
         elif record.get("kind") == "step":
             self.progress.reward = record.get("reward_mean")
-            self.progress.clip = sum(self._clips) / len(self._clips) if self._clips else None
+            self.progress.clip = _pooled(self._clips)
             self._clips.clear()
             if record.get("grader_errors") is not None:
                 self._failed += record["grader_errors"]
@@ -119,6 +121,16 @@ class RunWatch:
             self._clips.clear()
             self.progress.resumed = record["step"] or None
             self.progress.mark(now, record["step"])
+
+
+def _pooled(rows: list[tuple[float, float]]) -> float | None:
+    """The mean of (value, weight), as the report pools the updates of a step."""
+    import numpy as np
+
+    from gspo_lab.readings import pooled
+
+    values, weights = np.array(rows, dtype=np.float64).reshape(-1, 2).T
+    return pooled(values, weights).value
 
 
 class StartWatch:

@@ -30,7 +30,8 @@ from gspo_lab.findings.ranked import ranked
 from gspo_lab.findings.steadiness import Regime, Steadiness, regime, steadiness
 from gspo_lab.matching import Certificate, certificate
 from gspo_lab.matching.tuned import Trials, read_trials
-from gspo_lab.readings import FINISHED, RecordedRun, Source, runs
+from gspo_lab.readings import FINISHED, RecordedRun, Source, by_step, runs
+from gspo_lab.readings.read import SIGNALS, signal
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats import TwoWay
 from gspo_lab.stats.arrays import Floats
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
     from gspo_lab.store import Evidence
-
-SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
-"""What may leave its range before a run falls."""
 
 
 class Findings(Source):
@@ -231,11 +229,13 @@ class Findings(Source):
     def onsets(self, run: str) -> dict[str, Onset]:
         """Per recorded entry of SIGNALS when it left its range in a run, step by step after the warm-up."""
         if run not in self._onsets:
-            means = self.evidence.updates(self.study, SIGNALS, run=run).groupby("step")[list(SIGNALS)].mean()
-            known = {signal: means[signal].dropna() for signal in SIGNALS}
-            self._onsets[run] = {
-                signal: signal_onset(one.index, one, self.settled[run]) for signal, one in known.items() if len(one)
-            }
+            found = {}
+            for metric in SIGNALS:
+                curve = by_step(self, signal(metric), run)[run]
+                known = ~np.isnan(curve.values)
+                if known.any():
+                    found[metric] = signal_onset(curve.steps[known], curve.values[known], self.settled[run])
+            self._onsets[run] = found
         return self._onsets[run]
 
     @cached_property

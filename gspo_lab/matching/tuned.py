@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.errors import LabError
 from gspo_lab.matching.pairing import DECLARED, UNDECLARED, UNKNOWN, Check
 from gspo_lab.matching.settings import shown
+from gspo_lab.readings.reading import average
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
 from gspo_lab.study import Declaration, flat
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 TUNING = "tuning"
-TAIL = 5
-"""The metric `reward` is the mean over one in so many of a round's steps, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -118,16 +117,20 @@ class _Seen:
                 waiting.append(run)
         if waiting:
             return tuple(waiting)
-        return Tried(None, "; ".join(died)) if died else Tried(sum(scores) / len(scores))
+        return Tried(None, "; ".join(died)) if died else Tried(average(scores))
 
     def _score(self, run: str, steps: int) -> float | None:
-        """The metric after so many steps; None where the run has not come so far, NaN where it was not graded."""
+        """The metric after so many steps, of a reward its mean over the last fifth of them. None where the run has not
+        come so far, NaN where it was not graded."""
         if self._tune.metric != REWARD:
             return self._scores.get((run, steps))
         if self._reached.get(run, -1) < steps - 1:
             return None
-        late = [reward for step, reward in self._rewards.get(run, []) if steps - -(-steps // TAIL) <= step < steps]
-        return sum(late) / len(late) if late else math.nan
+        from gspo_lab.stats.series import held, last_fifth  # numpy: not where a certificate is only spoken of
+
+        early = [point for point in self._rewards.get(run, []) if point[0] < steps]
+        _, curve = held([at for at, _ in early], [reward for _, reward in early], steps - 1)
+        return last_fifth(curve) if len(curve) else math.nan
 
     def _fell(self, run: str, steps: int) -> str:
         """How the run collapsed before its first `steps` were over, by the report's rule; empty if it stood."""

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight
+from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
 from gspo_lab.readings.runs import RecordedRun, Seeds, recorded_runs, runs
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.collapse import FROZEN
 from gspo_lab.stats.series import held, last_fifth, normalised_auc
 from gspo_lab.store.aggregates import of_entries, of_groups
 from gspo_lab.store.columns import arrays
@@ -24,8 +25,16 @@ TOGETHER = (
 )
 """What a report reads by mini-batch: one pass over the rows gives them all."""
 
+SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
+"""What may leave its range before a run falls, step by step."""
+
 LAST_INDEX = 2**62
-"""Above every mini-batch's index."""
+"""Above every step and every mini-batch's index."""
+
+
+def signal(metric: str) -> Reading:
+    """The reading that tells when a signal leaves its range: its curve over all steps and mini-batches."""
+    return Reading(metric, Window(Steps.ALL))
 
 
 def pooled(values: Floats, weights: Floats) -> Value:
@@ -61,9 +70,9 @@ def by_minibatch(of: Source, reading: Reading) -> Mapping[str, Mapping[int, Valu
     }
 
 
-def by_step(of: Source, reading: Reading) -> Mapping[str, Curve]:
-    """Per run id the mean of each recorded step of the window."""
-    return _pools(of, reading, "step")
+def by_step(of: Source, reading: Reading, run: str | None = None) -> Mapping[str, Curve]:
+    """Per run id, of all runs or of one, the mean of each recorded step of the window."""
+    return _pools(of, reading, "step", run)
 
 
 def by_layer(of: Source, reading: Reading, at: Iterable[int]) -> Mapping[str, tuple[float | None, ...]]:
@@ -90,17 +99,24 @@ def _together(reading: Reading) -> bool:
     return usual and reading.reduce is Reduce.MEAN and reading.metric in TOGETHER
 
 
-def _pools(of: Source, reading: Reading, by: str) -> Mapping[str, Curve]:
+def _group(reading: Reading, by: str) -> tuple[str, ...]:
+    """The metrics that are read in the same pass."""
+    if by == "minibatch" and _together(reading):
+        return TOGETHER
+    return SIGNALS if by == "step" and reading in map(signal, SIGNALS) else (reading.metric,)
+
+
+def _pools(of: Source, reading: Reading, by: str, only: str | None = None) -> Mapping[str, Curve]:
     """Per run id the rows of the window pooled `by` "step", "minibatch" (of which the window keeps all) or "whole"."""
-    together = by == "minibatch" and _together(reading)
     found = _grouped(
         of,
         reading.table,
         by,
-        TOGETHER if together else (reading.metric,),
+        _group(reading, by),
         reading.window.steps,
         Minibatch.ALL if by == "minibatch" else reading.window.minibatch,
         "largest" if reading.reduce is Reduce.LARGEST else reading.weight.value,
+        only,
     )
     metric = reading.metric
     return {run: Curve(pools[by], pools[metric], pools[f"{metric}.weight"]) for run, pools in found.items()}
@@ -108,7 +124,14 @@ def _pools(of: Source, reading: Reading, by: str) -> Mapping[str, Curve]:
 
 @once
 def _grouped(
-    of: Source, table: str, by: str, metrics: tuple[str, ...], steps: Steps, minibatch: Minibatch, how: str
+    of: Source,
+    table: str,
+    by: str,
+    metrics: tuple[str, ...],
+    steps: Steps,
+    minibatch: Minibatch,
+    how: str,
+    only: str | None,
 ) -> Mapping[str, dict[str, Floats]]:
     evidence = of.evidence
     evidence.columns(table, metrics, numbers=True)
@@ -119,14 +142,18 @@ def _grouped(
         indices = _indices(of, run.id, minibatch) if table == "updates" else ()
         return arrays(evidence.rows(query, (run.id, *_range(of, run, steps), *indices)), names)
 
-    key = ("grouped", of.study, query, steps, minibatch)
-    return evidence.once(key, lambda: {run.id: rows(run) for run in recorded_runs(of)})
+    key = ("grouped", of.study, query, steps, minibatch, only)
+    chosen = [run for run in recorded_runs(of) if only in (None, run.id)]
+    return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
 
 
 def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
     """The first and the last step of a window."""
     if steps is Steps.SETTLED:
         return first_settled(of).get(run.id, 0), LAST_INDEX
+    if steps is Steps.BASELINE:
+        first = first_settled(of).get(run.id, 0)
+        return first, first + FROZEN - 1
     if steps is Steps.LAST:
         last = -1 if run.steps_planned is None else run.steps_planned - 1
         return last, last
@@ -163,7 +190,8 @@ CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
 
 def _of_curve(run: RecordedRun, curve: Curve, reduce: Reduce) -> Value:
     """Every step alike; an area needs two."""
-    steps, values = hold(run, curve)
+    known = np.isfinite(curve.values)
+    steps, values = (curve.steps[known], curve.values[known]) if reduce is Reduce.MEDIAN else hold(run, curve)
     if len(values) < (2 if reduce is Reduce.AREA else 1):
         return Value(None)
     return Value(CURVES[reduce](steps, values), len(values))

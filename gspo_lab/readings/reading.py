@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from gspo_lab.stats.collapse import FROZEN
 from gspo_lab.store.schema import RECORD_TABLES, Column
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ class Steps(StrEnum):
     ALL = "all"
     SETTLED = "settled"
     """From the first step on whose updates, and all later ones, have the full learning rate."""
+    BASELINE = "baseline"
+    """The first `stats.collapse.FROZEN` of the settled steps, which signals and spikes are held against."""
     STEP_0 = "step0"
     LAST = "last"
     """The last planned step alone."""
@@ -44,13 +47,14 @@ class Weight(StrEnum):
 
 
 class Reduce(StrEnum):
-    """What becomes of a run's rows: of all of them, or of its curve by step, where gaps hold the value before."""
+    """What becomes of a run's rows: of all of them, or of its curve by step."""
 
     MEAN = "mean"
     LARGEST = "largest"
     MEDIAN = "median"
-    """Of the curve, as are the next three."""
+    """Of the curve's measured steps."""
     PEAK = "peak"
+    """The highest step of the curve. Here and in the next two gaps hold the value before."""
     AREA = "area"
     LAST_FIFTH = "last-fifth"
 
@@ -65,6 +69,7 @@ class Window:
 
 SAID = {
     Steps.SETTLED: "after the learning rate's warm-up",
+    Steps.BASELINE: f"first {FROZEN} steps after the learning rate's warm-up",
     Steps.STEP_0: "step 0",
     Steps.LAST: "last step",
     Minibatch.FIRST: "mini-batch 0",

@@ -8,8 +8,8 @@ import numpy as np
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
-from gspo_lab.findings.findings import SIGNALS
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
+from gspo_lab.readings.read import SIGNALS
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned

@@ -8,6 +8,7 @@ import numpy as np
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.course import Track
+from gspo_lab.readings import RECORDED, Reading, Reduce, Steps, Window, by_step, read, summarise
 from gspo_lab.report.chart import Series
 from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table
@@ -17,7 +18,9 @@ from gspo_lab.stats.collapse import FROZEN, spikes
 MARKS = 60
 """Spikes that are drawn; the data has them all."""
 
-HEAD = ["arm", "median", "largest", "where", "spikes", "updates that were not finite"]
+BASELINE = Reading("grad_norm", Window(Steps.BASELINE), Reduce.MEDIAN)
+"""What a spike is held against."""
+HEAD = ["arm", "median at the start", "largest", "where", "spikes", "updates that were not finite"]
 RULE = f"Spike: a step whose mean norm is above 5 times the median of the {FROZEN} steps after the warm-up."
 
 
@@ -39,9 +42,8 @@ def gradients(found: Findings) -> Section | None:
     for colour, arm in enumerate(found.arms):
         tracks = [track for track in found.course.tracks if track.arm == arm]
         spiked = {track.seed: _spikes(found, track, found.settled[track.run]) for track in tracks}
-        drawn = np.concatenate([track.columns["grad_norm"] for track in tracks]) if tracks else np.zeros(0)
         peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
-        median, largest = (float(np.nanmedian(drawn)), max(peaks)) if peaks else (None, None)
+        median, largest = summarise(found, BASELINE, arm, RECORDED).mean, max(peaks, default=None)
         place = "" if largest is None else _where(found, tracks, largest)
         counted = any(np.isfinite(track.columns["nonfinite"]).any() for track in tracks)
         nonfinite = failed.get(arm, 0) if counted else None
@@ -62,7 +64,7 @@ def gradients(found: Findings) -> Section | None:
         chart = replace(chart, series=(*chart.series, *marks[:MARKS]), note=note)
     body = (
         chart,
-        table(HEAD, rows, caption=f"Over all seeds; the median is that of the points drawn. {RULE}"),
+        table(HEAD, rows, caption=f"Of every recorded run; median: {BASELINE.label()}, mean over runs. {RULE}"),
     )
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 
@@ -72,12 +74,12 @@ def _spikes(found: Findings, track: Track, first: int) -> dict[int, float] | Non
     few steps to judge. The FROZEN steps from `first` on judge most runs without reading them whole."""
     if not _measured(track):
         return None
-    window = _norms(found, track.run, range(first, first + FROZEN))
+    window = _norms(found, track.run, Steps.BASELINE)
     last = (int(np.nanmax(track.updates)) // found.course.width + 1) * found.course.width - 1
     if len(window) < FROZEN and last < first + FROZEN:
         return None
     largest = track.columns["grad_norm.high"]
-    if len(window) == FROZEN and np.nanmax(largest) <= 5 * float(np.median([*window.values()])):
+    if len(window) == FROZEN and np.nanmax(largest) <= 5 * (read(found, BASELINE)[track.run].value or 0.0):
         return {} if np.nanmax(track.updates) > max(window) else None
     norms = _norms(found, track.run)
     steps = spikes([*norms], [*norms.values()], first)
@@ -88,11 +90,11 @@ def _measured(track: Track) -> bool:
     return bool(np.isfinite(track.columns["grad_norm"]).any())
 
 
-def _norms(found: Findings, run: str, at: range | None = None) -> dict[int, float]:
-    """A run's mean gradient norm by step, of all steps or of some."""
-    frame = found.evidence.updates(found.study, ["grad_norm"], run=run, at=at).dropna()
-    means = frame.groupby("step")["grad_norm"].mean()
-    return dict(zip(map(int, means.index), means.tolist(), strict=True))
+def _norms(found: Findings, run: str, steps: Steps = Steps.ALL) -> dict[int, float]:
+    """A run's mean gradient norm by step."""
+    curve = by_step(found, Reading("grad_norm", Window(steps)), run)[run]
+    known = ~np.isnan(curve.values)
+    return dict(zip(curve.steps[known].astype(int).tolist(), curve.values[known].tolist(), strict=True))
 
 
 def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:
