@@ -17,6 +17,11 @@ REDRAW_SECONDS = 1.0
 CLOCK_SECONDS = 5.0
 """How often the time that is gone is shown anew while nothing else changes."""
 MOST_ROWS = 24
+NONE_CORRECT = (
+    "no answer of its first step was correct, and scores are 0 until one is; where rewards stay below 1 let the mean "
+    "reward decide, verdict.primary = 'NAME:reward'"
+)
+
 LINES_PER_RUN = 10
 LINE_SECONDS = 5.0
 """A run shorter than this has its first and its last line only."""
@@ -203,11 +208,18 @@ def _columns(errand: Errand) -> tuple[str, str, str, str, str]:
 
 
 def _fallen(errands: Sequence[Errand], told: set[str]) -> list[str]:
-    """A line for each run that has collapsed and was not told of; `told` takes their names."""
-    new = [one for one in errands if one.watch.progress.collapse is not None and one.name not in told]
-    told |= {one.name for one in new}
-    fell = [(one.name, *one.watch.progress.collapse) for one in new if one.watch.progress.collapse is not None]
-    return [f"{name}: collapsed at step {step} ({cause})" for name, step, cause in fell]
+    """A line for each run that began without a correct answer or has collapsed; `told` keeps what was said before."""
+    lines = {}
+    for errand in errands:
+        progress = errand.watch.progress
+        if progress.none_correct:
+            lines[f"{errand.name} none"] = f"{errand.name}: {NONE_CORRECT}"
+        if progress.collapse is not None:
+            step, cause = progress.collapse
+            lines[f"{errand.name} collapsed"] = f"{errand.name}: collapsed at step {step} ({cause})"
+    new = lines.keys() - told
+    told |= new
+    return [line for key, line in lines.items() if key in new]
 
 
 def _not_graded(errand: Errand) -> str:

@@ -13,8 +13,9 @@ class Progress:
     """What is known of one errand. `reward` and `clip`, the share of the step's tokens, are those of its last step.
 
     `grader_errors` is the share of the responses of all steps seen on which the grader failed; `collapse` the step at
-    which the run collapsed and by what; `place` where its launcher says that its worker is; `resumed` the step at which
-    its worker has just gone on, until that was shown. Times are of a monotonic clock.
+    which the run collapsed and by what; `none_correct` that no response of its first step was correct; `place` where its
+    launcher says that its worker is; `resumed` the step at which its worker has just gone on, until that was shown.
+    Times are of a monotonic clock.
     """
 
     steps: int
@@ -23,6 +24,7 @@ class Progress:
     clip: float | None = None
     grader_errors: float | None = None
     collapse: tuple[int, str] | None = None
+    none_correct: bool = False
     state: State = State.QUEUED
     place: str = ""
     resumed: int | None = None
@@ -110,6 +112,7 @@ class RunWatch:
             self._clips.append((record["clip_fraction_tokens"], record.get("response_tokens") or 1))
         elif record.get("kind") == "step":
             self.progress.reward = record.get("reward_mean")
+            self.progress.none_correct |= record["step"] == 0 and record.get("correct_responses") == 0
             self.progress.clip = _pooled(self._clips)
             self._clips.clear()
             if record.get("grader_errors") is not None:

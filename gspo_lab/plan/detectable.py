@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
+from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
     from gspo_lab.findings import Findings
@@ -187,7 +188,7 @@ def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
 def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     """What the spread of final scores over seeds depends on, beside the rule that is tried."""
     settings = arm.settings
-    asked = [one.model_copy(update={"every": 1}) for one in settings.bench if one.name == bench]
+    asked = [one.model_copy(update={"every": 1}) for one in settings.bench if one.name == (rewarded(bench) or bench)]
     return settings.model, settings.task, settings.steps, settings.warm_start, asked
 
 

@@ -32,6 +32,11 @@ class StepRecord:
         per="prompts",
     )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
+    correct_responses: float | None = metric(
+        "share of responses",
+        "responses that the grader called correct, of those trained on that it graded",
+        per="responses",
+    )
     zero_variance_groups: float | None = metric(
         "share of groups",
         "groups whose rewards are all equal, before an overlong_buffer takes from them; none with group_size = 1",

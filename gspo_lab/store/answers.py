@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gspo_lab.store.columns import with_numbers
 from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, quoted
+from gspo_lab.study.judging import OF_REWARD, rewarded
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -22,6 +23,7 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
 
     `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose grader failed are
     counted in `errors` and not in the score (NaN if none was graded); `truncated` counts answers cut at the limit.
+    Where a benchmark's mean reward is the study's primary score, "NAME:reward" is a benchmark of its own.
     `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
     evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
     """
@@ -30,16 +32,29 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
         f"SELECT run_id, arm, seed, bench, step, {quoted(names)}, evaluation "
         f"FROM chosen JOIN scores USING (run_id) ORDER BY {IN_ORDER}, evaluation, bench, step"
     )
-    whole = evidence.once((query, study), lambda: with_numbers(evidence.select(study, query), names))
+
+    def read() -> "DataFrame":
+        shares = evidence.select(study, query)
+        if (by_reward := rewarded((evidence.study(study).get("verdict") or {}).get("primary"))) is None:
+            return with_numbers(shares, names)
+        import pandas as pd
+
+        rewards = evidence.select(study, query.replace("JOIN scores", "JOIN reward_scores"))
+        rewards = rewards[rewards["bench"] == by_reward].assign(bench=by_reward + OF_REWARD)
+        return with_numbers(pd.concat([shares, rewards], ignore_index=True), names)
+
+    whole = evidence.once((query, study), read)
     return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
 
 
 def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], evaluation: str = "") -> "DataFrame":
-    """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no order."""
+    """arm, seed, step, problem, sample, correct (NaN: not graded) of all runs' answers, in no order; of the benchmark
+    "NAME:reward" the rewards stand as `correct`."""
+    bench, correct = _graded(bench)
     marks = ", ".join("?" * len(steps))
     return evidence.select(
         study,
-        f"SELECT arm, seed, step, problem, sample, {in_force('correct')} {OF_RUNS} "
+        f"SELECT arm, seed, step, problem, sample, {correct} {OF_RUNS} "
         f"evaluation = ? AND bench = ? AND step IN ({marks})",
         evaluation,
         bench,
@@ -49,12 +64,13 @@ def grades(evidence: "Evidence", study: str, bench: str, steps: Sequence[int], e
 
 def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
     """run_id, arm, seed, step, problem, answers, errors (not graded) and correct: counts over a problem's answers that
-    the runs gave as they trained."""
+    the runs gave as they trained; of the benchmark "NAME:reward" the sum of rewards."""
+    bench, correct = _graded(bench)
     return evidence.select(
         study,
         "SELECT run_id, arm, seed, step, problem, COUNT(*) AS answers, SUM(correct IS NULL) AS errors, "
         "COALESCE(SUM(correct), 0) AS correct FROM ("
-        f"SELECT run_id, arm, seed, step, problem, {in_force('correct')} {OF_RUNS} evaluation = '' AND bench = ?) "
+        f"SELECT run_id, arm, seed, step, problem, {correct} {OF_RUNS} evaluation = '' AND bench = ?) "
         "GROUP BY run_id, arm, seed, step, problem ORDER BY run_id, step, problem",
         bench,
     )
@@ -63,11 +79,12 @@ def tallies(evidence: "Evidence", study: str, bench: str) -> "DataFrame":
 def first_answers(
     evidence: "Evidence", study: str, bench: str, step: int, seed: int, evaluation: str = ""
 ) -> "DataFrame":
-    """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of one seed."""
+    """arm, problem, correct, truncated, tokens of the first answer to each problem by the runs of one seed; of the
+    benchmark "NAME:reward" the rewards stand as `correct`."""
+    bench, correct = _graded(bench)
     return evidence.select(
         study,
-        f"SELECT arm, problem, {in_force('correct')}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} "
-        f"ORDER BY {IN_ORDER}, problem",
+        f"SELECT arm, problem, {correct}, truncated, tokens {OF_RUNS} {OF_ONE_SEED} ORDER BY {IN_ORDER}, problem",
         *(evaluation, bench, step, seed),
     )
 
@@ -76,6 +93,7 @@ def transcripts(
     evidence: "Evidence", study: str, bench: str, step: int, seed: int, problems: Sequence[str], evaluation: str = ""
 ) -> list[dict[str, Any]]:
     """arm and every column of the first answers to some problems, with their texts."""
+    bench = _graded(bench)[0]
     columns = [name for name in ANSWERS.names if name not in ("run_id", "evaluation", "bench", "step", "sample")]
     frame = evidence.select(
         study,
@@ -85,6 +103,14 @@ def transcripts(
     )
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return [{str(name): entry for name, entry in row.items()} for row in rows]
+
+
+def _graded(bench: str) -> tuple[str, str]:
+    """The benchmark that was asked, and SQL for what of its grades counts: whether they are right, or the rewards."""
+    by_reward = rewarded(bench)
+    if by_reward is None:
+        return bench, in_force("correct")
+    return by_reward, in_force("reward").replace('AS "reward"', 'AS "correct"')
 
 
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":

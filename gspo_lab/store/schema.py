@@ -300,6 +300,22 @@ WITH chosen AS MATERIALIZED (
 
 IN_ORDER = "place IS NULL, place, arm, seed, run_id"
 
+
+def _scores(column: str) -> str:
+    """SQL for the mean over problems of the mean of a column over a problem's answers, by run, benchmark and step."""
+    return f"""\
+SELECT run_id, evaluation, bench, step,
+       COUNT(*) AS problems, SUM(answers) AS answers, AVG({column}) AS score,
+       SUM(errors) AS errors, SUM(truncated) AS truncated
+FROM (
+  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, AVG({column}) AS {column},
+         SUM({column} IS NULL) AS errors, SUM(truncated) AS truncated
+  FROM (SELECT {ANSWER_KEY}, {in_force(column)}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
+  GROUP BY run_id, evaluation, bench, step, problem
+)
+GROUP BY run_id, evaluation, bench, step"""
+
+
 VIEWS = {
     "latest_grades": f"""\
 -- The last later grade of each answer that has any. `MAX(position)` picks the row.
@@ -308,17 +324,11 @@ SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grade
 -- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
 -- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
 -- Of what another program logged there are no answers to count.
-SELECT run_id, evaluation, bench, step,
-       COUNT(*) AS problems, SUM(answers) AS answers, AVG(correct) AS score,
-       SUM(errors) AS errors, SUM(truncated) AS truncated
-FROM (
-  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, AVG(correct) AS correct,
-         SUM(correct IS NULL) AS errors, SUM(truncated) AS truncated
-  FROM (SELECT {ANSWER_KEY}, {in_force("correct")}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
-  GROUP BY run_id, evaluation, bench, step, problem
-)
-GROUP BY run_id, evaluation, bench, step
+{_scores("correct")}
 UNION ALL SELECT run_id, '', bench, step, NULL, NULL, score, NULL, NULL FROM logged_scores""",
+    "reward_scores": f"""\
+-- The mean reward of each run on each benchmark at each evaluated step, where `scores` has the share of right answers.
+{_scores("reward")}""",
     "latest_scores": """\
 -- The last evaluated step of each run and benchmark, with the run beside it. `MAX(step)` picks the row.
 SELECT study, arm, seed, state, evaluation, bench, MAX(step) AS step, problems, answers, score, errors, truncated

@@ -27,6 +27,15 @@ def _known_question(asked: Any) -> Any:
     raise PydanticCustomError("question", "must be 'score', 'stability' or a list of the names of its claims")
 
 
+OF_REWARD = ":reward"
+"""Ends the name of a score that is a benchmark's mean reward, and not its share of right answers."""
+
+
+def rewarded(primary: str | None) -> str | None:
+    """The benchmark whose mean reward is meant: `rewarded("gsm8k:reward") == "gsm8k"`; None where none is."""
+    return primary.removesuffix(OF_REWARD) if primary is not None and primary.endswith(OF_REWARD) else None
+
+
 class VerdictTable(Table):
     """The rule, fixed before the first step, by which the study is decided."""
 
@@ -34,7 +43,11 @@ class VerdictTable(Table):
         "score",
         description="what answers the question: the `score`, the `stability` of runs, or a list of claims' names",
     )
-    primary: str | None = Field(None, description="the benchmark whose score decides; unset: the first one")
+    primary: str | None = Field(
+        None,
+        description="the benchmark whose share of right answers decides, or `NAME:reward`, its mean reward; "
+        "unset: the first benchmark",
+    )
     last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
     margin: float = Field(
         0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
+from gspo_lab.study.judging import rewarded
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.study import Study
 from gspo_lab.study.unread import unread
@@ -279,7 +280,7 @@ def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
         if problems < 100 and samples < 8:
             message = f"bench {bench.name}: {problems} problems x {samples} samples say little; use 100, or 8 samples"
             yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
-        if bench.name == primary and len(study.seeds) >= 3:
+        if bench.name == (rewarded(primary) or primary) and len(study.seeds) >= 3:
             # The last evaluations are of one run, on the same problems: they are no further answers.
             answers = problems * samples * len(study.seeds)
             noise = 1.96 * math.sqrt(2 * 0.25 / answers)
@@ -303,7 +304,7 @@ def _warmup(study: Study, known: Known) -> Iterator[Finding]:
 
 def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = next((one for one in settings.bench if one.name == study.primary), None)
+    primary = next((one for one in settings.bench if one.name == (rewarded(study.primary) or study.primary)), None)
     if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
         return
     count = math.ceil(settings.steps / primary.every)

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat
-from gspo_lab.study.judging import VerdictTable
+from gspo_lab.study.judging import VerdictTable, rewarded
 from gspo_lab.study.schema import ObjectiveTable, Settings
 from gspo_lab.study.table import COLDEST
 from gspo_lab.study.unread import unread
@@ -48,7 +48,7 @@ def broken_rules(
         out.append(f"bench: two benchmarks are named '{name}'")
     if ROLLOUT in names:
         out.append(f"bench: '{ROLLOUT}' is what training answers are recorded under; give the benchmark another name")
-    if verdict.primary is not None and verdict.primary not in names:
+    if verdict.primary is not None and (rewarded(verdict.primary) or verdict.primary) not in names:
         out.append(
             f"verdict.primary: no benchmark '{verdict.primary}'{nearest(verdict.primary, names)}; this study has "
             f"{', '.join(names) or 'none'}"

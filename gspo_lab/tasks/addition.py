@@ -7,7 +7,7 @@ Columns from right to left (a number that has run out of digits counts 0), each 
 where there is one; then the marker `#` and the answer. Responses differ in length, which sequence-level objectives
 are about.
 
-    What is 123 plus 456? Answer with the number only.     579         (words = true: for chat models)
+    Calculate 123 + 456. Give only the result.     579         (words = true: for chat models)
 """
 
 import functools
@@ -71,7 +71,7 @@ class Addition(Task):
         def make(index: int, numbers: tuple[int, ...]) -> Problem:
             name, total = f"{shape}-{label}-{index}", str(sum(numbers))
             if self.words:
-                question = f"What is {' plus '.join(map(str, numbers))}? Answer with the number only."
+                question = f"Calculate {' + '.join(map(str, numbers))}. Give only the result."
                 return Problem(name, question, total, total)
             prompt = "+".join(map(str, numbers)) + "="
             # The same problems are answered in haste whenever they are made.

@@ -88,3 +88,21 @@ def test_what_a_worker_takes_back_counts_no_more(tmp_path: Path) -> None:
     written(folder, RunStatus(state="started", step=2, at=2.0))
     errand.watch.look(2.0)
     assert errand.watch.progress.collapse is None
+
+
+def test_a_first_step_without_a_correct_answer_is_told_once(tmp_path: Path) -> None:
+    folders = {share: tmp_path / f"gspo/s{place}" for place, share in enumerate((0.0, 0.25, None))}
+    said = {}
+    for share, folder in folders.items():
+        errand, told = errand_of(folder), io.StringIO()
+        with ExitStack() as stack:
+            began = time.monotonic()
+            view = open_view(stack, Console(file=told, width=300), "toy", [errand], [CORE], True, began)
+            view.place(errand)
+            for step in range(3):
+                record = StepRecord(step=step, prompts=2, responses=4, reward_mean=0.4, correct_responses=share)
+                written(folder, record)
+                errand.watch.look(float(step))
+                view.tick(time.monotonic())
+        said[share] = told.getvalue().count("no answer of its first step was correct")
+    assert said == {0.0: 1, 0.25: 0, None: 0}, "what is not recorded is not 0"

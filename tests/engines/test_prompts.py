@@ -76,6 +76,6 @@ def test_a_chat_model_is_asked_in_words(tmp_path: Path) -> None:
     answers = train(run, tmp_path / "run").of(AnswerRecord)
     assert {one.bench for one in answers} == {"rollout", "addition"}
     assert {(one.prompt_version, one.grader) for one in answers} == {("words/1", "addition-words/1")}
-    assert all(one.prompt.startswith("What is ") for one in answers)
+    assert all(one.prompt.startswith("Calculate ") for one in answers)
     (bare,) = load_study(study, overrides=["task.words=false"]).runs()
     assert set_up(bare, None).task.prompt_version == "bare/1"

@@ -41,7 +41,7 @@ def test_sqlite_utils_knows_the_tables_as_described(filled: Lab) -> None:
     with closing(sqlite3.connect(filled.db)) as connection:
         found = Database(connection)
         assert set(found.table_names()) == {table.name for table in TABLES}
-        assert set(found.view_names()) == {"latest_grades", "scores", "latest_scores"}
+        assert set(found.view_names()) == {"latest_grades", "scores", "reward_scores", "latest_scores"}
         for table in TABLES:
             known = found.table(table.name)
             assert tuple(known.pks) == table.key

@@ -82,6 +82,12 @@ class Step:
     devices: int = 1
 
 
+def correct_share(grades: Sequence[Grade]) -> float | None:
+    """The share of correct answers among those that were graded; None where none was."""
+    known = [grade.correct for grade in grades if grade.correct is not None]
+    return sum(known) / len(known) if known else None
+
+
 def positions(rollouts: Sequence[Rollout]) -> list[int]:
     """Each response's length, its prompt and what was given of it included."""
     return [len(r.request.fed_ids) + len(r.response_ids) for r in rollouts]
@@ -126,6 +132,7 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
         step=step.index,
         prompts=len(step.asked) + step.others,
         waiting_responses=step.waiting,
+        correct_responses=correct_share(step.grades),
         **_response_fields(step),
         **_version_fields(step),
         **_old_policy_fields(step, parts),
