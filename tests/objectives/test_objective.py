@@ -1,7 +1,8 @@
 """The objectives against tables that can be checked with a pencil, and against each other."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from measuring import batch_of
 from torch import Tensor
 
 from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, surrogate
-from gspo_lab.objectives.presets import Aggregation
+from gspo_lab.objectives.presets import Aggregation, objective_of
 from gspo_lab.objectives.ratios import Level
 
 GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
@@ -230,3 +231,8 @@ def random_batch(lengths: list[int] | None = None) -> tuple[Batch, Tensor]:
 
 def replace_adv(batch: Batch, adv_BT: Tensor) -> Batch:
     return Batch(batch.mask_BT, adv_BT, batch.old_logp_BT, batch.responses, batch.tokens)
+
+
+def test_an_arm_s_table_holds_the_objective_s_keys() -> None:
+    table = SimpleNamespace(preset="grpo", **asdict(replace(GRPO, clip_low=0.1)))
+    assert objective_of(table) == replace(GRPO, clip_low=0.1)
