@@ -13,8 +13,8 @@ class Progress:
     """What is known of one errand. `reward` and `clip`, the share of the step's tokens, are those of its last step.
 
     `grader_errors` is the share of the responses of all steps seen on which the grader failed; `collapse` the step at
-    which the run collapsed and by what; `none_correct` that no response of its first step was correct; `place` where its
-    launcher says that its worker is; `resumed` the step at which its worker has just gone on, until that was shown.
+    which the run collapsed and by what; `none_correct` that no response of its first step was correct; `place` where
+    its launcher says that its worker is; `resumed` the step at which its worker has just gone on, until that was shown.
     Times are of a monotonic clock.
     """
 
