@@ -8,8 +8,9 @@ from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Region, Side, Untestable, exact, over_seeds
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.statistics import NUMBERS
+from gspo_lab.claims.statistics import number
 from gspo_lab.findings.clipped import SATURATED
+from gspo_lab.readings.named import CLIP_EVERYWHERE
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import paired_t
 
@@ -23,7 +24,8 @@ def clip_gap(recorded: Recorded, roles: Roles) -> Estimates:
     """cf of each arm's own rule and range, token-weighted over all settled updates, GSPO / GRPO."""
     ratios, floors = {}, []
     for seed in recorded.seeds(roles.values()):
-        (grpo, tokens), (gspo, own) = (recorded.clipped(roles[role], seed) for role in PAIR)
+        shares = (recorded.read(CLIP_EVERYWHERE, roles[role], seed) for role in PAIR)
+        (grpo, tokens), (gspo, own) = ((round(share.total), share.weight) for share in shares)
         if grpo == gspo == 0:
             raise Untestable(f"neither arm clipped a token at seed {seed}")
         floors += [] if grpo else [str(seed)]
@@ -96,7 +98,7 @@ def grows_with_minibatch(recorded: Recorded, roles: Roles) -> Estimates:
     for arm in (roles[role] for role in PAIR):
         found = {}
         for seed in pairs:
-            at_zero[f"{arm}/s{seed}"] = float(NUMBERS["largest with minibatch = 0"](recorded, arm, seed, CLIP))
+            at_zero[f"{arm}/s{seed}"] = number(recorded, arm, seed, "largest with minibatch = 0", CLIP)
             rows = recorded.settled(arm, seed, CLIP, later=True)
             if rows[CLIP].nunique() > 1:
                 ranks = rows[[CLIP, "minibatch"]].rank()

@@ -10,7 +10,7 @@ from gspo_lab.claims.claim import Claim, Roles
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact, over_seeds
 from gspo_lab.claims.needs import NEEDS
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.statistics import NUMBERS
+from gspo_lab.claims.statistics import number
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import ClaimTable
 
@@ -32,7 +32,7 @@ FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 class Expectation:
     """One number per seed, and where its whole interval is expected: `above`, `below` or `inside`.
 
-    `statistic`, an entry of NUMBERS, makes a number of each run, most of them of a `metric`. A seed's number is that of
+    `statistic`, a name of statistics.py, makes a number of each run, mostly of a `metric`. A seed's number is that of
     the arm that plays `of` minus that of `against`, or divided by it; without `against` it stands alone. What
     contradicts is, unless it is given, what lies outside of what supports. A bound is a number or the study's own: its
     "margin" of equivalence in score, its "reward margin" in training reward, or "1 + clip_high" of the arm that plays
@@ -70,7 +70,7 @@ class Expectation:
         )
 
     def _number(self, recorded: Recorded, arms: list[str], seed: int) -> float:
-        value, *other = values = [_of_run(recorded, arm, seed, self.statistic, self.metric) for arm in arms]
+        value, *other = values = [number(recorded, arm, seed, self.statistic, self.metric) for arm in arms]
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
             found = " and ".join(f"{arm} {value:g}" for arm, value in zip(arms, values, strict=True))
@@ -86,10 +86,10 @@ class Expectation:
 class Identity:
     """A number that is `at_most` so large in every run, or that differs so little between two arms, seed by seed.
 
-    Without `against` a run's number is made by `statistic`, an entry of NUMBERS, in the arm that plays `of` (in every
-    arm where none is named). Else the metric of `of` and `against` is compared in their "first update", or in each of
-    the "first rollout batch", where the weights agree as long as the gradients did; the "relative difference" is taken
-    wherever one of the two is above 0.
+    Without `against` a run's number is made by `statistic`, a name of statistics.py, in the arm that plays `of` (in
+    every arm where none is named). Else the metric of `of` and `against` is compared in their "first update", or in
+    each of the "first rollout batch", where the weights agree as long as the gradients did. The "relative difference"
+    is taken wherever one of the two is above 0.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Identity:
         for seed in recorded.seeds(roles.values()):
             if self.against is None:
                 for arm in roles.values() if self.of is None else [roles[self.of]]:
-                    values[f"{arm}/s{seed}"] = _of_run(recorded, arm, seed, self.statistic, self.metric)
+                    values[f"{arm}/s{seed}"] = number(recorded, arm, seed, self.statistic, self.metric)
             else:
                 apart = self._apart(recorded, roles, seed)
                 if len(apart):
@@ -135,10 +135,6 @@ class Identity:
             return (a - b).abs()
         larger = a.where(a > b, b)
         return ((a - b).abs() / larger)[larger > 0]
-
-
-def _of_run(recorded: Recorded, arm: str, seed: int, statistic: str, metric: str | None) -> float:
-    return float(NUMBERS[statistic](recorded, arm, seed, *([] if metric is None else [metric])))
 
 
 def region(bounds: Mapping[str, Any], own: Mapping[str, float | None]) -> Region | None:

@@ -1,6 +1,6 @@
 """What no row says of routing, precision and learning: C09, C14, C15, C19, C21, and parts of C12, C13 and C17."""
 
-import json
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition, over_seeds
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.readings import Minibatch, Reading, Steps, Window, average, pooled
 from gspo_lab.readings.read import SIGNALS
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import normalised_auc, time_to_threshold
@@ -26,17 +27,16 @@ LEAST_RUNS = 5
 def expert_change(recorded: Recorded, roles: Roles) -> Estimates:
     """Share of the natural experts that one update changes (mini-batch 1), and its slope over the layers."""
     arm = roles["grpo"]
+    one_update = Reading("expert_change", Window(minibatch=Minibatch.SECOND))
+    per_layer = replace(one_update, metric="expert_change_layers")
+    last_update = Reading("expert_change", Window(minibatch=Minibatch.FINAL))
     after_one, last, slope, layers = {}, {}, {}, 0
     for seed in recorded.seeds(roles.values()):
-        rows = recorded.settled(arm, seed, "expert_change", "expert_change_layers", later=True).dropna()
-        first = rows[rows["minibatch"] == 1]
-        if first.empty:
-            raise Untestable(f"no update of mini-batch 1 of {arm}, seed {seed}, measured its experts' change")
-        after_one[seed] = float(first["expert_change"].mean())
-        last[seed] = float(rows[rows["minibatch"] == rows["minibatch"].max()]["expert_change"].mean())
-        by_layer = np.mean([json.loads(text) for text in first["expert_change_layers"]], axis=0)
-        layers = len(by_layer)
-        slope[seed] = float(np.polyfit(np.arange(layers), by_layer, 1)[0]) if layers > 1 else 0.0
+        after_one[seed] = recorded.number(one_update, arm, seed)
+        last[seed] = recorded.number(last_update, arm, seed)
+        changes = recorded.by_layer(per_layer, arm, seed)
+        layers = len(changes)
+        slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
     above = Region(above=0)
     parts = [over_seeds("expert change after one update", after_one, above)]
     notes = ["one learning rate per arm: whether it rises with the learning rate is not judged"]
@@ -75,23 +75,16 @@ def fewer_collapses(recorded: Recorded, roles: Roles) -> Estimate:
 def tolerates_precision(recorded: Recorded, roles: Roles) -> Estimates:
     """The spread of a response's mean mismatch against independent tokens', and the clips that the other program's old
     log-probs would change, both rules on the same batches of both arms."""
+    of_means, alone = (Reading(f"mismatch_std_{what}", Window(Steps.ALL)) for what in ("responses", "independent"))
     spread: dict[int, float] = {}
     flips: dict[str, dict[int, float]] = {"grpo": {}, "gspo": {}}
     for seed in recorded.seeds(roles.values()):
-        ratios: list[float] = []
-        counts = {"grpo": 0.0, "gspo": 0.0}
-        tokens = 0.0
-        for arm in roles.values():
-            steps = recorded.of(arm, seed, "steps", "mismatch_std_responses", "mismatch_std_independent").dropna()
-            ratios += list(steps["mismatch_std_responses"] / steps["mismatch_std_independent"])
-            names = ("flip_fraction_tokens_grpo", "flip_fraction_tokens_gspo", "response_tokens")
-            updates = recorded.settled(arm, seed, *names).dropna()
-            tokens += float(updates["response_tokens"].sum())
-            for rule in counts:
-                counts[rule] += float((updates[f"flip_fraction_tokens_{rule}"] * updates["response_tokens"]).sum())
-        spread[seed] = float(np.mean(ratios))
-        for rule, count in counts.items():
-            flips[rule][seed] = count / tokens
+        ratios = [recorded.number(of_means, arm, seed) / recorded.number(alone, arm, seed) for arm in roles.values()]
+        spread[seed] = average(ratios) or 0.0
+        for rule, by_seed in flips.items():
+            changed = Reading(f"flip_fraction_tokens_{rule}")
+            shares = [recorded.read(changed, arm, seed) for arm in roles.values()]
+            by_seed[seed] = pooled(*np.transpose([[share.value, share.weight] for share in shares])).value or 0.0
     fewer = {seed: flips["gspo"][seed] - flips["grpo"][seed] for seed in spread}
     within = Region(1 / AGREEMENT, AGREEMENT)
     said = "spread of a response's mean mismatch / that of independent tokens"
@@ -110,10 +103,10 @@ def entropy_falls_first(recorded: Recorded, roles: Roles) -> Estimate:
     slopes = []
     for seed in recorded.seeds(roles.values()):
         if (onset := recorded.stability(arm, seed).collapse) is not None:
-            entropy = recorded.of(arm, seed, "steps", "entropy").dropna()
-            before = entropy[entropy["step"] < onset]
-            if len(before) > 1:
-                slopes.append(float(np.polyfit(before["step"], before["entropy"], 1)[0]))
+            entropy = recorded.curve(Reading("entropy", Window(Steps.ALL)), arm, seed)
+            before = (entropy.steps < onset) & np.isfinite(entropy.values)
+            if before.sum() > 1:
+                slopes.append(float(np.polyfit(entropy.steps[before], entropy.values[before], 1)[0]))
     falling = sum(slope < 0 for slope in slopes)
     said = f"it falls in {falling} of {len(slopes)} collapsed runs without the correction"
     holds = bool(slopes) and falling == len(slopes)
@@ -129,11 +122,11 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
         for axis, total in totals.items()
     }
     area = {axis: {seed: _area_gained(*both) for seed, both in found.items()} for axis, found in curves.items()}
-    start = float(np.mean([y[0] for both in curves["prompts"].values() for _, y in both]))
-    finals = [np.mean([recorded.final(roles[role], seed) for seed in pairs]) for role in ("grpo", "gspo")]
-    threshold = start + 0.5 * (float(min(finals)) - start)
+    start = average(y[0] for both in curves["prompts"].values() for _, y in both) or 0.0
+    finals = [average(recorded.final(roles[role], seed) for seed in pairs) or 0.0 for role in ("grpo", "gspo")]
+    threshold = start + 0.5 * (min(finals) - start)
     grpo, gspo = (
-        float(np.mean([time_to_threshold(x, y, threshold, float(x[-1])).restricted_high for x, y in runs]))
+        average(time_to_threshold(x, y, threshold, float(x[-1])).restricted_high for x, y in runs) or 0.0
         for runs in zip(*curves["prompts"].values(), strict=True)
     )
     margin = recorded.verdict.margin
@@ -217,8 +210,9 @@ def precursors(recorded: Recorded, roles: Roles) -> Estimates:
 def _curve(recorded: Recorded, arm: str, seed: int, total: str) -> tuple[Floats, Floats]:
     """The primary score of a run against what it had consumed when it was evaluated."""
     scores = recorded.scores(arm, seed)
-    spent = recorded.of(arm, seed, "steps", total).set_index("step")[total]
-    x = [0.0 if step == 0 else float(spent.loc[step - 1]) for step in scores["step"]]
+    totals = recorded.curve(Reading(total, Window(Steps.ALL)), arm, seed)
+    spent = {-1: 0.0, **dict(zip(totals.steps, totals.values, strict=True))}
+    x = [spent[step - 1] for step in scores["step"]]
     return np.asarray(x), scores["score"].to_numpy(dtype=np.float64)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gspo_lab.claims.claim import Need, Roles
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.findings.clipped import SATURATED, active_share, saturated
+from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average
 from gspo_lab.study.dotted import BAND
 
 PAPER_BAND = (3e-4, 4e-4)
@@ -23,6 +24,8 @@ START_GAP = 0.1
 ACTIVE_GAP = 2.0
 LEAST_CHANGE, MOST_CUT = 0.05, 0.1
 UPDATES = ("update.minibatches", "update.epochs")
+
+EVERY_STEP = Window(Steps.ALL)
 
 Unmet = str | None
 """What is lacking, in words."""
@@ -122,7 +125,7 @@ def _tuned_bands(recorded: Recorded, arm: str) -> Unmet:
     own = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
     if own or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
-    length = recorded.mean_of_steps(arm, "response_tokens_mean")
+    length = recorded.mean(Reading("response_tokens_mean", EVERY_STEP), arm)
     if length >= LONG:
         return None
     return (
@@ -133,9 +136,7 @@ def _tuned_bands(recorded: Recorded, arm: str) -> Unmet:
 
 def _routing_matters(recorded: Recorded, roles: Roles) -> Unmet:
     arm = _first(roles)
-    last = recorded.settings[arm].update.per_rollout_batch - 1
-    updates = [recorded.settled(arm, seed, "expert_change") for seed in recorded.seeds([arm])]
-    found = np.mean([rows[rows["minibatch"] == last]["expert_change"].mean() for rows in updates])
+    found = recorded.mean(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
     still = f"routing hardly moves: {found:.3g} of {arm}'s experts change by the last mini-batch"
     return None if found >= LEAST_CHANGE else f"{still}; {LEAST_CHANGE:g} are needed"
 
@@ -165,7 +166,7 @@ def _reward_margin(recorded: Recorded, roles: Roles) -> Unmet:
 
 def _little_truncation(recorded: Recorded, roles: Roles, role: str) -> Unmet:
     arm = roles[role]
-    found = recorded.mean_of_steps(arm, "truncated_responses")
+    found = recorded.mean(Reading("truncated_responses", EVERY_STEP), arm)
     cut = f"{arm} has {found:.3g} of its responses cut at the limit; below {MOST_CUT:g} is needed"
     return None if found < MOST_CUT else cut
 
@@ -175,11 +176,15 @@ def _dense_control(recorded: Recorded, roles: Roles) -> Unmet:
     pairs = recorded.seeds(roles.values())
     size, start = {}, {}
     for role in ("moe", "dense"):
-        spent = [
-            recorded.of(roles[role], seed, "steps", "flops_total", "tokens_sampled_total").iloc[-1] for seed in pairs
-        ]
-        size[role] = float(np.mean([one["flops_total"] / one["tokens_sampled_total"] for one in spent]))
-        start[role] = float(np.mean([recorded.scores(roles[role], seed)["score"].iloc[0] for seed in pairs]))
+        flops, tokens = (
+            Reading(total, EVERY_STEP, Reduce.LARGEST) for total in ("flops_total", "tokens_sampled_total")
+        )
+        arm = roles[role]
+        spent = average(recorded.number(flops, arm, seed) / recorded.number(tokens, arm, seed) for seed in pairs)
+        begun = average(recorded.scores(arm, seed)["score"].iloc[0] for seed in pairs)
+        assert spent is not None
+        assert begun is not None
+        size[role], start[role] = spent, begun
     times = size["moe"] / size["dense"]
     if not 1 / ACTIVE_GAP <= times <= ACTIVE_GAP:
         return f"the MoE arm computes {times:.2g} times as much per token as its dense control"
@@ -194,7 +199,7 @@ def _other_numerics(recorded: Recorded, arm: str) -> Unmet:
         return None
     return (
         f"{arm} samples with the trainer's own engine and precision ({update.dtype}); its mismatch_k3 is "
-        f"{recorded.mean_of_steps(arm, 'mismatch_k3'):.2g}"
+        f"{recorded.mean(Reading('mismatch_k3', EVERY_STEP), arm):.2g}"
     )
 
 

@@ -11,8 +11,19 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.findings import Findings
-from gspo_lab.readings import read
-from gspo_lab.readings.named import CLIP_EVERYWHERE
+from gspo_lab.readings import (
+    Curve,
+    Minibatch,
+    Reading,
+    Steps,
+    Value,
+    Weight,
+    Window,
+    average,
+    by_layer,
+    by_step,
+    read,
+)
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite
@@ -83,21 +94,49 @@ class Recorded:
         first = self.found.settled[self.found.finished[arm, seed]]
         rows = own[(own["step"] >= first) & (own["minibatch"] >= (1 if later else 0))]
         if rows.empty:
-            after = " and minibatch >= 1" if later else ""
-            steps = f"{first} of {self.settings[arm].steps} steps warm up"
-            raise Untestable(f"{arm} has no update after the learning rate's warm-up{after}: {steps}")
+            raise self._unsettled(arm, self.found.finished[arm, seed], later=later)
         return rows
 
-    def mean_of_steps(self, arm: str, metric: str) -> float:
-        """Over all steps of all of an arm's runs that count."""
-        frame = self.frame("steps", metric)
-        return float(frame[frame["arm"] == arm][metric].mean())
+    def _unsettled(self, arm: str, run: str, *, later: bool) -> Untestable:
+        after = " and minibatch >= 1" if later else ""
+        steps = f"{self.found.settled[run]} of {self.settings[arm].steps} steps warm up"
+        return Untestable(f"{arm} has no update after the learning rate's warm-up{after}: {steps}")
 
-    def clipped(self, arm: str, seed: int) -> tuple[int, int]:
-        """(clipped tokens, response tokens) over a run's settled updates."""
-        self.settled(arm, seed, CLIP_EVERYWHERE.metric)  # which says what is missing
-        share = read(self.found, CLIP_EVERYWHERE)[self.found.finished[arm, seed]]
-        return round(share.total), int(share.weight)
+    def read(self, reading: Reading, arm: str, seed: int) -> Value:
+        """The reading of one run, with a finite value. Untestable, with the reason, where it has none."""
+        run = self.found.finished[arm, seed]
+        value = read(self.found, reading)[run]
+        if value.value is not None:
+            return value
+        everywhere = Reading(reading.metric, Window(Steps.ALL), weight=Weight.ROWS)
+        if not read(self.found, everywhere)[run].weight:
+            raise Untestable(f"{reading.metric} was not recorded in {arm}, seed {seed}")
+        if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
+            raise self._unsettled(arm, run, later=reading.window.minibatch is Minibatch.LATER)
+        raise Untestable(f"{reading.metric} is finite at no step of {arm}, seed {seed}")
+
+    def number(self, reading: Reading, arm: str, seed: int) -> float:
+        """The same without its weight."""
+        return float(self.read(reading, arm, seed).value or 0.0)
+
+    def mean(self, reading: Reading, arm: str) -> float:
+        """The mean over the runs of an arm that count, each run once. Untestable as `read` is."""
+        found = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
+        return math.nan if found is None else found
+
+    def curve(self, reading: Reading, arm: str, seed: int) -> Curve:
+        """The reading of one run step by step. Untestable where its metric was not recorded."""
+        self.read(reading, arm, seed)
+        return by_step(self.found, reading)[self.found.finished[arm, seed]]
+
+    def by_layer(self, reading: Reading, arm: str, seed: int) -> list[float]:
+        """The reading of one run layer by layer. Untestable where a layer was not recorded."""
+        run = self.found.finished[arm, seed]
+        steps = by_step(self.found, Reading("expert_change", Window(Steps.ALL)))[run].steps
+        layers = by_layer(self.found, reading, map(int, steps)).get(run, ())
+        if not layers or None in layers:
+            raise Untestable(f"{reading.metric} was not recorded in {arm}, seed {seed}")
+        return [float(layer or 0.0) for layer in layers]
 
     def reward(self, arm: str, seed: int) -> tuple[Floats, Floats]:
         """Steps and mean training reward of a run, by the findings' rule."""

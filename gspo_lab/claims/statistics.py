@@ -8,24 +8,12 @@ from gspo_lab.claims.estimates import Untestable
 from gspo_lab.claims.needs import length_bins
 from gspo_lab.claims.recorded import Details, Recorded
 from gspo_lab.objectives.measures import WITHOUT_CLIP
-from gspo_lab.records import UpdateRecord
+from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window
+from gspo_lab.readings.read import CURVES
 from gspo_lab.stats.arrays import Floats
-from gspo_lab.stats.series import held, last_fifth, normalised_auc
 
-
-def _by_step(recorded: Recorded, arm: str, seed: int, metric: str) -> tuple[Floats, Floats]:
-    """The curve from its first measured value on; gaps carry the value before them."""
-    if metric == "reward_mean":
-        return recorded.reward(arm, seed)
-    if metric in recorded.found.declaration.benches:
-        rows = recorded.scores(arm, seed, metric)
-        return rows["step"].to_numpy(dtype=np.float64), rows["score"].to_numpy(dtype=np.float64)
-    table = "updates" if metric in UpdateRecord.__dataclass_fields__ else "steps"
-    means = recorded.of(arm, seed, table, metric).groupby("step")[metric].mean()
-    steps, heights = held(means.index, means, int(means.index.max()))
-    if not len(steps):
-        raise Untestable(f"{metric} is finite at no step of {arm}, seed {seed}")
-    return steps, heights
+Template = tuple[Window, Reduce]
+"""Which rows of a run count, and what becomes of them."""
 
 
 def _variance_within(recorded: Recorded, arm: str, seed: int) -> Floats:
@@ -71,31 +59,37 @@ def _slope(log_length: Floats, spread: Floats) -> float:
     return float(np.polyfit(log_length, np.log(spread), 1)[0])
 
 
-STATISTICS: Mapping[str, Callable[..., float]] = {
-    "mean over updates": lambda of, arm, seed, metric: of.settled(arm, seed, metric)[metric].mean(),
-    "mean over updates with minibatch = 0": lambda of, arm, seed, metric: (rows := of.settled(arm, seed, metric))[
-        rows["minibatch"] == 0
-    ][metric].mean(),
-    "mean over updates with minibatch >= 1": lambda of, arm, seed, metric: of.settled(arm, seed, metric, later=True)[
-        metric
-    ].mean(),
-    "mean over steps": lambda of, arm, seed, metric: of.of(arm, seed, "steps", metric)[metric].mean(),
-    "mean over the last fifth": lambda *run: last_fifth(_by_step(*run)[1]),
-    "area under the curve": lambda *run: normalised_auc(*_by_step(*run)),
-    "largest": lambda *run: _by_step(*run)[1].max(),
-    "mean over the last evaluations": lambda of, arm, seed, metric=None: of.final(arm, seed, metric),
+LAST_EVALUATIONS = "mean over the last evaluations"
+"""The score of a run's end; without a metric that of the primary benchmark."""
+STATISTICS: Mapping[str, Template] = {
+    "mean over updates": (Window(), Reduce.MEAN),
+    "mean over updates with minibatch = 0": (Window(minibatch=Minibatch.FIRST), Reduce.MEAN),
+    "mean over updates with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.MEAN),
+    "mean over steps": (Window(Steps.ALL), Reduce.MEAN),
+    "mean over the last fifth": (Window(Steps.ALL), Reduce.LAST_FIFTH),
+    "area under the curve": (Window(Steps.ALL), Reduce.AREA),
+    "largest": (Window(Steps.ALL), Reduce.PEAK),
+    "largest with minibatch = 0": (Window(Steps.ALL, Minibatch.FIRST), Reduce.LARGEST),
+    "largest with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.LARGEST),
 }
 """What becomes of a metric in one run. Over updates: those after the learning rate's warm-up. A curve is the metric per
-step (an update's metric: its mean over the step), or a benchmark's score at its evaluations."""
+step (an update's metric: the mean of the step's updates), or a benchmark's score at its evaluations."""
 
-NUMBERS: Mapping[str, Callable[..., float]] = {
-    **STATISTICS,
-    "largest with minibatch = 0": lambda of, arm, seed, metric: (rows := of.of(arm, seed, "updates", metric))[
-        rows["minibatch"] == 0
-    ][metric].max(),
-    "largest with minibatch >= 1": lambda of, arm, seed, metric: of.settled(arm, seed, metric, later=True)[
-        metric
-    ].max(),
+
+def number(recorded: Recorded, arm: str, seed: int, statistic: str, metric: str | None = None) -> float:
+    """A run's number by a statistic's name, of a metric or benchmark where the statistic has one. May be Untestable."""
+    if statistic == LAST_EVALUATIONS:
+        return recorded.final(arm, seed, metric)
+    if statistic not in STATISTICS:
+        return float(RUN_STATISTICS[statistic](recorded, arm, seed))
+    window, reduce = STATISTICS[statistic]
+    if metric in recorded.found.declaration.benches:
+        rows = recorded.scores(arm, seed, metric)
+        return CURVES[reduce](rows["step"].to_numpy(dtype=np.float64), rows["score"].to_numpy(dtype=np.float64))
+    return recorded.number(Reading(metric or "", window, reduce), arm, seed)
+
+
+RUN_STATISTICS: Mapping[str, Callable[[Recorded, str, int], float]] = {
     "steps until collapse": lambda of, arm, seed: (
         of.settings[arm].steps if (onset := of.stability(arm, seed).collapse) is None else onset
     ),
@@ -106,6 +100,5 @@ NUMBERS: Mapping[str, Callable[..., float]] = {
     "slope of log std of means on log length": lambda *run: _slope(*_by_length(*run)[:2]),
     "slope of log variance of sums on log length": lambda *run: _slope(*_by_length(*run)[::2]),
 }
-"""What the library's rows may name beside that. With a metric: the largest over all steps, and over settled updates.
-Without: all planned steps where a run stands; then of l_t in the recorded responses of settled updates with minibatch
->= 1. "mean over the last evaluations" without a metric is of the primary benchmark."""
+"""What the library's rows may name without a metric. "steps until collapse" is the planned number where the run stands.
+The others are of l_t in the recorded responses of settled updates with minibatch >= 1."""

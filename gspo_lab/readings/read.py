@@ -30,6 +30,12 @@ SIGNALS = ("stale_k3", "grad_norm", "clip_fraction_tokens", "expert_change")
 
 LAST_INDEX = 2**62
 """Above every step and every mini-batch's index."""
+INDICES = {
+    Minibatch.ALL: (-1, LAST_INDEX),
+    Minibatch.FIRST: (0, 0),
+    Minibatch.SECOND: (1, 1),
+    Minibatch.LATER: (1, LAST_INDEX),
+}
 
 
 def signal(metric: str) -> Reading:
@@ -166,7 +172,7 @@ def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
         name = next(one.arm for one in recorded_runs(of) if one.id == run)
         last = of.declaration.arms[name].settings.update.per_rollout_batch - 1
         return last, last
-    return {Minibatch.ALL: (-1, LAST_INDEX), Minibatch.FIRST: (0, 0), Minibatch.LATER: (1, LAST_INDEX)}[minibatch]
+    return INDICES[minibatch]
 
 
 def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:

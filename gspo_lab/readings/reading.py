@@ -31,6 +31,8 @@ class Minibatch(StrEnum):
 
     ALL = "all"
     FIRST = "first"
+    SECOND = "second"
+    """Index 1: the policy has made one update since it sampled."""
     LATER = "later"
     """Index 1 and above: on the first mini-batch all ratios are 1."""
     FINAL = "final"
@@ -73,6 +75,7 @@ SAID = {
     Steps.STEP_0: "step 0",
     Steps.LAST: "last step",
     Minibatch.FIRST: "mini-batch 0",
+    Minibatch.SECOND: "mini-batch 1",
     Minibatch.LATER: "mini-batches ≥ 1",
     Minibatch.FINAL: "last mini-batch",
     Reduce.LARGEST: "largest",

@@ -30,6 +30,25 @@ GSPO = {0: 0.05, 1: 0.1, 2: 0.2}
 """Ratios 50, 100, 200: log10 1.699, 2, 2.301, sd .30103, half-width 4.30265 x .30103 / sqrt(3) = .74781."""
 
 
+def test_a_mean_over_updates_weighs_each_update_by_its_tokens(tmp_path: Path) -> None:
+    def update(run: Run, step: int, minibatch: int) -> Fields:
+        tokens = 3000 if minibatch == 3 else 1000
+        share = 0.6 if minibatch == 3 else 0.1
+        return {"response_tokens": tokens, "clip_fraction_tokens": share if run.arm == "gspo" else run.seed / 1000}
+
+    table = """[[claim]]
+name = "clips"
+metric = "clip_fraction_tokens"
+statistic = "mean over updates"
+comparison = "difference"
+arms = { of = "gspo", against = "grpo" }
+above = 0.0
+"""
+    found = results(tmp_path, gives(update=update), tables=table)["clips"]
+    # (3 x 1000 x .1 + 3000 x .6) / 6000 = .35 in place of (.1 + .1 + .1 + .6) / 4 = .225; minus .000, .001, .002
+    assert found.parts[0].estimate == pytest.approx(0.35 - 0.001)
+
+
 def test_the_clip_gap_is_a_ratio_with_the_interval_of_its_logarithm(tmp_path: Path) -> None:
     found = results(tmp_path, clips(GRPO, GSPO))["C04-clip-gap"]
     part = found.parts[0]

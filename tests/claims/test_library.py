@@ -8,7 +8,7 @@ from claim_lab import Fields, evidence, gives
 
 from gspo_lab.claims import library
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.statistics import NUMBERS, STATISTICS
+from gspo_lab.claims.statistics import LAST_EVALUATIONS, RUN_STATISTICS, STATISTICS
 from gspo_lab.findings import Findings
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import Run
@@ -46,11 +46,11 @@ def test_rows_name_statistics_recorded_metrics_and_roles_of_their_claim(name: st
             assert row in library.CODE
             continue
         pair = "at_most" in row and "against" in row
-        assert row["statistic"] in (BETWEEN_ARMS if pair else NUMBERS)
+        assert row["statistic"] in (BETWEEN_ARMS if pair else {*STATISTICS, *RUN_STATISTICS, LAST_EVALUATIONS})
         if "metric" in row:
             assert row["metric"] in {*UpdateRecord.__dataclass_fields__, *StepRecord.__dataclass_fields__}
-        elif row["statistic"] in STATISTICS:
-            assert row["statistic"] == "mean over the last evaluations", "a metric is missing"
+        elif not pair:
+            assert row["statistic"] in (*RUN_STATISTICS, LAST_EVALUATIONS), "a metric is missing"
         assert {row[key] for key in ("of", "against") if key in row} <= set(entry["roles"])
 
 
