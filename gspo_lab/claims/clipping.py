@@ -6,7 +6,7 @@ import numpy as np
 
 from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Roles
-from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Region, Side, Untestable, exact, over_seeds
+from gspo_lab.claims.estimates import Estimate, Estimates, Region, Side, Untestable, exact
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.statistics import number
 from gspo_lab.findings.clipped import SATURATED
@@ -40,8 +40,8 @@ def clip_gap(recorded: Recorded, roles: Roles) -> Estimates:
             f"{roles['grpo']} clipped no token at seed {', '.join(floors)}: one token is assumed, so the "
             "ratio is a lower bound there"
         )
-    gap = over_seeds("cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True)
-    magnitude = over_seeds("its magnitude", ratios, Region(30, 1000), ratio=True)
+    gap = recorded.over_seeds("cf GSPO / cf GRPO", ratios, Region(above=LEVEL), () if floors else None, ratio=True)
+    magnitude = recorded.over_seeds("its magnitude", ratios, Region(30, 1000), ratio=True)
     return Estimates((gap,), () if floors else (magnitude,), tuple(notes))
 
 
@@ -65,7 +65,7 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
     for cell in log_SGH.reshape(len(pairs), -1).T:
         if np.isnan(cell).any():
             continue
-        found = paired_t(cell - 1.0, ALPHA, scale=float(np.abs(cell).max()))
+        found = paired_t(cell - 1.0, recorded.verdict.alpha, scale=float(np.abs(cell).max()))
         # Cells of equal counts in every seed have no interval: they are on their side without a doubt or not at all.
         certain = 0.0 if found.estimate else 1.0
         (above if cell.mean() > 1 else below).append(certain if found.p is None else found.p)
@@ -77,7 +77,8 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
         side, p = "supported", sorted(above)[most - 1]
     elif len(below) > half:
         side, p = "contradicted", sorted(below)[half]
-    sure = sum(one < ALPHA for one in above)
+    alpha = recorded.verdict.alpha
+    sure, surely_below = (sum(p < alpha for p in side) for side in (above, below))
     part = Estimate(
         "share of the 25 cells with cf GSPO / cf GRPO > 10",
         "supported if 0.8 of the cells or more, contradicted if below 0.5",
@@ -85,7 +86,8 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
         len(above) / cells,
         p=p,
         side=side,
-        note=f"{sure} cells have their whole interval above {LEVEL:g}, {sum(one < ALPHA for one in below)} below it",
+        alpha=alpha,
+        note=f"{sure} cells have their whole interval above {LEVEL:g}, {surely_below} below it",
     )
     return Estimates((part,))
 
@@ -104,7 +106,7 @@ def grows_with_minibatch(recorded: Recorded, roles: Roles) -> Estimates:
                 ranks = rows[[CLIP, "minibatch"]].rank()
                 found[seed] = float(np.corrcoef(ranks[CLIP], ranks["minibatch"])[0, 1])
         if len(found) == len(pairs):
-            parts.append(over_seeds(f"{arm}: rank correlation", found, Region(above=0)))
+            parts.append(recorded.over_seeds(f"{arm}: rank correlation", found, Region(above=0)))
         else:
             notes.append(f"{arm} clips the same share at every update of some seed: no correlation there")
     if not parts:

@@ -1,4 +1,4 @@
-"""From one number per seed to a side: whole 95 % intervals against the regions that a claim names."""
+"""From one number per seed to a side: whole intervals against the regions that a claim names."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from gspo_lab.stats import paired_t
 from gspo_lab.stats.power import detectable_factor
-
-ALPHA = 0.05
-"""1 - the confidence of every interval that decides a claim."""
 
 Side = Literal["supported", "contradicted"]
 
@@ -60,7 +57,7 @@ class Estimate:
     """One number of a claim over `n` seeds (runs, where it is `exact`), and the side on which it lies.
 
     `side` is the region in which the estimate lies, `p` the two-sided p against that region's bounds (the largest of
-    them); p < .05 says that the whole interval lies in the region. An identity and a count have no p: they hold or
+    them); p < `alpha` says that the whole interval lies in the region. An identity and a count have no p: they hold or
     not. `detectable` is the difference (with `ratio`: the factor) that these seeds would have seen with chance .8.
     """
 
@@ -76,16 +73,18 @@ class Estimate:
     ratio: bool = False
     detectable: float | None = None
     note: str | None = None
+    alpha: float = 0.05
+    """1 - the confidence of the interval: the study's `verdict.alpha`."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval, None where there is none."""
+        """The interval, None where there is none."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def resolved(self) -> bool:
         """Whether the estimate, taken alone, lies wholly on its side."""
-        return self.side is not None and (self.p is None or self.p < ALPHA)
+        return self.side is not None and (self.p is None or self.p < self.alpha)
 
 
 @dataclass(frozen=True)
@@ -96,6 +95,11 @@ class Estimates:
     also: tuple[Estimate, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def alpha(self) -> float:
+        """The level of its tests, one for all."""
+        return next((part.alpha for part in self.parts if part.p is not None), Estimate.alpha)
+
 
 def over_seeds(
     name: str,
@@ -103,10 +107,13 @@ def over_seeds(
     supported: Region | None,
     contradicted: Sequence[Region] | None = None,
     *,
+    alpha: float,
     ratio: bool = False,
+    items_variance: float | None = None,
 ) -> Estimate:
     """The paired t interval of one number per seed, against the regions of the claim; what contradicts is, unless it is
-    given, what lies outside of what supports.
+    given, what lies outside of what supports. `items_variance`: what finitely many answers alone vary in one of the
+    differences, where the number is a score.
 
     With `ratio` the values and bounds are positive and the interval is that of their logarithms; what is shown is
     taken back to ratios. A region of contradiction that holds the whole interval goes before one of support: what is
@@ -122,16 +129,16 @@ def over_seeds(
         x = np.log(x)
         supported, contradicted = supported and supported.log(), [region.log() for region in contradicted]
     back = math.exp if ratio else float
-    found = paired_t(x, ALPHA, scale=float(np.abs(x).max(initial=0.0)))
+    found = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
     estimate = None if found.estimate is None else back(found.estimate)
     if found.estimate is None or found.low is None or found.high is None:
-        return Estimate(name, criterion, len(x), estimate, ratio=ratio, note=found.reason)
+        return Estimate(name, criterion, len(x), estimate, ratio=ratio, note=found.reason, alpha=alpha)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
     wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
     partly = [one for one in in_favour + against if one[1].contains(found.estimate, found.estimate)]
     side, region = next(iter(wholly + partly), (None, Region()))
-    seen = detectable_factor(len(x)) * found.sd if found.sd else None
+    seen = detectable_factor(len(x), alpha) * found.sd if found.sd else None
     return Estimate(
         name,
         criterion,
@@ -139,15 +146,16 @@ def over_seeds(
         estimate,
         back(found.low),
         back(found.high),
-        p=_p(x, region),
+        p=_p(x, region, alpha, items_variance),
         side=side,
         ratio=ratio,
         detectable=None if seen is None else back(seen),
+        alpha=alpha,
     )
 
 
-def _p(x: NDArray[np.float64], region: Region) -> float | None:
-    found = [paired_t(x - bound, ALPHA).p for bound in region.bounds]
+def _p(x: NDArray[np.float64], region: Region, alpha: float, items_variance: float | None) -> float | None:
+    found = [paired_t(x - bound, alpha, items_variance=items_variance).p for bound in region.bounds]
     return max((p for p in found if p is not None), default=None)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gspo_lab.claims.claim import Claim, Roles
-from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact, over_seeds
+from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact
 from gspo_lab.claims.needs import NEEDS
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.statistics import number
+from gspo_lab.claims.statistics import LAST_EVALUATIONS, number
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.study import ClaimTable
 
@@ -61,12 +61,14 @@ class Expectation:
             "reward margin": recorded.verdict.reward_margin,
             "1 + clip_high": 1 + recorded.settings[arms[0]].objective.clip_high,
         }
-        return over_seeds(
+        primary = (None, recorded.found.declaration.primary)
+        return recorded.over_seeds(
             self.name or f"{self.metric}, {self.statistic}: {sign.join(arms)}",
             {seed: self._number(recorded, arms, seed) for seed in recorded.seeds(roles.values())},
             region(bounds, own),
             None if self.contradicted is None else [one for some in self.contradicted if (one := region(some, own))],
             ratio=self.comparison == "ratio",
+            scores_of=arms if self.statistic == LAST_EVALUATIONS and self.metric in primary else (),
         )
 
     def _number(self, recorded: Recorded, arms: list[str], seed: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gspo_lab.claims.claim import Claim, Need, Result, Roles, Word
-from gspo_lab.claims.estimates import ALPHA, Estimate, Estimates, Side, Untestable, weigh
+from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY
 from gspo_lab.claims.recorded import Recorded
@@ -78,7 +78,7 @@ def _read(readings: Sequence[Recorded], claim: Claim, given: Mapping[str, str], 
 def _alone(reading: Estimates) -> Side | None:
     """What a reading says before Holm's rule; None: not resolved."""
     side, p = weigh(reading.parts)
-    return side if p is None or p < ALPHA else None
+    return side if p is None or p < reading.alpha else None
 
 
 def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[str]:
@@ -111,7 +111,7 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
         return result
     side, p = weigh(result.parts)
     deciding = p if adjusted is None else adjusted
-    decides = deciding is None or deciding < ALPHA
+    decides = deciding is None or deciding < result.reading.alpha
     word: Word = side if side is not None and decides else "not resolved"
     if result.lacking and word != "contradicted":
         return replace(result, word="not testable here", reason="; ".join(result.lacking), p_adjusted=adjusted)
@@ -131,10 +131,11 @@ def _reason(result: Result, word: Word, side: Side | None, p: float | None, adju
             against = [part.name for part in parts if part.side == "contradicted"]
             said.append(f"the whole interval lies on the other side: {', '.join(against)}")
     elif word == "not resolved":
-        said.append(_unresolved(parts, side, p, adjusted))
+        said.append(_unresolved(result.reading, side, p, adjusted))
     else:
         said.append("in every run" if result.claim.exact else "the whole interval lies on the stated side")
-    if side is not None and p is not None and adjusted is not None and p < ALPHA <= adjusted:
+    alpha = result.reading.alpha
+    if side is not None and p is not None and adjusted is not None and p < alpha <= adjusted:
         said.append(f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}")
     if result.lacking:
         said.append(f"support would also have needed what is lacking here: {', '.join(result.lacking)}")
@@ -143,10 +144,10 @@ def _reason(result: Result, word: Word, side: Side | None, p: float | None, adju
     return "; ".join(said)
 
 
-def _unresolved(parts: Sequence[Estimate], side: Side | None, p: float | None, adjusted: float | None) -> str:
-    if p is not None and adjusted is not None and p < ALPHA <= adjusted:
+def _unresolved(reading: Estimates, side: Side | None, p: float | None, adjusted: float | None) -> str:
+    if p is not None and adjusted is not None and p < reading.alpha <= adjusted:
         return f"the interval alone would be {side}"
-    lacking = [part for part in parts if not part.resolved]
+    lacking = [part for part in reading.parts if not part.resolved]
     said = []
     for part in lacking:
         if part.detectable is not None:

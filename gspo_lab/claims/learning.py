@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from gspo_lab.claims.claim import Roles
-from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition, over_seeds
+from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.readings import Minibatch, Reading, Steps, Window, average, pooled
 from gspo_lab.readings.read import SIGNALS
@@ -38,13 +38,13 @@ def expert_change(recorded: Recorded, roles: Roles) -> Estimates:
         layers = len(changes)
         slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
     above = Region(above=0)
-    parts = [over_seeds("expert change after one update", after_one, above)]
+    parts = [recorded.over_seeds("expert change after one update", after_one, above)]
     notes = ["one learning rate per arm: whether it rises with the learning rate is not judged"]
     if layers > 1:
-        parts.append(over_seeds("its slope over the layers", slope, above))
-    also = [over_seeds("expert change at the last mini-batch", last, above)]
+        parts.append(recorded.over_seeds("its slope over the layers", slope, above))
+    also = [recorded.over_seeds("expert change at the last mini-batch", last, above)]
     if layers >= DEEP:
-        parts.append(over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15)))
+        parts.append(recorded.over_seeds("its magnitude after one update", after_one, Region(0.05, 0.15)))
     else:
         unknown = f"not testable here, the model has {layers} routed layers and about {DEEP} are needed"
         notes.insert(0, f"direction only: the magnitude .05 to .15 is {unknown}")
@@ -57,7 +57,7 @@ def gained_by_grpo_alone(recorded: Recorded, roles: Roles) -> Estimate:
     for seed in recorded.seeds(roles.values()):
         area = {role: normalised_auc(*recorded.reward(arm, seed)) for role, arm in roles.items()}
         values[seed] = (area["grpo-replay"] - area["grpo"]) - (area["gspo-replay"] - area["gspo"])
-    return over_seeds("what replay gives GRPO more than GSPO, reward AUC", values, Region(above=0))
+    return recorded.over_seeds("what replay gives GRPO more than GSPO, reward AUC", values, Region(above=0))
 
 
 def fewer_collapses(recorded: Recorded, roles: Roles) -> Estimate:
@@ -90,10 +90,14 @@ def tolerates_precision(recorded: Recorded, roles: Roles) -> Estimates:
     said = "spread of a response's mean mismatch / that of independent tokens"
     return Estimates(
         (
-            over_seeds(said, spread, within, (), ratio=True),
-            over_seeds("share of tokens whose clip the other's log-probs change, GSPO - GRPO", fewer, Region(below=0)),
+            recorded.over_seeds(said, spread, within, (), ratio=True),
+            recorded.over_seeds(
+                "share of tokens whose clip the other's log-probs change, GSPO - GRPO", fewer, Region(below=0)
+            ),
         ),
-        also=tuple(over_seeds(f"that share under {rule.upper()}", one, Region(above=0)) for rule, one in flips.items()),
+        also=tuple(
+            recorded.over_seeds(f"that share under {rule.upper()}", one, Region(above=0)) for rule, one in flips.items()
+        ),
     )
 
 
@@ -130,7 +134,7 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
         for runs in zip(*curves["prompts"].values(), strict=True)
     )
     margin = recorded.verdict.margin
-    first = over_seeds("AUC of the score against prompts, GSPO - GRPO", area["prompts"], Region(above=0))
+    first = recorded.over_seeds("AUC of the score against prompts, GSPO - GRPO", area["prompts"], Region(above=0))
     notes = []
     if first.interval is not None and Region(-margin, margin).contains(*first.interval):
         notes.append(f"practically equivalent: the whole interval lies inside the margin ±{margin:g}")
@@ -141,7 +145,9 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
         estimate=gspo - grpo,
         said=f"mean over seeds: {gspo:.4g} against {grpo:.4g} prompts (half of the common gain)",
     )
-    also = [over_seeds(f"the same against {axis}", area[axis], Region(above=0)) for axis in ("tokens", "FLOPs")]
+    also = [
+        recorded.over_seeds(f"the same against {axis}", area[axis], Region(above=0)) for axis in ("tokens", "FLOPs")
+    ]
     return Estimates((first, later), tuple(also), tuple(notes))
 
 
@@ -170,12 +176,21 @@ def band_insensitive(recorded: Recorded, roles: Roles) -> Estimates:
             apart[narrow, wide][seed] = recorded.final(wide, seed) - recorded.final(narrow, seed)
         worse[seed] = final["gspo"][middle] - final["gspo"][0]
         further[seed] = spread["grpo"] - spread["gspo"]
-    flat = [over_seeds(f"final score, {wide} - {narrow}", found, equal) for (narrow, wide), found in apart.items()]
+    flat = [
+        recorded.over_seeds(f"final score, {wide} - {narrow}", found, equal, scores_of=(wide, narrow))
+        for (narrow, wide), found in apart.items()
+    ]
     return Estimates(
         (
             *flat,
-            over_seeds("GSPO: final score, middle range - narrowest", worse, Region(above=0), ()),
-            over_seeds("spread over all ranges, GRPO - GSPO", further, Region(above=0)),
+            recorded.over_seeds(
+                "GSPO: final score, middle range - narrowest",
+                worse,
+                Region(above=0),
+                (),
+                scores_of=(rungs["gspo"][middle], rungs["gspo"][0]),
+            ),
+            recorded.over_seeds("spread over all ranges, GRPO - GSPO", further, Region(above=0)),
         )
     )
 

@@ -2,14 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.claims.estimates import Untestable
+from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
 from gspo_lab.findings import Findings
 from gspo_lab.readings import (
     Curve,
@@ -166,6 +166,26 @@ class Recorded:
                 return known
         self.scores(arm, seed, bench)  # which says what is missing
         raise Untestable(f"{wanted} was not evaluated after the start of {arm}, seed {seed}")
+
+    def over_seeds(
+        self,
+        name: str,
+        values: Mapping[int, float],
+        supported: Region | None,
+        contradicted: Sequence[Region] | None = None,
+        *,
+        ratio: bool = False,
+        scores_of: Sequence[str] = (),
+    ) -> Estimate:
+        """The estimate of one number per seed at the study's level. `scores_of` names the two arms of a difference of
+        primary scores: there the interval is at least as wide as finitely many answers make it."""
+        variance = None
+        if len(scores_of) == 2 and not ratio:
+            first, second = scores_of
+            variance = self.found.answers_variance(second, first, list(values), counted_wrong=self._wrong)
+        return over_seeds(
+            name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
+        )
 
     def stability(self, arm: str, seed: int) -> Stability:
         """Whether a finished run stood. Untestable where neither reward nor updates were recorded."""

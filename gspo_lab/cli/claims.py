@@ -77,5 +77,5 @@ def _lines(result: "Result") -> Iterator[str]:
 def _estimate(one: "Estimate") -> str:
     shown = "not measured" if one.estimate is None else f"{one.estimate:.4g}"
     if one.interval is not None:
-        shown += f", 95 % interval {one.interval[0]:.4g} to {one.interval[1]:.4g}"
+        shown += f", {100 * (1 - one.alpha):g} % interval {one.interval[0]:.4g} to {one.interval[1]:.4g}"
     return f"{one.name} = {shown} (n = {one.n}; {one.criterion})"

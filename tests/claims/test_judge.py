@@ -1,5 +1,6 @@
 """Needs, words, Holm's rule and claims written in place."""
 
+import statistics
 from pathlib import Path
 from typing import Any, get_args
 
@@ -293,12 +294,12 @@ def test_a_study_without_claims_has_no_results(tmp_path: Path) -> None:
 def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
     # mean 1, sd 1: half-width 2.4841
     wide = {0: 0.0, 1: 1.0, 2: 2.0}
-    part = over_seeds("d", wide, Region(above=0), [Region(below=0)])
+    part = over_seeds("d", wide, Region(above=0), [Region(below=0)], alpha=0.05)
     assert [part.low, part.high] == pytest.approx([1 - 2.48414, 1 + 2.48414], abs=1e-4)
     assert part.side == "supported"
     assert not part.resolved
-    assert over_seeds("d", wide, Region(above=-2), [Region(below=-2)]).resolved
-    inside = over_seeds("d", wide, Region(-2, 4), [Region(below=-2), Region(above=4)])
+    assert over_seeds("d", wide, Region(above=-2), [Region(below=-2)], alpha=0.05).resolved
+    inside = over_seeds("d", wide, Region(-2, 4), [Region(below=-2), Region(above=4)], alpha=0.05)
     # against -2: t = 3 sqrt 3; against 4: the same. Both must be beyond their bound, so the larger p counts
     assert inside.p == pytest.approx(1 - 27**0.5 / 29**0.5)
     assert inside.resolved
@@ -306,15 +307,15 @@ def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
 
 def test_equivalence_within_the_margin_goes_before_support() -> None:
     tiny = {0: 0.001, 1: 0.0011, 2: 0.0012}
-    part = over_seeds("d", tiny, Region(above=0), [Region(below=0), Region(-0.02, 0.02)])
+    part = over_seeds("d", tiny, Region(above=0), [Region(below=0), Region(-0.02, 0.02)], alpha=0.05)
     assert part.low is not None
     assert part.low > 0
     assert part.side == "contradicted"
 
 
 def test_support_needs_every_part_and_contradiction_one() -> None:
-    yes = over_seeds("a", {0: 1.0, 1: 1.1, 2: 1.2}, Region(above=0), [Region(below=0)])
-    no = over_seeds("b", {0: -1.0, 1: -1.1, 2: -1.3}, Region(above=0), [Region(below=0)])
+    yes = over_seeds("a", {0: 1.0, 1: 1.1, 2: 1.2}, Region(above=0), [Region(below=0)], alpha=0.05)
+    no = over_seeds("b", {0: -1.0, 1: -1.1, 2: -1.3}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert yes.p is not None
     assert no.p is not None
     assert weigh((yes, yes)) == ("supported", yes.p)
@@ -326,8 +327,28 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
 
 
 def test_no_interval_no_word() -> None:
-    same = over_seeds("d", {0: 2.0, 1: 2.0, 2: 2.0}, Region(above=0), [Region(below=0)])
+    same = over_seeds("d", {0: 2.0, 1: 2.0, 2: 2.0}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert (same.low, same.side, same.estimate) == (None, None, 2.0)
     assert same.note is not None
-    two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), [Region(below=0)])
+    two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert (two.low, two.side) == (None, None)
+
+
+def test_a_claim_on_final_scores_has_the_verdict_s_interval(tmp_path: Path) -> None:
+    table = """[[claim]]
+name = "scores"
+statistic = "mean over the last evaluations"
+metric = "addition"
+comparison = "difference"
+arms = { of = "gspo", against = "grpo" }
+above = 0.0
+"""
+    # Of 10 problems 5, against 10, 10 and 9: ten answers alone vary more than these seeds do.
+    numbers = gives(right=lambda run, step: 5 if run.arm == "grpo" or not step else 10 - (run.seed == 2))
+    with evidence(tmp_path, numbers, tables=table, verdict="alpha = 0.1") as opened:
+        found = Findings(opened, "toy")
+        (part,) = judge(found)[0].parts
+        paired = found.decision.verdicts["gspo"].paired
+    assert (part.estimate, part.low, part.high, part.p) == (paired.estimate, paired.low, paired.high, paired.p)
+    assert paired.items_sd > statistics.stdev([0.5, 0.5, 0.4])
+    assert part.alpha == 0.1

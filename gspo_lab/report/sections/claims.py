@@ -7,7 +7,7 @@ from gspo_lab.report.section import Section
 
 INTRODUCTION = (
     "Statements fixed before the first step, each held against what was recorded. Supported and contradicted need the "
-    "whole 95 % interval over seeds on that side, after Holm's adjustment over the declared claims; one run never "
+    "whole interval over seeds on that side, after Holm's adjustment over the declared claims; one run never "
     "decides, and no seed that was added later counts. Only the primary score carries the study's verdict."
 )
 HEAD = ("claim", "its source says", "here", "word", "reason")
