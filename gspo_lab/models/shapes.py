@@ -84,6 +84,7 @@ PUBLISHED: dict[str, ModelShape] = {
     "Qwen/Qwen3-4B": _dense(2560, 9728, 36, 32, tied=True, **_QWEN3),
     "Qwen/Qwen3-8B": _dense(4096, 12288, 36, 32, tied=False, **_QWEN3),
     "Qwen/Qwen3-30B-A3B": _dense(2048, 768, 48, 32, kv_heads=4, tied=False, experts=128, experts_per_token=8, **_QWEN3),
+    "HuggingFaceTB/SmolLM2-135M": _dense(576, 1536, 30, 9, kv_heads=3, head_dim=64, tied=True, vocabulary=49_152),
     "allenai/OLMoE-1B-7B-0924": ModelShape(16, 2048, 16, 16, 128, 1024, 50_304, False, 64, 8, "whole"),
     "mistralai/Mixtral-8x7B-v0.1": ModelShape(32, 4096, 32, 8, 128, 14_336, 32_000, False, 8, 2),
     "meta-llama/Llama-3.2-1B": _dense(2048, 8192, 16, 32, head_dim=64, tied=True, **_LLAMA3),

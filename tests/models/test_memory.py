@@ -109,6 +109,7 @@ def test_the_published_shapes_have_the_published_sizes() -> None:
         "Qwen/Qwen3-4B": 4.02,
         "Qwen/Qwen3-8B": 8.19,
         "Qwen/Qwen3-30B-A3B": 30.5,
+        "HuggingFaceTB/SmolLM2-135M": 0.135,
         "allenai/OLMoE-1B-7B-0924": 6.92,
         "mistralai/Mixtral-8x7B-v0.1": 46.7,
         "meta-llama/Llama-3.2-1B": 1.24,
