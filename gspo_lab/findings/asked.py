@@ -1,12 +1,10 @@
 """The benchmarks that a study's finished runs answered."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gspo_lab.findings.recorded import finished_runs
+from gspo_lab.readings import Source, once
 from gspo_lab.store.answers import read_scores
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,13 @@ class Asked:
         return f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench
 
 
-def asked(found: "Findings") -> list[Asked]:
+@once
+def asked(found: Source) -> list[Asked]:
     """By evaluation and benchmark."""
     frame = read_scores(found.evidence, found.study, None)
-    frame = frame[frame["run_id"].isin(set(found.finished.values())) & (frame["step"] > 0) & frame["answers"].notna()]
+    frame = frame[
+        frame["run_id"].isin(set(finished_runs(found).values())) & (frame["step"] > 0) & frame["answers"].notna()
+    ]
     last = found.declaration.verdict.last
     out = []
     for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):

@@ -1,14 +1,17 @@
 """Every declared number of a run as a difference between arms, paired by seed; the primary score decides."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from gspo_lab.stats import holm, paired_t
+from gspo_lab.findings.answered import answered, answers_variance, in_training
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.noise import noise
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.recorded import benches, reward_curves
+from gspo_lab.readings import Source, once, runs
+from gspo_lab.readings.apart import apart
+from gspo_lab.stats import TwoWay, holm
 from gspo_lab.stats.paired import PairedT
 from gspo_lab.stats.series import last_fifth, normalised_auc
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,8 @@ class Scalar:
     values: dict[tuple[str, int], float]
     scored: bool
     primary: bool = False
+    bench: str | None = None
+    """The benchmark that a score is of."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +39,22 @@ class Compared:
     p_adjusted: float | None
 
 
-def scalars(found: "Findings") -> list[Scalar]:
+@once
+def scalars(found: Source) -> list[Scalar]:
     """The primary score, the other benchmarks' scores, and the reward's area and tail, of finished runs."""
     primary = found.declaration.primary
     out = [
         Scalar(
             f"{bench}{', primary' if bench == primary else ''}",
-            {(run.arm, run.seed): run.final for run in found.outcomes(bench) if run.final is not None},
+            {(run.arm, run.seed): run.final for run in outcomes(found, bench) if run.final is not None},
             scored=True,
             primary=bench == primary,
+            bench=bench,
         )
-        for bench in found.benches
+        for bench in benches(found)
     ]
-    rewards = {run: curve for run, curve in found.rewards.items() if len(curve[0]) > 1}
-    own = any(run.imported for run in found.runs)
+    rewards = {run: curve for run, curve in reward_curves(found).items() if len(curve[0]) > 1}
+    own = any(run.imported for run in runs(found))
     area = {run: normalised_auc(*curve) for run, curve in rewards.items()}
     tail = {run: last_fifth(reward) for run, (_, reward) in rewards.items()}
     return [
@@ -57,20 +64,35 @@ def scalars(found: "Findings") -> list[Scalar]:
     ]
 
 
-def compared(found: "Findings") -> list[Compared]:
+@once
+def compared(found: Source) -> list[Compared]:
     """Scalar by scalar, each arm against the baseline; those without a pair are left out."""
-    pairs = [(scalar, arm, _difference(found, scalar, arm)) for scalar in found.scalars for arm in found.treatments]
+    pairs = [
+        (scalar, arm, _difference(found, scalar, arm))
+        for scalar in scalars(found)
+        for arm in found.declaration.treatments
+    ]
     pairs = [one for one in pairs if one[2].n]
     adjusted = holm([None if scalar.primary else paired.p for scalar, _, paired in pairs])
     return [Compared(*one, p) for one, p in zip(pairs, adjusted, strict=True)]
 
 
-def _difference(found: "Findings", scalar: Scalar, arm: str) -> PairedT:
-    declared, baseline = found.declaration, found.declaration.baseline
-    if scalar.primary and arm in found.decision.verdicts:
-        return found.decision.verdicts[arm].paired
-    both = [s for s in found.decision.seeds if (baseline, s) in scalar.values and (arm, s) in scalar.values]
-    first = [scalar.values[baseline, seed] for seed in both]
-    second = [scalar.values[arm, seed] for seed in both]
-    scale = max((abs(v) for v in [*first, *second]), default=0.0)
-    return paired_t([b - a for a, b in zip(first, second, strict=True)], declared.verdict.alpha, scale=scale)
+def _difference(found: Source, scalar: Scalar, arm: str) -> PairedT:
+    decided, baseline = decision(found), found.declaration.baseline
+    if scalar.primary and arm in decided.verdicts:
+        return decided.verdicts[arm].paired
+    both = [seed for seed in decided.seeds if (baseline, seed) in scalar.values and (arm, seed) in scalar.values]
+    answers = None if scalar.bench is None else answers_variance(found, baseline, arm, both, bench=scalar.bench)
+    return apart(found, scalar.values, baseline, arm, both, answers=answers)
+
+
+@once
+def new_problems(found: Source) -> dict[str, TwoWay]:
+    """Per treatment its difference to the baseline on the primary benchmark with the interval that also holds for
+    other problems of the kind; treatments without a finished pair are left out."""
+    declared = found.declaration
+    primary = in_training(found, declared.primary)
+    blocks = {} if primary is None else answered(found, primary, list(declared.arms), decision(found).seeds)
+    others = {arm: block for arm, block in blocks.items() if arm != declared.baseline and declared.baseline in blocks}
+    parts = {arm: noise(blocks[declared.baseline], block, arm, declared.verdict.alpha) for arm, block in others.items()}
+    return {arm: part.crossed for arm, part in parts.items() if part is not None}

@@ -4,23 +4,25 @@ The words themselves are those of `stats.decide_all`.
 """
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-from gspo_lab.findings.dose_response import DoseResponse
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.answered import answers_variance
+from gspo_lab.findings.dose_response import DoseResponse, dose_response
+from gspo_lab.findings.lengths import lengths
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.recorded import not_counted
 from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
-from gspo_lab.readings import Seeds
+from gspo_lab.readings import Seeds, Source, once
 from gspo_lab.readings.runs import decided
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
 from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
 from gspo_lab.study import Declaration
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -91,24 +93,25 @@ class Decision:
         )
 
 
-def decision(found: "Findings") -> Decision:
+@once
+def decision(found: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before the first step."""
-    declared, matched, doses = found.declaration, found.certificate, found.doses
+    declared, matched, doses = found.declaration, study_certificate(found), dose_response(found)
     baseline, bench = declared.baseline, declared.primary
     every = declared.deciding
 
     def without(*said: str) -> Decision:
-        return Decision(baseline, bench, matched, said, every, len(every), doses, described=found.not_counted)
+        return Decision(baseline, bench, matched, said, every, len(every), doses, described=not_counted(found))
 
     if declared.trials_of is not None:
         return without(f"No verdict: these are the trials on which the arms of {declared.trials_of} chose.")
-    if (swept := doses or found.lengths) is not None:
+    if (swept := doses or lengths(found)) is not None:
         return without(*(f"{sentence}." for sentence in swept.told(matched.on(every))))
     if bench is None:
         return without("No verdict: the study declares no benchmark, so the score that would decide is not measured.")
     if not declared.treatments:
         return without(f"No verdict: {baseline} is the only arm, so there is nothing to compare it with.")
-    ended = found.outcomes(bench)
+    ended = outcomes(found, bench)
     look, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, every[:look]), _Judged.ends)
     seeds = every[:look]
     verdicts = {arm: replace(verdict, about=about(declared)) for arm, verdict in judged.verdicts.items()}
@@ -125,6 +128,28 @@ def decision(found: "Findings") -> Decision:
         described=tuple(_described(declared, ended, seeds)),
         ungraded=judged.ungraded,
     )
+
+
+S = TypeVar("S", bound=Source)
+
+
+def against(of: S, baseline: str) -> S:
+    """The same records with another arm as the baseline: what its words say is description."""
+    rule = of.declaration.verdict.model_copy(update={"baseline": baseline})
+    changed = copy(of)
+    changed.base = of
+    # What does not depend on the baseline is known already.
+    changed.known = {key: answer for key, answer in of.known.items() if key[1] not in DEPENDENT}
+    # The seeds that decided: another baseline may ask for a look whose runs were never needed.
+    changed.__dict__["declaration"] = replace(of.declaration, verdict=rule, seeds=decision(of).seeds, added=())
+    return changed
+
+
+DEPENDENT = {
+    *("decision", "study_certificate", "deciding_runs", "dose_response", "lengths", "steadiness", "regime", "ranked"),
+    *("new_problems", "compared", "all_executions"),
+}
+"""The functions of a source whose answers change with the baseline or with the seeds that decide."""
 
 
 def _name(run: RunOutcome) -> str:
@@ -167,7 +192,7 @@ class _Judged:
         return any(self.missing.values()) or all(one.resolved for one in self.verdicts.values())
 
 
-def _judged(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
+def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
     """These seeds by the declared rule, read with and without the answers that could not be graded."""
     missing = {arm: _pairs(ended, seeds, found.declaration.baseline, arm)[1] for arm in found.declaration.treatments}
     looked_at = [one for one in ended if one.seed in seeds]
@@ -176,13 +201,13 @@ def _judged(found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int]
 
 
 def _verdicts(
-    found: "Findings", ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
+    found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
 ) -> dict[str, Verdict]:
     """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
     matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
     declared = found.declaration
     rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
-    matched = found.certificate.on(seeds)
+    matched = study_certificate(found).on(seeds)
     forbidden = matched.reasons
     why = "the study is still running" if any(one.state == State.RUNNING for one in ended) else "runs are missing"
     scores = []
@@ -196,7 +221,9 @@ def _verdicts(
                 first=[first for first, _ in pairs.values()],
                 second=[second for _, second in pairs.values()],
                 labels=(declared.baseline, arm),
-                items_variance=found.answers_variance(declared.baseline, arm, list(pairs), counted_wrong=counted_wrong),
+                items_variance=answers_variance(
+                    found, declared.baseline, arm, list(pairs), counted_wrong=counted_wrong
+                ),
                 collapsed=_collapses(ended, pairs, declared.baseline, arm),
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,

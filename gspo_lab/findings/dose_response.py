@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
-from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.recorded import deciding_runs
+from gspo_lab.readings import Source, once
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 
 if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
     from gspo_lab.matching import Certificate
 
 
@@ -77,7 +78,8 @@ class DoseResponse:
         }
 
 
-def dose_response(found: "Findings") -> DoseResponse | None:
+@once
+def dose_response(found: Source) -> DoseResponse | None:
     """What a sweep says so far, from the finished runs of the deciding seeds; None for a study that sweeps nothing, or
     the length of answers (`lengths.py`), which is no dose that runs stand or do not.
 
@@ -89,9 +91,9 @@ def dose_response(found: "Findings") -> DoseResponse | None:
     names = declared.families
     baseline = declared.verdict.baseline or names[0]
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
-    for one in found.outcomes(declared.primary):
+    for one in outcomes(found, declared.primary or ""):
         arm = declared.arms[one.arm]
-        if (one.arm, one.seed) in found.deciding and arm.of is not None and arm.dose is not None:
+        if (one.arm, one.seed) in deciding_runs(found) and arm.of is not None and arm.dose is not None:
             runs[arm.of].append((arm.dose, one))
     doses = sorted({arm.dose for arm in declared.arms.values() if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)

@@ -1,24 +1,28 @@
 """Executions of a study that its lab's database does not hold: those that --fresh moved away, and other machines'."""
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
-from gspo_lab.findings.executions import ORIGINAL, Execution, execution
+from gspo_lab.findings.executions import ORIGINAL, Execution, Executions, execution, executions
 from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
+from gspo_lab.readings import Source, once
 from gspo_lab.store.apart import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
 from gspo_lab.study.identity import differences, same_content
 
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
-
 NOT_READ = "archived, not read"
 
 
-def archived(found: "Findings") -> Iterable[Execution]:
+@once
+def all_executions(of: Source) -> Executions:
+    """Every time that the study's content was carried out, here, in the archive and in `elsewhere`."""
+    return executions(of, chain(archived(of), *(executions_at(path, of) for path in of.elsewhere)))
+
+
+def archived(found: Source) -> Iterable[Execution]:
     """The same study as --fresh has moved it to the archive, as far as it can be read."""
     for file in sorted((found.evidence.runs_folder / ARCHIVE).glob(f"*/{STUDY}")):
         home = file.parent
@@ -26,13 +30,13 @@ def archived(found: "Findings") -> Iterable[Execution]:
         try:
             if same_content(Declaration.parse(read_json(file), file), found.declaration):
                 with evidence_of_study(home) as evidence:
-                    yield execution(type(found)(evidence, home.name, label))
+                    yield execution(Source(evidence, home.name, label))
         except (LabError, OSError):
             if home.name.rpartition("-")[0] == found.study:
                 yield Execution(label, ORIGINAL, "", found.study, unread=NOT_READ)
 
 
-def executions_at(path: Path, found: "Findings") -> list[Execution]:
+def executions_at(path: Path, found: Source) -> list[Execution]:
     """What `path` holds of the same study: a folder of runs, one study's folder, or a lab.db of another machine.
 
     LabError where there is none, and where a study of that name differs in content; it names the keys.
@@ -45,7 +49,7 @@ def executions_at(path: Path, found: "Findings") -> list[Execution]:
         out = []
         for home in (home for home in homes if home.name in _same(known, found.declaration, path)):
             with evidence_of_study(home) as evidence:
-                out.append(execution(type(found)(evidence, home.name, f"{home.name} ({path})")))
+                out.append(execution(Source(evidence, home.name, f"{home.name} ({path})")))
         return out
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
@@ -53,7 +57,7 @@ def executions_at(path: Path, found: "Findings") -> list[Execution]:
     with evidence_of_database(database) as evidence:
         known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
         names = _same(known, found.declaration, path)
-        return [execution(type(found)(evidence, name, f"{name} ({path})")) for name in names]
+        return [execution(Source(evidence, name, f"{name} ({path})")) for name in names]
 
 
 def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:

@@ -4,16 +4,14 @@ ones and those of other machines; what each said, and all of them together."""
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from gspo_lab.errors import LabError
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source, runs
 from gspo_lab.states import State
 from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.study.identity import same_content
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
 NOT_BEGUN = "no run of it has begun"
@@ -140,10 +138,10 @@ class Executions:
         return clusters([(seeds, v.paired) for seeds, v in judged if v.word != "withheld" and v.paired.low is not None])
 
 
-def execution(found: "Findings") -> Execution:
+def execution(found: Source) -> Execution:
     """What a study says, as one of several executions; it is named by its label."""
-    declared, decided = found.declaration, found.decision
-    begun = any(run.state != State.PLANNED for run in found.runs)
+    declared, decided = found.declaration, decision(found)
+    begun = any(run.state != State.PLANNED for run in runs(found))
     return Execution(
         name=found.label,
         relation=ORIGINAL if declared.replicates is None else REPLICATION,
@@ -153,16 +151,16 @@ def execution(found: "Findings") -> Execution:
         verdicts=tuple(decided.verdicts.items()),
         said=decided.sentences,
         unread=None if begun else NOT_BEGUN,
-        finished=begun and all(run.finished for run in found.runs if run.seed in decided.seeds),
+        finished=begun and all(run.finished for run in runs(found) if run.seed in decided.seeds),
     )
 
 
-def executions(found: "Findings", elsewhere: Iterable[Execution]) -> Executions:
+def executions(found: Source, elsewhere: Iterable[Execution]) -> Executions:
     """The study, its like in the same database, and those read elsewhere: in its archive, on other machines.
 
     By the time of their declaration, replications last. Studies without a link to the first are the same by content.
     """
-    beside = (type(found)(found.evidence, name) for name in found.evidence.studies() if name != found.study)
+    beside = (Source(found.evidence, name) for name in found.evidence.studies() if name != found.study)
     alike = [execution(found), *(execution(study) for study in beside if _same_content(study, found)), *elsewhere]
     alike += _lost(found, alike)
     told: list[Execution] = []
@@ -172,7 +170,7 @@ def executions(found: "Findings", elsewhere: Iterable[Execution]) -> Executions:
     return Executions(tuple(told))
 
 
-def _lost(found: "Findings", alike: Sequence[Execution]) -> Iterator[Execution]:
+def _lost(found: Source, alike: Sequence[Execution]) -> Iterator[Execution]:
     """The study that a replication names, where it is not among its executions."""
     link = found.declaration.replicates
     if link is not None and all(one.study != link.name for one in alike):
@@ -180,7 +178,7 @@ def _lost(found: "Findings", alike: Sequence[Execution]) -> Iterator[Execution]:
         yield Execution(link.name, ORIGINAL, "", link.name, unread=ANOTHER if here else NOT_HERE)
 
 
-def _same_content(study: "Findings", found: "Findings") -> bool:
+def _same_content(study: Source, found: Source) -> bool:
     """`same_content`; False for a study whose declaration this version cannot read."""
     try:
         return same_content(study.declaration, found.declaration)

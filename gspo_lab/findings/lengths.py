@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gspo_lab.findings.measured import Measured, measured
+from gspo_lab.findings.recorded import deciding_runs, rule_arms
+from gspo_lab.readings import Source, once
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import PairedT, paired_t
 from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
     from gspo_lab.matching import Certificate
 
 KEY = "rollout.max_tokens"
@@ -126,13 +127,14 @@ class Lengths:
         }
 
 
-def lengths(found: "Findings") -> Lengths | None:
+@once
+def lengths(found: Source) -> Lengths | None:
     """What a sweep over the length of answers says so far; None for any other study."""
     declared = found.declaration
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
     runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
-    for (arm, seed), run in found.deciding.items():
+    for (arm, seed), run in deciding_runs(found).items():
         one = declared.arms[arm]
         own = measured(found, arm, seed, run)
         if one.of is not None and one.dose is not None and own is not None:
@@ -144,9 +146,10 @@ def lengths(found: "Findings") -> Lengths | None:
         for quantity in QUANTITIES
         if (found_here := exponents(own, quantity))
     )
-    if found.rules is None:
+    pair = rule_arms(found)
+    if pair is None:
         return Lengths(runs, laws, None, None, None, ())
-    grpo, gspo = (declared.arms[arm].of or arm for arm in found.rules)
+    grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
     extrapolated = _extrapolated(runs[grpo], runs[gspo], declared.reference_bands["gspo"])
     return Lengths(runs, laws, (grpo, gspo), *extrapolated)
 

@@ -5,14 +5,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from gspo_lab.findings.recorded import scores
+from gspo_lab.readings import Source, once
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.store import logs
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.origin import ORIGIN
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 CLIP, REWARD = "clip fraction", "training reward"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
@@ -56,21 +55,22 @@ class Logged:
         return {arm: names for arm, names in found.items() if names}
 
 
-def logged(found: "Findings") -> Logged | None:
+@once
+def logged(found: Source) -> Logged | None:
     """What is known of the logs; None where the lab's own workers recorded every run."""
     origins = {}
-    for row in found.frame.to_dict("records"):
+    for row in found.evidence.runs(found.study).to_dict("records"):
         facts = json.loads(row["facts"]) if isinstance(row["facts"], str) else {}
         if ORIGIN in facts:
             origins[str(row["run_id"])] = Origin.told(facts[ORIGIN], str(row["run_id"]))
     if not origins:
         return None
-    names = {arm: tuple(_names(found, arm, origins)) for arm in found.arms}
+    names = {arm: tuple(_names(found, arm, origins)) for arm in found.declaration.arms}
     return Logged(names, tuple(_apart(names)), tuple(_warnings(found, names)))
 
 
-def _names(found: "Findings", arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
-    runs = [run for run in found.runs if run.arm == arm and run.id in origins]
+def _names(found: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:
+    runs = [run for run in runs_of(found) if run.arm == arm and run.id in origins]
     metrics: dict[str, Mapping[str, str]] = {}
     values: dict[str, list[float]] = {}
     for run in runs:
@@ -101,16 +101,16 @@ def _listed(meanings: set[str | None]) -> str:
     return " / ".join(sorted(filter(None, meanings)))
 
 
-def _warnings(found: "Findings", names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
+def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
     declared = found.declaration
     yield from _of_settings(declared)
-    never = [arm for arm in found.arms if _never_clips(found, arm, names[arm])]
+    never = [arm for arm in found.declaration.arms if _never_clips(found, arm, names[arm])]
     if never:
         yield (
             f"The clip fraction of {', '.join(never)} is 0 in every row. With one update per rollout batch every ratio "
             "is 1, nothing can clip, and GRPO and GSPO are the same program."
         )
-    seeds = {arm: {run.seed for run in found.runs if run.arm == arm} for arm in found.arms}
+    seeds = {arm: {run.seed for run in runs_of(found) if run.arm == arm} for arm in found.declaration.arms}
     single = [arm for arm, own in seeds.items() if len(own) == 1]
     trained = sorted({one.name for own in names.values() for one in own if one.score and one.rewards})
     if trained:
@@ -123,13 +123,14 @@ def _warnings(found: "Findings", names: Mapping[str, tuple[LoggedName, ...]]) ->
         yield f"Seeds that not all arms have, and that no pair is made of: {'; '.join(lonely)}."
     for what, by_run in logs.lengths(found.evidence, found.study).items():
         ends = {
-            arm: sorted({by_run[run.id] for run in found.runs if run.arm == arm and run.id in by_run}) for arm in seeds
+            arm: sorted({by_run[run.id] for run in runs_of(found) if run.arm == arm and run.id in by_run})
+            for arm in seeds
         }
         known = {arm: own for arm, own in ends.items() if own}
         if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
             told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
             yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == logs.LENGTH else ''}"
-    sizes = found.scores.dropna(subset=["problems"]).groupby("bench")["problems"].unique()
+    sizes = scores(found).dropna(subset=["problems"]).groupby("bench")["problems"].unique()
     for bench, counts in sizes.items():
         if len(counts) > 1:
             told = ", ".join(f"{int(one)}" for one in sorted(counts))
@@ -154,9 +155,9 @@ def _of_settings(declared: Declaration) -> Iterator[str]:
             yield f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token ratio's."
 
 
-def _never_clips(found: "Findings", arm: str, names: tuple[LoggedName, ...]) -> bool:
+def _never_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> bool:
     """Whether every row of every run of the arm that has a clip fraction has 0."""
     own = [one for one in names if one.quantity == CLIP]
-    runs = [run.id for run in found.runs if run.arm == arm]
+    runs = [run.id for run in runs_of(found) if run.arm == arm]
     largest = {logs.largest(found.evidence, run, one.column, one.name) for run in runs for one in own}
     return largest - {None} == {0}

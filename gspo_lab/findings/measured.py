@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gspo_lab.findings.recorded import reward_curves, scores
 from gspo_lab.objectives.clipping import binds
-from gspo_lab.readings import Reading, read
+from gspo_lab.readings import Reading, Source, read
+from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Measured:
         return float(self.share_N[low_N].sum()), float(self.share_N[high_N].sum())
 
 
-def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | None:
+def measured(found: Source, arm: str, seed: int, run: str) -> Measured | None:
     """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
     names = ["response_detail", "response_tokens", "stale_k3", "grad_norm", "band_counts"]
     frame = found.evidence.updates(found.study, names, run=run)
-    rows = frame[(frame["step"] >= found.settled[run]) & frame["response_detail"].notna()]
+    rows = frame[(frame["step"] >= first_settled(found)[run]) & frame["response_detail"].notna()]
     parts = [one for row in rows.to_dict("records") if (one := _of_update(row)) is not None]
     if not any(index_B.any() for index_B, *_ in parts):
         return None
@@ -76,9 +76,10 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
     tokens = length_N[later_N].sum()
     mean = total_N[later_N].sum() / tokens
     shares = [read(found, Reading(f"would_clip_fraction_tokens_{rule}"))[run].value for rule in ("grpo", "gspo")]
-    asked = found.scores[(found.scores["run_id"] == run) & (found.scores["bench"] == found.declaration.primary)]
-    scores = asked.sort_values("step")["score"].to_numpy(dtype=np.float64)
-    rewards = found.rewards.get((arm, seed))
+    frame = scores(found)
+    asked = frame[(frame["run_id"] == run) & (frame["bench"] == found.declaration.primary)]
+    evaluated = asked.sort_values("step")["score"].to_numpy(dtype=np.float64)
+    rewards = reward_curves(found).get((arm, seed))
     return Measured(
         length=float(length_N.mean()),
         spread_tokens=math.sqrt(square_N[later_N].sum() / tokens - mean**2),
@@ -88,7 +89,7 @@ def measured(found: "Findings", arm: str, seed: int, run: str) -> Measured | Non
         clipped_gspo=math.nan if shares[1] is None else shares[1],
         grad_norm=float(rows["grad_norm"].mean()),
         reward_first=math.nan if rewards is None else float(rewards[1][0]),
-        gain=float(scores[-1] - scores[0]) if len(scores) > 1 else None,
+        gain=float(evaluated[-1] - evaluated[0]) if len(evaluated) > 1 else None,
         scales=_scales(rows),
         residual_N=residual_N,
         expected_N=expected_N,

@@ -151,7 +151,7 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
     return Noise(arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {})
 
 
-def answers_variance(first: Graded, second: Graded) -> float | None:
+def variance_of_answers(first: Graded, second: Graded) -> float | None:
     """Of one pair's difference, by finitely many answers alone, over the seeds that both have; None: not known."""
     both = [seed for seed in first.seeds if seed in second.seeds]
     return items_variance(second.of(both).rate_SI - first.of(both).rate_SI) if both else None

@@ -1,16 +1,14 @@
 """What became of each run: its score at the end, by the rule that the study declared, and whether it collapsed."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.findings.recorded import counted_wrong, measured_rewards, nonfinite_steps, scores
+from gspo_lab.readings import Source, once, runs
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.series import carry_last_finite, tail_mean
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 NOT_JUDGED = "not judged"
 """Stands wherever a run has too few evaluations and steps to tell whether it fell."""
@@ -84,11 +82,12 @@ class RunOutcome:
         return self.judged or self.regressed or self.lost is not None
 
 
-def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
+@once
+def outcomes(found: Source, bench: str) -> list[RunOutcome]:
     """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
     last = found.declaration.verdict.last
     scored, out = _scored(found, bench), []
-    for run in found.runs:
+    for run in runs(found):
         step, score, failed = scored.get(run.id, np.zeros((3, 0)))
         start, trained = score[step == 0], int((step > 0).sum())
         start = start[~np.isnan(start)][:1]
@@ -110,7 +109,7 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
         if final is not None:
             wrong = final
             if errors:
-                wrong = float(found.counted_wrong(bench, run.id).loc[list(deciding)].mean())
+                wrong = float(counted_wrong(found, bench, run.id).loc[list(deciding)].mean())
         out.append(
             RunOutcome(
                 arm=run.arm,
@@ -124,8 +123,8 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
                 evaluations=trained,
                 carried=carried,
                 errors=errors,
-                nonfinite=len(found.nonfinite.get(run.id, ())),
-                stability=found.stabilities.get(run.id),
+                nonfinite=len(nonfinite_steps(found).get(run.id, ())),
+                stability=stabilities(found).get(run.id),
                 best=best,
                 scores=len(scores),
             )
@@ -133,9 +132,10 @@ def outcomes(found: "Findings", bench: str) -> list[RunOutcome]:
     return out
 
 
-def _scored(found: "Findings", bench: str) -> dict[str, Floats]:
+def _scored(found: Source, bench: str) -> dict[str, Floats]:
     """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
-    frame = found.scores[found.scores["bench"] == bench].sort_values("step")
+    frame = scores(found)
+    frame = frame[frame["bench"] == bench].sort_values("step")
     rows: dict[str, list[tuple[float, ...]]] = {}
     columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
     for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
@@ -143,13 +143,14 @@ def _scored(found: "Findings", bench: str) -> dict[str, Floats]:
     return {run: np.array(own).T for run, own in rows.items()}
 
 
-def stabilities(found: "Findings") -> dict[str, Stability]:
+@once
+def stabilities(found: Source) -> dict[str, Stability]:
     """Per run id what its reward and its non-finite updates say; runs without either are left out. An imported run
     is as long as its log."""
     out = {}
-    for run in found.runs:
-        steps, reward = found.measured_rewards.get(run.id, ((), ()))
-        fatal = found.nonfinite.get(run.id, [])
+    for run in runs(found):
+        steps, reward = measured_rewards(found).get(run.id, ((), ()))
+        fatal = nonfinite_steps(found).get(run.id, [])
         length = int(max([*steps[-1:], *fatal])) + 1 if run.imported and (len(steps) or fatal) else run.steps_planned
         if (len(steps) or fatal) and length is not None:
             out[run.id] = stability(steps, reward, length, nonfinite_steps=fatal)

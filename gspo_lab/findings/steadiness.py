@@ -3,17 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
+from gspo_lab.findings.answered import answers_variance
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.findings.starting import about
+from gspo_lab.readings import Source, once
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.stability import RunPairs, Runs, StabilityWord, decide_stability
 from gspo_lab.stats.verdict import Rule, Verdict
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,22 @@ class Regime:
         return f"{none} (up to {100 * clopper_pearson(0, self.judged, level).high:.0f} % still might)"
 
 
-def regime(runs: Sequence[RunOutcome]) -> Regime:
-    """Counts of finished runs."""
-    finished = [one for one in runs if one.final is not None or one.state == "finished"]
+@once
+def regime(found: Source) -> Regime:
+    """Counts of the finished runs of the seeds that decided."""
+    ended = outcomes(found, found.declaration.primary or "")
+    finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
     return Regime(len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished))
 
 
-def steadiness(found: "Findings") -> dict[str, Steadiness]:
+@once
+def steadiness(found: Source) -> dict[str, Steadiness]:
     """Every arm but the baseline by the declared rule (`stats.stability`); empty where no score decides.
 
     That anything could fall is the regime's to say.
     """
-    declared, decided = found.declaration, found.decision
+    declared, decided = found.declaration, decision(found)
     baseline, alpha = declared.baseline, declared.verdict.alpha
     by_arm = {arm: [run for run in decided.ended if run.arm == arm] for arm in (baseline, *decided.verdicts)}
     pairs = []
@@ -127,7 +130,7 @@ def steadiness(found: "Findings") -> dict[str, Steadiness]:
         both = [seed for seed in decided.seeds if all(seed in of for of in ends)]
         first, second = (_runs([of[seed] for seed in both]) for of in ends)
         forbidden = verdict.word == "withheld" and verdict.reason != verdict.paired.reason
-        variance = found.answers_variance(baseline, arm, both)
+        variance = answers_variance(found, baseline, arm, both)
         because = (str(verdict.reason),) if forbidden else ()
         pairs.append(RunPairs(first, second, (baseline, arm), variance, because))
     judged = decide_stability(pairs, Rule(declared.verdict.margin, alpha))

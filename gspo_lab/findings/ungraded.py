@@ -5,14 +5,13 @@ A grader that fails on the answers of one arm alone raises that arm's score, who
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gspo_lab.findings.outcomes import RunOutcome
+from gspo_lab.findings.recorded import tallies
+from gspo_lab.readings import Source
 from gspo_lab.stats.binary import binomial_p
 from gspo_lab.stats.verdict import Verdict
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 Judge = Callable[[Sequence[RunOutcome], bool], Mapping[str, Verdict]]
 """From the runs' final scores, and whether answers without a grade are wrong in them, to the verdict on each arm."""
@@ -90,9 +89,7 @@ class Ungraded:
         }
 
 
-def doubted(
-    found: "Findings", ended: Sequence[RunOutcome], judge: Judge
-) -> tuple[dict[str, Verdict], dict[str, Ungraded]]:
+def doubted(found: Source, ended: Sequence[RunOutcome], judge: Judge) -> tuple[dict[str, Verdict], dict[str, Ungraded]]:
     """The verdicts of `judge` on the final scores, withheld where answers that were not graded could turn them, and per
     arm with any what was not graded of it and of the baseline."""
     verdicts = dict(judge(ended, False))
@@ -111,14 +108,14 @@ def doubted(
     return verdicts, lacking
 
 
-def _of(found: "Findings", labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Verdict) -> Ungraded:
+def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Verdict) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
-    tallies = found.tallies(found.declaration.primary or "")
+    counted = tallies(found, found.declaration.primary or "")
     scored = {(one.arm, one.seed): one.steps for one in ended if one.final is not None}
     seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
     deciding = {(arm, seed, step) for arm in labels for seed in seeds for step in scored[arm, seed]}
-    rows = [key in deciding for key in zip(tallies["arm"], tallies["seed"], tallies["step"], strict=True)]
-    counts = tallies[rows].groupby(["arm", "problem"])[["answers", "errors"]].sum()
+    rows = [key in deciding for key in zip(counted["arm"], counted["seed"], counted["step"], strict=True)]
+    counts = counted[rows].groupby(["arm", "problem"])[["answers", "errors"]].sum()
     first, second = (counts[counts.index.get_level_values("arm") == arm].droplevel("arm") for arm in labels)
     both = first.add_prefix("first ").join(second.add_prefix("second "), how="inner")
     apart = both["second errors"] * both["first answers"] - both["first errors"] * both["second answers"]

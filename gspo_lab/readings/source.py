@@ -26,7 +26,9 @@ class Source:
     study: str
     label: str = ""
     elsewhere: Sequence[Path] = ()
-    known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    base: "Source | None" = None
+    """The study as it was declared, of one that is read with another baseline."""
+    known: dict[tuple[Hashable, ...], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.label = self.label or self.study

@@ -8,6 +8,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
+from gspo_lab.findings.recorded import tallies as tallies_of
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
@@ -36,7 +37,7 @@ def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
         assert {one.final for one in found.outcomes("addition")} == {0.0}
         verdict = found.decision.verdicts["gspo"]
         assert verdict.paired.estimate == pytest.approx(0.25)
-        tallies = found.tallies("addition:reward")
+        tallies = tallies_of(found, "addition:reward")
         assert set(tallies["correct"] / tallies["answers"]) == {0.25, 0.5, 0.75}
 
 

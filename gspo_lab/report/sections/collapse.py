@@ -88,7 +88,7 @@ def _summary(runs: list[RunOutcome]) -> str:
     return " ".join(told)
 
 
-def _before(stable: Stability, onsets: dict[str, Onset]) -> dict[str, int]:
+def _before(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, int]:
     """The signals that crossed before the run fell, the earliest first."""
     fell = _fell(stable)
     found = {signal: one.step for signal, one in onsets.items() if one.step is not None}
@@ -106,7 +106,7 @@ def _first(before: Sequence[Mapping[str, int]]) -> str:
     return f"What left its range first, in {len(before)} that fell: {', '.join(told)}."
 
 
-def _row(track: Track, stable: Stability, onsets: dict[str, Onset]) -> list[str]:
+def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset]) -> list[str]:
     fell = _fell(stable)
     early = [
         f"{TOLD[signal]} at {step} ({(fell or step) - step} before)" for signal, step in _before(stable, onsets).items()
@@ -140,7 +140,7 @@ def _flags(track: Track) -> list[str]:
 
 
 def _false_alarms(
-    tracks: list[Track], judged: dict[str, Stability], onsets: dict[str, dict[str, Onset]]
+    tracks: list[Track], judged: dict[str, Stability], onsets: Mapping[str, Mapping[str, Onset]]
 ) -> dict[str, list[int]]:
     """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
     stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
@@ -159,7 +159,7 @@ def _alarmed(alarms: dict[str, list[int]]) -> str:
     return f"False alarms, that is crossings in runs that stayed stable: {told}."
 
 
-def _data(stable: Stability, onsets: dict[str, Onset]) -> dict[str, Any]:
+def _data(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, Any]:
     return {
         "collapse": stable.collapse,
         "cause": stable.cause,
