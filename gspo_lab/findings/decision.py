@@ -160,7 +160,9 @@ Pairs = dict[int, tuple[float, float]]
 """Per seed the final scores of the baseline and the arm."""
 
 
-def _pairs(ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str) -> tuple[Pairs, tuple[str, ...]]:
+def _pairs(
+    ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm: str, absent: str = "not begun"
+) -> tuple[Pairs, tuple[str, ...]]:
     """The final scores of every seed whose two runs have one, and in words the runs that lack it."""
     by_run = {(one.arm, one.seed): one for one in ended}
     pairs: Pairs = {}
@@ -172,7 +174,7 @@ def _pairs(ended: Sequence[RunOutcome], seeds: Sequence[int], baseline: str, arm
             if run is not None and run.final is not None:
                 scores.append(run.final)
             else:
-                state = "not begun" if run is None else "without a score" if run.state == State.FINISHED else run.state
+                state = absent if run is None else "without a score" if run.state == State.FINISHED else run.state
                 missing.append(f"{name} seed {seed} {state}")
         if len(scores) == 2:
             pairs[seed] = (scores[0], scores[1])
@@ -194,7 +196,9 @@ class _Judged:
 
 def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
     """These seeds by the declared rule, read with and without the answers that could not be graded."""
-    missing = {arm: _pairs(ended, seeds, found.declaration.baseline, arm)[1] for arm in found.declaration.treatments}
+    declared = found.declaration
+    absent = "not begun" if declared.recorded is None else "not imported"
+    missing = {arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1] for arm in declared.treatments}
     looked_at = [one for one in ended if one.seed in seeds]
     verdicts, ungraded = doubted(found, looked_at, lambda scored, wrong: _verdicts(found, scored, seeds, wrong))
     return _Judged(verdicts, missing, ungraded)
@@ -213,7 +217,7 @@ def _verdicts(
     scores = []
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, seeds, declared.baseline, arm)
-        withheld = list(forbidden.get(arm, ()))
+        withheld = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
         if len(pairs) < len(seeds):
             withheld.append(f"{why}, {len(pairs)} of {len(seeds)} pairs are complete")
         scores.append(
@@ -230,6 +234,17 @@ def _verdicts(
             )
         )
     return dict(zip(declared.treatments, decide_all(scores, rule), strict=True))
+
+
+def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> Iterator[str]:
+    """Why the final scores of imported runs cannot be subtracted: logs of unequal length end at other steps."""
+    if declared.recorded is None:
+        return
+    last = {(run.arm, run.seed): run.steps[-1] for run in ended if run.steps}
+    apart = [seed for seed in seeds if last[declared.baseline, seed] != last[arm, seed]]
+    if apart:
+        one, other = last[declared.baseline, apart[0]], last[arm, apart[0]]
+        yield f"final scores are of step {one} in {declared.baseline} and of step {other} in {arm} (seed {apart[0]})"
 
 
 def _collapses(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -2,7 +2,7 @@
 the comparison as far as the logs tell."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from gspo_lab.store import logs
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.origin import ORIGIN
 
-CLIP, REWARD = "clip fraction", "training reward"
+CLIP, REWARD, DISTANCE = "clip fraction", "training reward", "distance to the old policy"
 CLIPS = ("clip_fraction_tokens", "clip_fraction_responses")
 WIDE_SEQUENCE, NARROW_TOKEN = 0.05, 0.01
 """A sequence ratio's range from here on, and a token ratio's up to here, are the other rule's."""
@@ -104,13 +104,10 @@ def _listed(meanings: set[str | None]) -> str:
 def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Iterator[str]:
     declared = found.declaration
     yield from _of_settings(declared)
-    never = [arm for arm in found.declaration.arms if _never_clips(found, arm, names[arm])]
-    if never:
-        yield (
-            f"The clip fraction of {', '.join(never)} is 0 in every row. With one update per rollout batch every ratio "
-            "is 1, nothing can clip, and GRPO and GSPO are the same program."
-        )
-    seeds = {arm: {run.seed for run in runs_of(found) if run.arm == arm} for arm in found.declaration.arms}
+    for arm in declared.arms:
+        if _never_clips(found, arm, names[arm]):
+            yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(found, arm, names[arm])}"
+    seeds = {arm: {run.seed for run in runs_of(found) if run.arm == arm} for arm in declared.arms}
     single = [arm for arm, own in seeds.items() if len(own) == 1]
     trained = sorted({one.name for own in names.values() for one in own if one.score and one.rewards})
     if trained:
@@ -155,9 +152,23 @@ def _of_settings(declared: Declaration) -> Iterator[str]:
             yield f"{arm.name}: a sequence ratio with a range of {min(ranges):g}, which is a token ratio's."
 
 
+def _why_nothing_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> str:
+    """By the distance to the old policy, where that is logged: it is 0 only if every ratio is 1."""
+    moved = [name for name in names if name.quantity == DISTANCE]
+    ends = _ends(found, arm, moved)
+    if any(ends):
+        return f"its ratios are not 1 ({moved[0].name} is not 0), so its clip range is wider than they vary."
+    if ends:
+        return f"every ratio is 1 ({moved[0].name} is 0), so nothing can clip, and GRPO and GSPO are the same program."
+    return "either it makes one update per rollout batch, so that every ratio is 1, or its clip range is wide."
+
+
 def _never_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> bool:
     """Whether every row of every run of the arm that has a clip fraction has 0."""
-    own = [one for one in names if one.quantity == CLIP]
+    return _ends(found, arm, [name for name in names if name.quantity == CLIP]) == {0}
+
+
+def _ends(found: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
+    """The smallest and largest values of these numbers in the arm's runs."""
     runs = [run.id for run in runs_of(found) if run.arm == arm]
-    largest = {logs.largest(found.evidence, run, one.column, one.name) for run in runs for one in own}
-    return largest - {None} == {0}
+    return {end for run in runs for name in names for end in logs.ends(found.evidence, run, name.column, name.name)}

@@ -41,6 +41,8 @@ class Conversion:
         self.benches: dict[str, str | None] = {}
         """Per benchmark the name of its score in the log; None where answers make it."""
         self.problems: dict[str, set[str]] = {}
+        self.largest: dict[str, float] = {}
+        """Per benchmark the largest of its logged scores, whatever its sign."""
         self.steps = 0
         """Rows' steps, counted from the program's first: the lab's steps."""
         self._names, self._bench, self._at_end = found, bench, at_end
@@ -95,7 +97,10 @@ class Conversion:
     def _row(self, step: int, place: int, columns: Mapping[str, Mapping[str, float]]) -> Iterator[Converted]:
         trained = {key: columns[key] for key in ("step", "update", "own") if columns[key]}
         if trained and place < 0:
-            raise LabError(f"{self.log.files[0]}: a row of training at step {step}, below the program's first")
+            raise LabError(
+                f"{self.log.files[0]}: it has numbers of training at step {step}, and {self._names.program} counts its "
+                f"steps from {self._names.counts_from}; if another program wrote it, give --logged-by"
+            )
         if "update" in trained or "own" in trained:
             own = dict(columns["own"]) or None
             update = self._typed(step, columns["update"])
@@ -106,6 +111,7 @@ class Conversion:
         # Asked after the step's updates, which of a program that counts from 0 are one more than its step.
         after = step + 1 if self._names.counts_from == 0 else step
         for bench, score in columns["score"].items():
+            self.largest[bench] = max(self.largest.get(bench, 0.0), abs(score))
             yield ScoreRecord(step=after, bench=bench, score=score)
 
     def _typed(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:

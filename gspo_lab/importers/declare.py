@@ -125,6 +125,7 @@ def declaration(
     seeds = tuple(sorted({*(before.seeds if before else ()), *(seed for _, seed, _ in runs)}))
     verdict = words.verdict or (before.verdict if before else VerdictTable())
     claims = words.claims or (before.claims if before else ())
+    _check_unit(before, words, verdict, runs, benches)
     if before is not None and words.verdict is not None and words.verdict != before.verdict:
         problems.append("verdict: another rule than the one that the study was imported with; give it another name")
     named = [*broken_rules(resolved, verdict, resolved), *broken_looks(verdict.looks, len(seeds))] if resolved else []
@@ -154,6 +155,27 @@ def declaration(
     if before is not None and declared.locked() != before.locked():
         declared = replace(declared, edits=(*before.edits, Edit(now, f"imported: {news}")))
     return declared
+
+
+def _check_unit(
+    before: Declaration | None,
+    words: Said,
+    verdict: VerdictTable,
+    runs: Iterable[tuple[str, int, Conversion]],
+    benches: list[dict[str, Any]],
+) -> None:
+    """LabError where the scores that decide are above 1, percentages say, and nobody gave a margin in their unit."""
+    usual = VerdictTable().margin
+    stated = words.verdict is not None and "margin" in words.verdict.model_fields_set
+    if stated or (before is not None and before.verdict.margin != usual) or not benches:
+        return
+    primary = verdict.primary or benches[0]["name"]
+    largest = max((converted.largest.get(primary, 0.0) for _, _, converted in runs), default=0.0)
+    if largest > 1:
+        raise LabError(
+            f"{words.name}: scores of {primary} reach {largest:g}, and the usual margin of {usual:g} is of shares from "
+            "0 to 1: divide percentages by 100; of another scale say the margin, --set verdict.margin=0.5"
+        )
 
 
 def usual_question(arms: Iterable[str]) -> str:

@@ -23,7 +23,8 @@ def read(path: Path, run: str, wish: Wish) -> Log:
 
 def _answers(path: Path, run: str, wish: Wish) -> Iterator[Answer]:
     seen: set[tuple[Any, ...]] = set()
-    for where, entry in tables.entries(path):
+    for where, nested in tables.entries(path):
+        entry = tables.unnested(nested, where)
         if tables.run_of(entry, wish, where) != run:
             continue
         problem, correct, sample, step, bench = (

@@ -118,7 +118,8 @@ def whole_number(value: Any, where: str, what: str = "step") -> int:
 
 
 def rising(rows: Iterable[Row], where: str) -> Iterator[Row]:
-    """The rows, those of one step as one. LabError where steps go back, or no number is there."""
+    """The rows, those of one step as one. LabError where steps go back, where a step has two values of one number, or
+    where no number is there."""
     step: int | None = None
     row: dict[str, float] = {}
     found = False
@@ -129,11 +130,23 @@ def rising(rows: Iterable[Row], where: str) -> Iterator[Row]:
             yield step, row
             row = {}
         step = at
+        twice = [
+            name for name in values.keys() & row.keys() if math.isfinite(row[name]) and _other(values[name], row[name])
+        ]
+        if twice:
+            name = min(twice)
+            raise LabError(
+                f"{where}: step {at} has {name} twice, {row[name]:g} and {values[name]:g}; keep one of the two rows"
+            )
         lay(values, row)
         found = found or any(map(math.isfinite, values.values()))
     if step is None or not found:
         raise LabError(f"{where}: it holds no step with a number; nothing to import")
     yield step, row
+
+
+def _other(value: float, before: float) -> bool:
+    return math.isfinite(value) and value != before
 
 
 def digest(path: Path) -> str:

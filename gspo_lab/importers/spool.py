@@ -71,13 +71,14 @@ class Spool:
         self._names: list[str] = []
         self._firsts: dict[str, int] = {}
         self._lasts: list[int] = []
+        self._values: list[float] = []
         self._data = bytearray()
         self._parts: list[_Part] = []
         self._file = _File(IN_MEMORY)
         self._size = 0
         self._at = -1
         self._rising = True
-        self._went_back = False
+        self._went_back = self._doubled = False
 
     @property
     def names(self) -> set[str]:
@@ -91,9 +92,13 @@ class Spool:
             place = self._places[name] = len(self._names)
             self._names.append(name)
             self._lasts.append(step)
+            self._values.append(value)
             self._firsts.setdefault(name, step)
         elif step < self._lasts[place]:
             self._back(name, self._lasts[place], step)
+        elif step == self._lasts[place] and value != self._values[place]:
+            self._twice(name, step, self._values[place], value)
+        self._values[place] = value
         self._lasts[place] = step
         if step < self._at:
             self._rising = False
@@ -144,6 +149,15 @@ class Spool:
         if not self._went_back:
             self._notes.append(f"{name} goes back from step {last} to {step}: of one step the later number counts")
         self._went_back = True
+
+    def _twice(self, name: str, step: int, before: float, value: float) -> None:
+        if not (math.isfinite(before) and math.isfinite(value)):
+            return
+        if not self._doubled:
+            self._notes.append(
+                f"{name} is logged twice at step {step}, {before:g} and {value:g}: the later number counts"
+            )
+        self._doubled = True
 
     def _void(self, ends: dict[str, int]) -> None:
         """Void the numbers so far of each of these metrics from a step on."""

@@ -14,6 +14,7 @@ from typing import IO, Any
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.importers.log import Log, Row, Wish, a_file, logged, numbers, rising, whole_number
 from gspo_lab.importers.spool import Spool
+from gspo_lab.study.dotted import flat
 
 STEPS = ("_step", "global_step", "Step", "iteration", "train/global_step", "trainer/global_step")
 """How a step's column is called where nobody says."""
@@ -29,7 +30,7 @@ def runs(path: Path, wish: Wish) -> list[str]:
     """`arm/s<seed>` of columns arm and seed, the values of a column run, else `[""]`."""
     found: dict[str, None] = {}
     for where, entry in entries(path):
-        found.setdefault(run_of(entry, wish, where))
+        found.setdefault(run_of(unnested(entry, where), wish, where))
     if not found:
         raise LabError(f"{path}: it holds no row; nothing to import")
     return list(found)
@@ -44,7 +45,8 @@ def read(path: Path, run: str, wish: Wish) -> Log:
 
 def rows_of(path: Path, run: str, wish: Wish, notes: list[str]) -> Iterator[Row]:
     """The rows of one run of the file."""
-    own = ((where, entry) for where, entry in entries(path) if run_of(entry, wish, where) == run)
+    every_row = ((where, unnested(entry, where)) for where, entry in entries(path))
+    own = ((where, entry) for where, entry in every_row if run_of(entry, wish, where) == run)
     first = next(own, None)
     if first is None:
         raise LabError(f"{path}: it holds no row of {run or 'a run'}; nothing to import")
@@ -76,6 +78,19 @@ def entries(path: Path) -> Iterator[Entry]:
         yield from reader(path)
     except UnicodeDecodeError as error:
         raise LabError(f"{path}: it is no UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def unnested(entry: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The entry with the keys of nested objects as dotted ones, `data.reward`. LabError where two become one."""
+    if not any(isinstance(value, dict) for value in entry.values()):
+        return entry
+    out: dict[str, Any] = {}
+    for key, value in entry.items():
+        parts = flat(value, key) if isinstance(value, dict) else {key: value}
+        if twice := out.keys() & parts.keys():
+            raise LabError(f"{where}: {min(twice)} is there twice, nested and with a dot; rename one of them")
+        out |= parts
+    return out
 
 
 def _json_lines(path: Path) -> Iterator[Entry]:

@@ -18,12 +18,12 @@ def own_numbers(evidence: "Evidence", run: str) -> dict[str, float]:
     return dict(evidence.rows(query, (run,)))
 
 
-def largest(evidence: "Evidence", run: str, column: str | None, name: str) -> float | None:
-    """The largest value of a run's number: a column of updates, else under its own name."""
+def ends(evidence: "Evidence", run: str, column: str | None, name: str) -> tuple[float, ...]:
+    """The smallest and largest value of a run's number, a column of updates or under its own name; empty: no value."""
     value = f'"{column}"' if column else "(SELECT value FROM json_each(engine_metrics) WHERE key = :name)"
-    query = f"SELECT MAX({value}) FROM updates WHERE run_id = :run"
-    [(found,)] = evidence.rows(query, {"run": run} if column else {"run": run, "name": name})
-    return None if found is None else float(found)
+    query = f"SELECT MIN({value}), MAX({value}) FROM updates WHERE run_id = :run"
+    [found] = evidence.rows(query, {"run": run} if column else {"run": run, "name": name})
+    return tuple(float(end) for end in found if end is not None)
 
 
 def lengths(evidence: "Evidence", study: str) -> dict[str, dict[str, float]]:

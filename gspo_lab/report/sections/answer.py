@@ -27,7 +27,8 @@ def answer(found: Findings) -> Section | None:
     said, verdicts, again = answer_to(found), list(decided.verdicts.values()), found.executions
     states = dict(Counter(run.state for run in found.runs))
     planned = len(declared.arms) * len(declared.seeds)
-    progress = _progress(states, planned, stopped=decided.stopped) + _not_graded(found)
+    absent = "not begun" if declared.recorded is None else "not imported"
+    progress = _progress(states, planned, absent, stopped=decided.stopped) + _not_graded(found)
     progress += _falls(decided.ended)
     link, wider = linked(again), found.new_problems if verdicts else {}
     denied = " ".join(word.sentence for word in again.taken_back)
@@ -121,7 +122,7 @@ def _of_arm(verdict: Verdict, answered: str, wider: Mapping[str, TwoWay]) -> tup
     return sentence, numbers(verdict, wider.get(verdict.labels[1]))
 
 
-def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:
+def _progress(states: dict[str, int], planned: int, absent: str, *, stopped: bool) -> str:
     finished = states.get(State.FINISHED, 0)
     if stopped and finished == sum(states.values()) < planned:
         return f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
@@ -130,7 +131,7 @@ def _progress(states: dict[str, int], planned: int, *, stopped: bool) -> str:
     rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
     unborn = planned - sum(states.values())
     if unborn > 0:
-        rest.append(f"{unborn} not begun")
+        rest.append(f"{unborn} {absent}")
     said = f"{finished} of {planned} runs are finished ({', '.join(rest)})."
     return said + (" The study is still running; what follows is as of now." if State.RUNNING in states else "")
 
