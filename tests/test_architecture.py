@@ -251,3 +251,62 @@ def test_no_class_is_a_room_of_its_own() -> None:
 
 def test_a_cycle_is_seen_whatever_its_length() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set()}) == {frozenset("abc")}
+
+
+POOLING = {"mean", "sum", "median", "std", "var", "quantile", "groupby", "nanmean", "nanmedian", "average", "fmean"}
+"""Calls that make one number of many."""
+THEIRS = ("report", "claims", "findings", "cli", "conduct", "plan", "exporters", "lab")
+"""The rooms that take such numbers from `readings`, `stats` and `store`."""
+
+
+def pooled_in(tree: ast.AST) -> int:
+    """How often a file pools numbers itself: a method of that name, a function of numpy or statistics, `sum / len`."""
+    count = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in POOLING:
+            count += 1
+        elif isinstance(node, ast.ImportFrom) and node.module == "statistics":
+            count += len(node.names)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            calls = [side.func for side in (node.left, node.right) if isinstance(side, ast.Call)]
+            count += [call.id for call in calls if isinstance(call, ast.Name)] == ["sum", "len"]
+    return count
+
+
+POOLED_ELSEWHERE: dict[str, int] = {
+    "claims/clipping.py": 1,
+    "claims/learning.py": 1,
+    "claims/needs.py": 5,
+    "claims/recorded.py": 1,
+    "claims/statistics.py": 9,
+    "cli/evaluation_tables.py": 6,
+    "cli/show.py": 2,
+    "conduct/advise.py": 1,
+    "findings/asked.py": 1,
+    "findings/logged.py": 1,
+    "findings/measured.py": 10,
+    "findings/noise.py": 9,
+    "findings/outcomes.py": 3,
+    "findings/recorded.py": 3,
+    "findings/ungraded.py": 8,
+    "plan/detectable.py": 2,
+    "report/frames.py": 3,
+    "report/sections/curves.py": 4,
+}
+"""File -> how often it still pools numbers itself. The counts must only fall."""
+
+
+def test_numbers_are_pooled_in_one_room() -> None:
+    """Two places that pool the same rows are two numbers under one name, sooner or later."""
+    found = {
+        str(path.relative_to(PACKAGE)): count
+        for path in files()
+        if room(path) in THEIRS and (count := pooled_in(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == POOLED_ELSEWHERE
+
+
+def test_every_way_of_pooling_is_seen() -> None:
+    ways = ("x.mean()", "np.nanmedian(x)", "sum(x) / len(x)", "frame.groupby('a')", "from statistics import fmean")
+    assert [pooled_in(ast.parse(way)) for way in ways] == [1] * len(ways)
+    assert pooled_in(ast.parse("sum(x) / y + len(x)")) == 0

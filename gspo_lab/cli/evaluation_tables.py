@@ -133,7 +133,7 @@ def comparisons(found: "Findings", evaluation: str) -> list[dict[str, Any]]:
         if arm not in by_arm or baseline not in by_arm:
             continue
         difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
-        seen = two_way(difference.to_numpy())
+        seen = two_way(difference.to_numpy(), found.declaration.verdict.alpha)
         compared = {"bench": frame["bench"].iloc[0], "arm": arm, "against": baseline, "seeds": seen.seeds}
         out.append(
             compared

@@ -9,7 +9,7 @@ A range changes what it is measured by, since a clipped policy moves less: only 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +29,7 @@ from gspo_lab.objectives.ratios import RATIOS, RULES, Level
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import pilot
+from gspo_lab.readings import average
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -223,4 +224,4 @@ def _known(records: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def _mean(records: list[dict[str, Any]], name: str) -> float | None:
-    return fmean(found) if (found := _known(records, name)) else None
+    return average(_known(records, name))

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from gspo_lab.conduct.work import Errand, ErrandEnd, View
 from gspo_lab.launch.base import Slot
+from gspo_lab.readings import average
 from gspo_lab.states import State
 
 REDRAW_SECONDS = 1.0
@@ -174,7 +175,7 @@ def time_left(errands: Sequence[Errand], slots: int) -> float | None:
     known = [pace for errand in errands if (pace := errand.watch.progress.seconds_per_step) is not None]
     if not known:
         return None
-    usual = sum(known) / len(known)
+    usual = average(known) or 0.0
     ends: list[float] = []
     for state in (State.RUNNING, State.LOST, State.QUEUED):
         for errand in errands:

@@ -17,7 +17,7 @@ from gspo_lab.findings.recorded import not_counted
 from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
-from gspo_lab.readings import Seeds, Source, once
+from gspo_lab.readings import Seeds, Source, average, once
 from gspo_lab.readings.runs import decided
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
@@ -262,7 +262,7 @@ def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequen
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, others, declared.baseline, arm)
         if pairs:
-            mean = sum(second - first for first, second in pairs.values()) / len(pairs)
+            mean = average(second - first for first, second in pairs.values())
             yield (
                 f"Not counted: {len(pairs)} pair{'s' * (len(pairs) > 1)} of other seeds "
                 f"({', '.join(map(str, pairs))}), {arm} - {declared.baseline} {mean:+.3f}."

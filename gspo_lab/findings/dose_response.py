@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.recorded import deciding_runs
-from gspo_lab.readings import Source, once
+from gspo_lab.readings import Source, average, once
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Point:
     @property
     def score(self) -> float | None:
         """The mean final score of the runs with this dose; None where none has one."""
-        return sum(self.scores) / len(self.scores) if self.scores else None
+        return average(self.scores)
 
 
 @dataclass(frozen=True)

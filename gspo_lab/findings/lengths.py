@@ -18,7 +18,7 @@ import numpy as np
 
 from gspo_lab.findings.measured import Measured, measured
 from gspo_lab.findings.recorded import deciding_runs, rule_arms
-from gspo_lab.readings import Source, once
+from gspo_lab.readings import Source, average, once
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import PairedT, paired_t
 from gspo_lab.stats.arrays import Floats
@@ -201,7 +201,7 @@ def _extrapolated(
             for seed in slopes
         ]
         seen = paired_t([aims[seed].clipped_gspo for seed in slopes])
-        check = _prediction(float(np.mean([aims[seed].length for seed in slopes])), shares, seen)
+        check = _prediction(average(aims[seed].length for seed in slopes) or 0.0, shares, seen)
     if len(moved) < len(slopes) or not slopes:
         return None, check, ()
     bases = gspo[longest]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gspo_lab.findings.recorded import scores
-from gspo_lab.readings import Source, once
+from gspo_lab.readings import Source, average, once
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.store import logs
 from gspo_lab.study import Declaration, Origin
@@ -79,7 +79,7 @@ def _names(found: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[L
             values.setdefault(name, []).append(value)
     for name, told in sorted(metrics.items()):
         own = values.get(name)
-        mean = sum(own) / len(own) if own else None
+        mean = average(own or ())
         yield LoggedName(name, told.get("meaning"), told.get("quantity"), told.get("column"), told.get("score"), mean)
 
 

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gspo_lab.findings.recorded import reward_curves, scores
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.recorded import reward_curves
 from gspo_lab.objectives.clipping import binds
 from gspo_lab.readings import Reading, Source, read
+from gspo_lab.readings.responses import band_shares
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats.arrays import Floats
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Measured:
 
 def measured(found: Source, arm: str, seed: int, run: str) -> Measured | None:
     """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
-    names = ["response_detail", "response_tokens", "stale_k3", "grad_norm", "band_counts"]
+    names = ["response_detail", "response_tokens", "stale_k3"]
     frame = found.evidence.updates(found.study, names, run=run)
     rows = frame[(frame["step"] >= first_settled(found)[run]) & frame["response_detail"].notna()]
     parts = [one for row in rows.to_dict("records") if (one := _of_update(row)) is not None]
@@ -76,9 +78,8 @@ def measured(found: Source, arm: str, seed: int, run: str) -> Measured | None:
     tokens = length_N[later_N].sum()
     mean = total_N[later_N].sum() / tokens
     shares = [read(found, Reading(f"would_clip_fraction_tokens_{rule}"))[run].value for rule in ("grpo", "gspo")]
-    frame = scores(found)
-    asked = frame[(frame["run_id"] == run) & (frame["bench"] == found.declaration.primary)]
-    evaluated = asked.sort_values("step")["score"].to_numpy(dtype=np.float64)
+    ended = outcomes(found, found.declaration.primary or "")
+    norm = read(found, Reading("grad_norm"))[run].value
     rewards = reward_curves(found).get((arm, seed))
     return Measured(
         length=float(length_N.mean()),
@@ -87,10 +88,10 @@ def measured(found: Source, arm: str, seed: int, run: str) -> Measured | None:
         drift=float(-expected_N[later_N].mean()),
         clipped_grpo=math.nan if shares[0] is None else shares[0],
         clipped_gspo=math.nan if shares[1] is None else shares[1],
-        grad_norm=float(rows["grad_norm"].mean()),
+        grad_norm=math.nan if norm is None else norm,
         reward_first=math.nan if rewards is None else float(rewards[1][0]),
-        gain=float(evaluated[-1] - evaluated[0]) if len(evaluated) > 1 else None,
-        scales=_scales(rows),
+        gain=next((one.gain for one in ended if (one.arm, one.seed) == (arm, seed)), None),
+        scales=band_shares(found, run),
         residual_N=residual_N,
         expected_N=expected_N,
         adv_N=adv_N,
@@ -107,15 +108,3 @@ def _of_update(row: Mapping[Any, Any]) -> tuple[Floats, ...] | None:
         return None
     like_B = np.ones_like(length_B)
     return row["minibatch"] * like_B, length_B, total_B, square_B, adv_B, -row["stale_k3"] * like_B
-
-
-def _scales(rows: "DataFrame") -> dict[str, Floats]:
-    """Per rule the share of all tokens that its range x BAND_SCALES would clip."""
-    counts = [json.loads(text) for text in rows["band_counts"].dropna()]
-    tokens = float(rows["response_tokens"].sum())
-    return {
-        rule: np.array([np.add(one[rule]["low"], one[rule]["high"]) for one in counts], dtype=np.float64).sum(axis=0)
-        / tokens
-        for rule in ("grpo", "gspo")
-        if counts
-    }

@@ -53,6 +53,12 @@ class Graded:
         return mean
 
     @property
+    def score_S(self) -> Floats:
+        """The score of each seed's run: the mean over problems."""
+        mean: Floats = self.rate_SI.mean(axis=1)
+        return mean
+
+    @property
     def samples(self) -> int:
         """Answers per problem and evaluation; the fewest where they differ."""
         return int(self.answers_SEI.min())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
+from gspo_lab.readings import average
 from gspo_lab.stats.contests import Contest, Contestant, contest_rating
 
 NOTE = "CodeElo's formula on the tests at hand, not CodeElo"
@@ -54,7 +55,7 @@ def standings_rating(folder: Path, solved_at: Mapping[str, int | None]) -> Stand
             ratings.append(rating)
             problems += len(asked)
             unasked += len(found.points) - len(asked)
-    return StandingsRating(sum(ratings) / len(ratings) if ratings else None, len(ratings), problems, unasked)
+    return StandingsRating(average(ratings), len(ratings), problems, unasked)
 
 
 def read_contest(folder: Path, name: str) -> Contest:

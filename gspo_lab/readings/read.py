@@ -6,6 +6,7 @@ A pool keeps its weight, so that pooling it again gives the mean over all rows, 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -151,6 +152,16 @@ def _grouped(
     key = ("grouped", of.study, query, steps, minibatch, only)
     chosen = [run for run in recorded_runs(of) if only in (None, run.id)]
     return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
+
+
+def rows_of(
+    of: Source, run: RecordedRun, columns: str, window: Window, where: str, *values: object
+) -> list[tuple[Any, ...]]:
+    """The columns (SQL) of a run's updates in a window of which `where` holds too, in their order."""
+    place = "run_id = ? AND step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
+    query = f"SELECT {columns} FROM updates WHERE {place} AND {where} ORDER BY step, minibatch"
+    bounds = (*_range(of, run, window.steps), *_indices(of, run.id, window.minibatch))
+    return of.evidence.rows(query, (run.id, *bounds, *values))
 
 
 def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:

@@ -205,9 +205,9 @@ def numbers(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
     caption = chart.y_title + (", mean over seeds" if chart.means else "")
     rows: list[list[Any]] = [[x, *(column.get(x) for column in columns)] for x in positions]
     if len(rows) > TABLE_ROWS:
-        size = -(-len(rows) // TABLE_ROWS)
-        caption += f"; each row is the mean of up to {size} points from this {chart.x_title} on"
-        rows = [_mean_row(rows[i : i + size]) for i in range(0, len(rows), size)]
+        size = -(-(len(rows) - 1) // (TABLE_ROWS - 1))
+        caption += f"; one point in {size}, and the last"
+        rows = [*rows[:-1:size], rows[-1]]
     return [chart.x_title, *(s.named for s in shown)], rows, caption
 
 
@@ -226,14 +226,6 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
         for c, label in pairs
     ]
     return head, rows, chart.y_title
-
-
-def _mean_row(rows: list[list[Any]]) -> list[Any]:
-    out: list[Any] = [rows[0][0]]
-    for column in range(1, len(rows[0])):
-        known = [row[column] for row in rows if row[column] is not None]
-        out.append(sum(known) / len(known) if known else None)
-    return out
 
 
 def _at(position: Any) -> str:

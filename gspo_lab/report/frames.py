@@ -33,12 +33,6 @@ def value(number: Any) -> Value:
     return float(number)
 
 
-def mean(values: Sequence[Value]) -> Value:
-    """The mean of the known values; None where there are none."""
-    known = [one for one in values if one is not None]
-    return sum(known) / len(known) if known else None
-
-
 def groups(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, pd.DataFrame]]:
     """The rows of each value of a column (of each tuple of several), in order."""
     return list(frame.groupby(columns[0] if len(columns) == 1 else list(columns), sort=True))

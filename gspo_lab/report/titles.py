@@ -175,7 +175,7 @@ def _over_common_steps(first: Courses, second: Courses) -> tuple[Runs, Runs, boo
         common = first[seed].keys() & second.get(seed, {}).keys()
         if common:
             for mean, course in zip(means, (first[seed], second[seed]), strict=True):
-                mean[seed] = sum(course[x] for x in sorted(common)) / len(common)
+                mean[seed] = average(course[x] for x in sorted(common)) or 0.0
                 shorter |= len(course) > len(common)
     return *means, shorter
 
@@ -190,7 +190,7 @@ def _apart(first: Runs, second: Runs, *, times: bool) -> dict[int | None, float]
 
 def _centre(apart: Runs, *, times: bool) -> float:
     values = [math.log(one) if times else one for one in apart.values()]
-    mean = sum(values) / len(values)
+    mean = average(values) or 0.0
     return math.exp(mean) if times else mean
 
 

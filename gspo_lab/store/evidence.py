@@ -153,20 +153,6 @@ class Evidence:
             out[run] = arrays(from_texts(found), names)
         return out
 
-    def details(self, study: str, *, at: Collection[int]) -> "DataFrame":
-        """run_id, arm, seed, step, minibatch, length and sum_log_ratio (JSON lists) of updates with response_detail.
-
-        The two lists are taken out in SQL: a record may hold every token's log-ratio too.
-        """
-        names = ("length", "sum_log_ratio")
-        parts = ", ".join(f"json_extract(response_detail, '$.{name}')" for name in names)
-        query = (
-            f"SELECT step, minibatch, {parts} FROM updates WHERE run_id = ? AND response_detail IS NOT NULL "
-            "AND step IN (SELECT value FROM json_each(?)) ORDER BY step, minibatch"
-        )
-        found = {run: self.rows(query, (run.id, json.dumps(sorted(at)))) for run in self.chosen(study)}
-        return framed(found, {"step": int, "minibatch": int, **dict.fromkeys(names, object)})
-
     def series(self, study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
         """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
         self.columns(table, [metric], numbers=True)

@@ -44,13 +44,15 @@ def test_the_sentence_tells_the_ends_of_each_mean() -> None:
     assert sentence(chart) == ("Line chart, X: grpo from 0.250 at step 0 to 0.500 at 9; gspo not measured.")
 
 
-def test_long_tables_hold_means_of_equal_groups_and_say_so() -> None:
+def test_long_tables_hold_some_of_the_points_as_they_are_and_say_so() -> None:
+    """119 of 120 points in 59 rows: one in three, and the last; a mean of means would be another number."""
     x = tuple(float(i) for i in range(120))
     head, rows, caption = numbers(lines(Series("a", 0, x, x)))
     assert head == ["step", "a"]
-    assert rows[:2] == [[0.0, 0.5], [2.0, 2.5]]
-    assert len(rows) == 60
-    assert "mean of up to 2 points" in caption
+    assert rows[:2] == [[0.0, 0.0], [3.0, 3.0]]
+    assert rows[-1] == [119.0, 119.0]
+    assert len(rows) == 41
+    assert caption.endswith("one point in 3, and the last")
 
 
 def test_tables_of_bars_have_a_row_per_bar_and_its_seeds_beside_it() -> None:

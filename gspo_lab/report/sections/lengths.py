@@ -7,8 +7,8 @@ from operator import attrgetter
 from gspo_lab.findings import Findings
 from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction, interval
 from gspo_lab.findings.measured import Measured
+from gspo_lab.readings import average
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import mean
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Section
@@ -68,7 +68,7 @@ def lengths(found: Findings) -> Section | None:
 def _means(runs: Mapping[int, Measured]) -> list[str]:
     shares = ("clipped_grpo", "clipped_gspo")
     names = ("length", *QUANTITIES, "reward_first", "gain")
-    found = {name: mean([getattr(run, name) for run in runs.values()]) for name in names}
+    found = {name: average(getattr(run, name) for run in runs.values()) for name in names}
     return [NOT_MEASURED if y is None else percent(y) if name in shares else number(y) for name, y in found.items()]
 
 
@@ -101,7 +101,7 @@ def _of_family(laws: Lengths, family: str, label: str, colour: int, value: Calla
     x = tuple(f"{limit:,.0f}" for limit in limits)
     seeds = sorted({seed for runs in limits.values() for seed in runs})
     by_seed = {seed: tuple(value(runs[seed]) if seed in runs else None for runs in limits.values()) for seed in seeds}
-    means = tuple(mean(list(column)) for column in zip(*by_seed.values(), strict=True))
+    means = tuple(average(column) for column in zip(*by_seed.values(), strict=True))
     return [*(Series(label, colour, x, y, seed=seed) for seed, y in by_seed.items()), Series(label, colour, x, means)]
 
 

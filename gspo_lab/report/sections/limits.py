@@ -2,6 +2,7 @@
 
 from gspo_lab.claims import LIBRARY
 from gspo_lab.findings import Findings, starting
+from gspo_lab.readings import FINISHED, Reading, Steps, Window, read, runs
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
 from gspo_lab.study import Declaration
@@ -66,11 +67,9 @@ def _unfinished(found: Findings) -> list[str]:
     """Responses in pieces that no step was left for."""
     if all(arm.settings.rollout.tokens_per_step is None for arm in found.declaration.arms.values()):
         return []
-    steps = found.evidence.steps(found.study, ["waiting_responses"])
-    last = steps[steps["run_id"].isin(set(found.finished.values()))].groupby("run_id")["waiting_responses"].last()
-    return [
-        f"{int(last.sum())} responses were asked for and not over when their runs ended: sampled, never trained on."
-    ]
+    waiting = read(found, Reading("waiting_responses", Window(Steps.LAST)))
+    left = sum(int(waiting[run.id].value or 0) for run in runs(found, FINISHED))
+    return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
 
 
 def limits(declared: Declaration) -> list[str]:

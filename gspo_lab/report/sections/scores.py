@@ -82,7 +82,7 @@ class _Problems:
 def _by_problem(study: Findings, one: Asked) -> _Problems | None:
     """None where no answer was graded."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
-    found = study.answered(one, study.arms)
+    found = study.answered(one, study.arms, study.decision.seeds)
     if not found:
         return None
     samples = min(block.samples for block in found.values())
@@ -159,12 +159,10 @@ class _Level:
 
 
 def _level(block: Graded, alpha: float, ks: list[int]) -> _Level:
-    by_seed = block.rate_SI.mean(axis=1)
+    over_seeds = paired_t(block.score_S, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
-    passed = {k: float(pass_at_k(right, answers, k).mean()) for k in ks}
-    return _Level(
-        float(by_seed.mean()), paired_t(by_seed, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0), passed
-    )
+    passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
+    return _Level(over_seeds.estimate or 0.0, over_seeds, two_way(block.rate_SI, alpha, scale=1.0), passed)
 
 
 def _between(found: PairedT | TwoWay) -> str:
