@@ -15,7 +15,10 @@ HEAD_KEPT, HEAD_BLOCK = 2**27, {"cpu": 2e7, "gpu": 2e8}
 DRAW_BYTES = 12
 """Per sampled row and vocabulary entry: logits, log-probs and their noise."""
 LARGE = 2**26
-"""Trained parameters from which on the optimizer makes no copies (engines/native/trained.py)."""
+"""Trained parameters from which on the optimizer makes no copies, and all from which on a group's responses share
+their prompt on a CPU (engines/native)."""
+WORTH = 0.75
+"""They do where that leaves at most this share of a pass's positions."""
 CONTEXT = {"cpu": 0.4e9, "gpu": 0.8e9}
 """Python with its libraries in main memory; the CUDA context and libraries on a GPU."""
 
@@ -92,9 +95,14 @@ def estimate(
     models = 2 if settings.objective.advantage == "gae" else 1
     # The largest mini-batch: whole groups, shared out as evenly as they go.
     groups = -(-rollout.prompts_per_step // min(update.minibatches, rollout.prompts_per_step))
-    positions = max(length, min(update.microbatch_tokens, groups * rollout.group_size * length))
+    rows = groups * rollout.group_size
+    positions = max(length, min(update.microbatch_tokens, rows * length))
+    trained_tokens = positions * response_tokens / length
+    if shape.masked and not on_gpu and shape.parameters >= LARGE and positions == rows * length:
+        together = groups * (prompt_tokens + rollout.group_size * response_tokens)
+        positions = together if together <= WORTH * positions else positions
     rows = min(rollout.at_a_time, rollout.prompts_per_step * rollout.group_size)
-    logits = 4.0 * positions * response_tokens / length * shape.vocabulary
+    logits = 4.0 * trained_tokens * shape.vocabulary
     head = HEAD_BLOCK[place] + (logits if logits <= HEAD_KEPT else 0.0)
     casts = 2.0 * shape.parameters if update.dtype == "bfloat16" and not adapted else 0.0
     longest = max(response_tokens, answer_tokens)

@@ -12,6 +12,9 @@ from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED, EMBEDDED_WIDTH, EXPERT_COUNTS, hub_folder
 from gspo_lab.models.folder import read_config
 
+MASKED = ("llama", "qwen2", "qwen3")
+"""Model types whose attention takes a mask of its own for every row and nothing else (engines/native)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
@@ -30,6 +33,8 @@ class ModelShape:
     experts_per_token: int = 0
     head_norms: str = ""
     """Norms on queries and keys: "head" (one per head's size, Qwen3), "whole" (all heads at once, OLMoE), "" none."""
+    masked: bool = False
+    """Whether its attention takes any mask of the trainer's, so that a group's responses can share their prompt."""
 
     @property
     def query_width(self) -> int:
@@ -71,7 +76,16 @@ def _dense(
     width: int, inner: int, layers: int, heads: int, *, head_dim: int = 128, tied: bool, **more: Any
 ) -> ModelShape:
     return ModelShape(
-        layers, width, heads, more.pop("kv_heads", 8), head_dim, inner, more.pop("vocabulary"), tied, **more
+        layers,
+        width,
+        heads,
+        more.pop("kv_heads", 8),
+        head_dim,
+        inner,
+        more.pop("vocabulary"),
+        tied,
+        masked="experts" not in more,
+        **more,
     )
 
 
@@ -143,6 +157,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape | None:
             tied=bool(config.get("tie_word_embeddings", family.startswith("gemma"))),
             experts=experts,
             experts_per_token=int(config.get("num_experts_per_tok") or 0),
+            masked=family in MASKED and set(config.get("layer_types") or ["full_attention"]) == {"full_attention"},
             head_norms="head" if family.startswith("qwen3") else "whole" if family.startswith("olmo") else "",
         )
     except (KeyError, TypeError, ValueError):

@@ -32,17 +32,29 @@ def plain_head(model: Any) -> bool:
 
 
 def token_logprobs(
-    model: Any, inputs: dict[str, Any], target_BT: Tensor, mask_BT: Tensor, *, temperature: float, entropy: bool
+    model: Any,
+    inputs: dict[str, Any],
+    target_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    temperature: float,
+    entropy: bool,
+    place_BT: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probs [B, T] of `target_BT` under logits / temperature, 0 off the mask, and on request the entropies [B, T].
 
-    `inputs` are the model's, their last T positions those that predict the targets. The log-probs carry the gradient,
-    the entropies (nats) do not.
+    `inputs` are the model's, their last T positions those that predict the targets, or `place_BT` of all positions one
+    after another; only a plain head can be asked for these. The log-probs carry the gradient, the entropies (nats) do
+    not.
     """
     length = target_BT.shape[1]
     if plain_head(model):
         hidden_BSH = model.base_model(**inputs, use_cache=False).last_hidden_state
-        states_NH, head = hidden_BSH[:, -length:][mask_BT], model.get_output_embeddings()
+        head = model.get_output_embeddings()
+        if place_BT is None:
+            states_NH = hidden_BSH[:, -length:][mask_BT]
+        else:
+            states_NH = hidden_BSH.flatten(0, 1)[place_BT[mask_BT]]
     else:
         logits_BTV = model(**inputs, use_cache=False, logits_to_keep=length).logits
         states_NH, head = logits_BTV[mask_BT], None

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
-from gspo_lab.engines.native.head import token_logprobs
+from gspo_lab.engines.native.head import plain_head, token_logprobs
+from gspo_lab.engines.native.shared_prompts import can_share, share_prompts
+from gspo_lab.engines.native.trained import heavy
 from gspo_lab.models.lora import adapters_off
 from gspo_lab.models.routing import Routers
 
@@ -41,6 +43,7 @@ class Policy:
         self.temperature = temperature
         self.microbatch_tokens = microbatch_tokens
         self._autocast = dtype == "bfloat16"
+        self._shares = self.routers is None and heavy(model) and plain_head(model) and can_share(model)
 
     @contextmanager
     def forward(
@@ -51,16 +54,18 @@ class Policy:
         Gradient checkpointing computes the forward pass again inside the backward pass: it must meet the same routes.
         """
         arithmetic = torch.autocast(self.model.device.type, torch.bfloat16) if self._autocast else nullcontext()
+        shared = share_prompts(part) if self._shares else None
         with self._tap(part, replay_BSLK) as routes:
             with arithmetic:
                 forward = Forward(
                     *token_logprobs(
                         self.model,
-                        part.inputs,
+                        part.inputs if shared is None else shared.inputs,
                         part.target_BT,
                         part.mask_BT,
                         temperature=self.temperature,
                         entropy=entropy,
+                        place_BT=None if shared is None else shared.place_BT,
                     )
                 )
             if routes is not None:

@@ -13,7 +13,7 @@ from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit, training_sampling
 from gspo_lab.engines.native.staleness import Lag
-from gspo_lab.engines.native.trained import LARGE, Trained
+from gspo_lab.engines.native.trained import Trained, heavy
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit
@@ -81,7 +81,7 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.train()
     without_dropout(model)
-    if sum(parameter.numel() for parameter in model.parameters()) >= LARGE:  # beside adapters too
+    if heavy(model):
         give_back_what_is_freed()
 
     def policy_of(model: Any) -> Policy:

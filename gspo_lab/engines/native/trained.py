@@ -32,6 +32,12 @@ def large(model: Any) -> bool:
     return trained >= LARGE
 
 
+def heavy(model: Any) -> bool:
+    """Whether the model itself, trained or frozen, is so large."""
+    parameters: int = sum(parameter.numel() for parameter in model.parameters())
+    return parameters >= LARGE
+
+
 class Trained:
     """A model with its AdamW. A run trains a mapping of names to these, and its checkpoints hold each under its name.
 
