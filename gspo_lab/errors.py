@@ -14,6 +14,10 @@ class LabError(Exception):
         self.details = details
 
 
+class InUse(LabError):
+    """Another process holds what this one needs: the same may succeed later."""
+
+
 class MissingExtra(LabError):
     """An optional package is needed and absent."""
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import InUse, LabError
 
 Entry = TypeVar("Entry")
 
@@ -24,8 +24,8 @@ BEAT_SECONDS, SILENT_SECONDS = 30.0, 300.0
 """How often the file of a lock is touched, and after which silence another host's holder counts as gone."""
 
 
-_HELD: set[IO[str]] = set()
-"""Files of the locks that this process holds."""
+_HELD: set[IO[Any]] = set()
+"""The files that this process has locked."""
 
 
 def _let_go() -> None:
@@ -103,12 +103,13 @@ SEALED, SEAL = "sealed", "sha256"
 """Two entries, so that neither can go unseen: that an object is sealed, and the digest of all its other entries."""
 
 
-def write_json(path: Path, data: Any, *, sealed: bool = False) -> None:
-    """Write JSON, whole. A `sealed` object holds its own digest, which whoever reads it holds against it."""
+def write_json(path: Path, data: Any, *, sealed: bool = False, shared: bool = False) -> None:
+    """Write JSON, whole. A `sealed` object holds its own digest, which whoever reads it holds against it; `shared`:
+    several processes may write the file at once."""
     if sealed:
         data = {**data, SEALED: True}
         data = {**data, SEAL: _digest(data)}
-    with whole(path) as beside:
+    with whole(path, shared=shared) as beside:
         beside.write_text(as_text(data), encoding="utf-8")
 
 
@@ -163,7 +164,7 @@ def _damaged(path: Path, why: str) -> LabError:
 
 @contextmanager
 def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[None]:
-    """Hold the lock `path` alone. Raises LabError(refusal) if another process keeps it longer than the patience.
+    """Hold the lock `path` alone. Raises InUse(refusal) if another process keeps it longer than the patience.
 
     The patience outlasts the moment for which `holder` tries the lock.
     """
@@ -172,7 +173,7 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
         give_up = time.monotonic() + patience_seconds
         while not _taken(file.fileno(), fcntl.LOCK_EX) or _elsewhere(path):
             if time.monotonic() > give_up:
-                raise LabError(f"{refusal} (process {_named(path)[0] or 'unknown'})")
+                raise InUse(f"{refusal} (process {_named(path)[0] or 'unknown'})")
             time.sleep(0.05)
         file.truncate(0)
         file.write(f"{os.getpid()} {_host()}")
@@ -187,6 +188,19 @@ def held(path: Path, refusal: str, patience_seconds: float = 0.5) -> Iterator[No
             if not file.closed:  # in a forked child
                 file.truncate(0)  # for other hosts, which may not see that the lock is let go
             _HELD.discard(file)
+
+
+@contextmanager
+def sole_writer(file: IO[Any], patience_seconds: float = 0.5) -> Iterator[bool]:
+    """Lock an open file itself, which no deleted lock file undoes; whether no other process had it."""
+    give_up = time.monotonic() + patience_seconds
+    while not (taken := _taken(file.fileno(), fcntl.LOCK_EX)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    _HELD.add(file)
+    try:
+        yield taken
+    finally:
+        _HELD.discard(file)
 
 
 @contextmanager

@@ -22,10 +22,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from gspo_lab.errors import LabError
+from gspo_lab.files import sole_writer
 from gspo_lab.layout import JOURNAL
 from gspo_lab.records import RECORDS, ROLLOUT, AnswerRecord, Record, RunStatus, to_dict, voided
 from gspo_lab.states import STARTED
@@ -65,17 +68,29 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL
         self._file: Any = None
+        self._close: Callable[[], None]
         self._torn = False
         self._last = START
 
     def __enter__(self) -> "Journal":
-        self._file = self.path.open("ab", buffering=0)
+        with ExitStack() as stack:
+            self._file = stack.enter_context(self.path.open("ab", buffering=0))
+            if not stack.enter_context(sole_writer(self._file)):
+                raise LabError(
+                    f"another process writes to {self.path}: wait until it has ended, or end it (a lock file is gone?)"
+                )
+            self._close = stack.pop_all().close
         self._torn = self._file.tell() > 0 and not _ends_with_newline(self.path)
         self._last = self._digest_at_end()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        self._close()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it had a complete line when it was opened, or has been written to since."""
+        return self._last != START
 
     def write(self, records: Iterable[Record]) -> None:
         """Append the records in one write, then wait for the disk: all lines or, at worst, a torn last one."""

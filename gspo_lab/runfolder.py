@@ -11,7 +11,7 @@ Nothing is read before it is asked for, and nothing is remembered: a folder chan
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab import layout
 from gspo_lab.errors import LabError
 from gspo_lab.files import held, holder, read_entry, read_json, write_json
-from gspo_lab.journal import Journal, from_end, in_force, scan
+from gspo_lab.journal import Journal, Reading, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.states import LAST_WORDS, STARTED, State
 
@@ -48,7 +48,7 @@ class WorkFolder:
         return holder(self.path / layout.LOCK)
 
     def held(self, refusal: str) -> AbstractContextManager[None]:
-        """Be the one who works here. LabError(refusal) where somebody else does."""
+        """Be the one who works here. InUse(refusal) where another process does."""
         return held(self.path / layout.LOCK, refusal)
 
 
@@ -65,8 +65,8 @@ class StartFolder(WorkFolder):
         return read_json(self.path / layout.WARM_START) or {}
 
     def ask(self, wish: dict[str, Any]) -> None:
-        """Write what is to be made."""
-        write_json(self.path / layout.WARM_START, wish)
+        """Write what is to be made. Several studies may ask for the same at once."""
+        write_json(self.path / layout.WARM_START, wish, shared=True)
 
     def steps_done(self) -> int:
         """How far its worker says that it is."""
@@ -97,6 +97,19 @@ class JournalFolder(WorkFolder):
     def append(self) -> Journal:
         """The journal, to be written to by whoever holds the folder."""
         return Journal(self.path)
+
+    @contextmanager
+    def append_for(self, run: str) -> Iterator[Journal]:
+        """The same of answers or grades that belong to a run or a subject, which the first line names."""
+        with self.append() as journal:
+            if not journal.begun:
+                journal.write([RunStatus(state=STARTED, step=0, run=run)])
+            yield journal
+
+    def recorded_for(self) -> str | None:
+        """The run or subject that the first line names; None where it names none, as in older journals."""
+        first = next(iter(Reading(self.journal)), {})
+        return first.get("run") if first.get("kind") == RunStatus.kind else None
 
     def records(self, *kinds: str) -> list[dict[str, Any]]:
         """The records in force, of some kinds or of all, in their order."""
@@ -226,6 +239,12 @@ class RunFolder(SubjectFolder):
         """Delete what a finished run would have gone on from: as large as the optimizer's state, never read again."""
         for path in (self.resume, self.resume.with_name(f".{layout.RESUME}.partial")):
             path.unlink(missing_ok=True)
+
+
+def same_run(one: str, other: str) -> bool:
+    """Whether two ids name the same run or subject. The study's name does not count: a copied or archived study has
+    another one."""
+    return one.partition("/")[2] == other.partition("/")[2]
 
 
 def work_folders(home: Path) -> Iterator[WorkFolder]:

@@ -45,6 +45,8 @@ class Exit(IntEnum):
     """What the user can mend: a LabError."""
     STOPPED = 3
     """On request: the step is finished and saved."""
+    OCCUPIED = 74
+    """Another worker is at work in the folder: this one has done nothing."""
     LOST = 75
     """A launcher's word for a worker that it has given up, never a worker's own."""
     CANCELLED = 76
@@ -59,6 +61,7 @@ def state_of_exit(code: int) -> State:
         Exit.FINISHED: State.FINISHED,
         Exit.STOPPED: State.STOPPED,
         Exit.CANCELLED: State.STOPPED,
+        Exit.OCCUPIED: State.STOPPED,
         Exit.LOST: State.LOST,
     }
     return known.get(code, State.FAILED)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines.check import make_engine
-from gspo_lab.errors import LabError, refused
+from gspo_lab.errors import InUse, LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
 from gspo_lab.launch.output import speak_into
@@ -47,6 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with folder.held(f"another worker is at work in {path}"):
             return make_start(folder, stop) if isinstance(folder, StartFolder) else train(folder, stop)
+    except InUse as error:
+        print(error, file=sys.stderr)
+        return Exit.OCCUPIED
     except (LabError, OSError) as error:
         told = refused(error) if isinstance(error, OSError) else error
         if told is None:

@@ -16,6 +16,7 @@ from gspo_lab.cli.shared_options import (
     OutputDir,
     Runs,
     of_a_study,
+    tell,
 )
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
@@ -104,9 +105,12 @@ def carry_out(
     from gspo_lab.conduct import conduct
     from gspo_lab.conduct import outcome as outcome_of
     from gspo_lab.runfolder import RunFolder
+    from gspo_lab.store import ingest
 
     console = console_for(stderr=json)
     done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=ignore_memory_check)
+    for line in ingest(runs).damaged:
+        tell(line)
     some = any(RunFolder(run.folder(runs)).standing().finished for run in study.runs())
     written = some and not done.interrupted
     # Before the outcome is asked for: who writes the report may accept mismatches.

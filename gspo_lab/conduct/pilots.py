@@ -55,6 +55,7 @@ def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]
                 "settings": settings_digest(arm),
             },
         },
+        sealed=True,
     )
     return low, high
 

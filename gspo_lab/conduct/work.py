@@ -128,7 +128,13 @@ def work_off(
                 code = one.process.poll()
                 progress = one.errand.watch.progress
                 news |= one.errand.watch.look(time.monotonic())
-                if code is not None:
+                if (
+                    code == Exit.OCCUPIED and not heard
+                ):  # another worker was quicker: of another study, where both need a warm start
+                    active.remove(one)
+                    waiting.append(one.errand)
+                    progress.state = State.QUEUED
+                elif code is not None:
                     active.remove(one)
                     endings.append(_end(one.errand, code))
                     progress.state = endings[-1].state

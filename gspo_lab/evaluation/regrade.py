@@ -126,6 +126,7 @@ def apply(folder: RunFolder, evaluation: str, regraded: Iterable[Regraded]) -> i
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [one.grade for one in regraded if one.differs]
     if grades:
-        with place.held(f"another gspo-lab is grading in {place.path}"), place.append() as sink:
+        run = "/".join(folder.path.resolve().parts[-3:])
+        with place.held(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
             sink.write(grades)
     return len(grades)

@@ -22,7 +22,7 @@ from gspo_lab.evaluation.bench import DATA, Bench
 from gspo_lab.journal import Journal
 from gspo_lab.machine import cores
 from gspo_lab.records import AnswerRecord, from_dict
-from gspo_lab.runfolder import EvaluationFolder, SubjectFolder
+from gspo_lab.runfolder import EvaluationFolder, SubjectFolder, same_run
 
 FIXED = ("asked", "subject", "seed", "lab_version")
 """The entries of a declaration that must be what they were for answers to be added."""
@@ -91,6 +91,12 @@ def evaluate_subject(
         "data": bench.options.get(DATA),
         "declared_at": time.time(),
     }
+    named = folder.recorded_for()
+    if named is not None and not same_run(named, subject.id):
+        raise LabError(
+            f"{folder.journal} was recorded for {named}, not for {subject.id}: put it back there, or move its folder "
+            f"{folder.path} away to ask again"
+        )
     declared = _declared(folder, declaration)
     missing = unanswered(subject, bench)
     progress(len(bench.problems) * bench.samples - len(missing))
@@ -103,9 +109,9 @@ def evaluate_subject(
                 subject.folder.describe(dict(subject.content))
             folder.declare({**declaration, "limits": dict(limits)})
         if twin is not None:
-            _take_over(folder, subject.step, twin.folder.evaluation(bench.evaluation), twin.step, progress)
+            _take_over(folder, subject, twin.folder.evaluation(bench.evaluation), twin.step, progress)
         missing = unanswered(subject, bench)
-        with folder.append() as sink, Grading(bench, subject.step, sink, progress) as grading:
+        with folder.append_for(subject.id) as sink, Grading(bench, subject.step, sink, progress) as grading:
             reasons = subject.respondent.answer(bench, missing, grading.take)
     return Asked(grading.graded, len(missing) - grading.graded, tuple(reasons))
 
@@ -118,13 +124,18 @@ def unanswered(subject: Subject, bench: Bench) -> list[Question]:
 
 
 def _take_over(
-    folder: EvaluationFolder, step: int, other: EvaluationFolder, other_step: int, progress: Callable[[int], None]
+    folder: EvaluationFolder,
+    subject: Subject,
+    other: EvaluationFolder,
+    other_step: int,
+    progress: Callable[[int], None],
 ) -> None:
     """Copy the answers of another evaluation at a step that are not here yet."""
+    step = subject.step
     there = _answers(folder, step)
     lines = _answers(other, other_step)
     copied = [from_dict({**line, "step": step}) for key, line in lines.items() if key not in there]
-    with folder.append() as sink:
+    with folder.append_for(subject.id) as sink:
         sink.write(copied)
     progress(len(copied))
 

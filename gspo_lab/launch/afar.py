@@ -151,7 +151,7 @@ class Keeper:
             if waits_for:
                 self._launch.note(waits_for=None)
             code, waits_for = self._run(), None
-            if code != Exit.REFUSED or not folder.at_work():  # refused: another one was quicker
+            if code != Exit.OCCUPIED:  # another worker was quicker
                 return code
         return -signal.SIGKILL if self._killed else Exit.STOPPED
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import STUDY
 from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.pairing import EQUAL, NOT_VERIFIED, UNDECLARED, UNKNOWN, Check
-from gspo_lab.store.audit import journals_changed, runs_at_fault, study_at_fault
+from gspo_lab.store.audit import journals_changed, runs_at_fault, runs_left_out, study_at_fault
 from gspo_lab.store.signature import check as check_signature
 from gspo_lab.study import Declaration
 
@@ -37,6 +37,7 @@ def _journals(evidence: "Evidence", study: str) -> Check:
         odd.append((STUDY, wrong))
     odd += _other_trials(evidence, study)
     runs = [run.id for run in evidence.chosen(study)]
+    odd += [(_short(run), f"{run}: {why}") for run, why in runs_left_out(evidence.runs_folder, study, set(runs))]
     for run, whole, faults in runs_at_fault(evidence.each, evidence.runs_folder, runs):
         sealed += whole is True
         if whole is None:

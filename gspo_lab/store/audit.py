@@ -5,17 +5,17 @@ by row. That costs about what `rebuild` does.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, sha256_of
 from gspo_lab.journal import sealed
-from gspo_lab.layout import JOURNAL, LOCK, STUDY
+from gspo_lab.layout import CHECKPOINTS, JOURNAL, LOCK, RUN, STUDY
 from gspo_lab.store.damage import END_LOST, PLACES
 from gspo_lab.store.database import nowhere, transaction
-from gspo_lab.store.files import json_file
+from gspo_lab.store.files import json_file, run_folders
 from gspo_lab.store.ingest import take_run
 from gspo_lab.store.schema import EVALUATIONS, RECORD_TABLES, RUNS, Table, quoted
 
@@ -48,6 +48,25 @@ def runs_at_fault(read: Read, folder: Path, runs: Sequence[str]) -> Iterator[tup
                 broken = ["its journal is not what its last word sealed"] if whole is False else []
                 ours = [counts.get(run, 0) for counts in held]
                 yield run, whole, [*broken, *_taken_anew(read, folder, connection, run, ours)]
+
+
+def runs_left_out(folder: Path, study: str, runs: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The runs of a study's folder that `runs`, those of the database, lack, and those that lack their journal: each by
+    its id, and why."""
+    specified, unspecified = run_folders(folder / study)
+    for place in unspecified:
+        yield place.relative_to(folder).as_posix(), f"its {RUN} is missing"
+    for place in specified:
+        run = place.relative_to(folder).as_posix()
+        if run not in runs:
+            try:
+                json_file(place / RUN)
+            except LabError as error:
+                yield run, str(error)
+            else:
+                yield run, "the database does not hold it"
+        elif not (place / JOURNAL).is_file() and any((place / CHECKPOINTS).glob("*")):
+            yield run, "its journal is missing, though it has checkpoints"
 
 
 def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:

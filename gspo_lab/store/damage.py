@@ -8,12 +8,20 @@ from gspo_lab.states import State
 
 END_LOST = 2
 """Of the column `gap`: the journal was longer when it was read before."""
+FOREIGN = 3
+"""Of the column `gap`: the journal belongs to another run or subject, by its first line or its declaration."""
 PLACES = {
     0: ", line {}: damaged and left out",
     1: ": a line is missing before line {}",
+    FOREIGN: ": recorded for another run and left out",
     END_LOST: ": its end is gone or damaged, from line {} on",
 }
 """By the column `gap`, behind the journal's name."""
+
+NO_RUN = (
+    "is missing, so that the run is missing from every number. Put the file back from a copy, or move its folder away"
+)
+"""Of run.json, where a journal lies beside its place."""
 
 LINES = (
     "SELECT run_id, path, COALESCE(gap, 0), GROUP_CONCAT(line, ', ') "

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,10 +58,16 @@ def folders(parent: Path) -> list[Path]:
     return [parent / name for name in sorted(names)]
 
 
-def run_folders(study: Path) -> Iterator[Path]:
-    """The folders of a study's runs, those with a run.json, by arm and name."""
+def run_folders(study: Path) -> tuple[list[Path], list[Path]]:
+    """The folders of a study's runs by arm and name: those with a run.json, and those that only have a journal."""
+    specified, unspecified = [], []
     for arm in folders(study):
-        yield from (folder for folder in folders(arm) if (folder / RUN).is_file())
+        for folder in folders(arm):
+            if (folder / RUN).is_file():
+                specified.append(folder)
+            elif (folder / JOURNAL).is_file():
+                unspecified.append(folder)
+    return specified, unspecified
 
 
 def all_seen(connection: sqlite3.Connection) -> dict[str, Seen]:

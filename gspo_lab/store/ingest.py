@@ -27,7 +27,8 @@ from gspo_lab import journal
 from gspo_lab.errors import LabError
 from gspo_lab.files import holder, waited_for
 from gspo_lab.journal import digest_before
-from gspo_lab.layout import LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
+from gspo_lab.layout import EVALUATION, LOCK, RUN, STUDY, SUBJECT, SUBJECTS, database_lock, database_of
+from gspo_lab.runfolder import JournalFolder, same_run
 from gspo_lab.states import State
 from gspo_lab.store import damage, rows
 from gspo_lab.store.database import beyond_reading, transaction, writing
@@ -145,13 +146,16 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
     changed: list[str] = []
     present: set[str] = set()
     broken: list[LabError] = []
+    lost: list[str] = []
     records = 0
     for study in folders(runs):
         try:
             _take_study(connection, runs, study, seen)
         except LabError as error:
             broken.append(error)
-        present |= {folder.relative_to(runs).as_posix() for folder in run_folders(study)}
+        specified, unspecified = run_folders(study)
+        present |= {folder.relative_to(runs).as_posix() for folder in specified}
+        lost += [f"{folder / RUN} {damage.NO_RUN}" for folder in unspecified]
     subjects = {f"{SUBJECTS}/{one.name}" for one in folders(runs / SUBJECTS) if (one / SUBJECT).is_file()}
     for one in sorted(present | subjects):
         try:
@@ -172,7 +176,7 @@ def _take_in(connection: sqlite3.Connection, runs: Path) -> IngestReport:
         raise broken[0]
     if broken:
         raise LabError(f"{runs}: {len(broken)} files cannot be read", details=tuple(str(error) for error in broken))
-    return IngestReport(len(present | subjects), (*changed, *gone), records, damage.told(connection, runs))
+    return IngestReport(len(present | subjects), (*changed, *gone), records, (*lost, *damage.told(connection, runs)))
 
 
 def _part_with(connection: sqlite3.Connection, runs: Path, gone: list[str], seen: dict[str, Seen]) -> None:
@@ -324,6 +328,17 @@ def _register(connection: sqlite3.Connection, run_id: str, path: Path) -> None:
     _insert(connection, RUNS, row, path, "no run specification", AGAIN)
 
 
+def _of_another(path: Path, source: Source) -> bool:
+    """Whether the journal of an evaluation or of later grades was recorded for another run or subject, by its own first
+    line or by the declaration beside it."""
+    named = JournalFolder(path.parent).recorded_for()
+    declaration = path.with_name(EVALUATION)
+    subject = json_file(declaration).get("subject") if declaration.is_file() else None
+    if named is None and isinstance(subject, dict) and subject.get("kind") == "run":
+        named = subject.get("name")
+    return isinstance(named, str) and not same_run(named, source.run_id)
+
+
 def _follow(
     connection: sqlite3.Connection, path: Path, name: str, source: Source, now: Seen | None, before: Seen | None
 ) -> int:
@@ -338,9 +353,16 @@ def _follow(
             offset = before.offset
         else:
             rows.forget(connection, source)
-            connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
+    if offset == 0:
+        connection.execute("DELETE FROM damaged WHERE path = ?", (name,))
     if now is None:
+        if source.part == "run" and before is not None and before.size:
+            rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.END_LOST)])
         remember(connection, name, None)
+        return 0
+    if source.part != "run" and offset == 0 and _of_another(path, source):
+        rows.insert(connection, DAMAGED, [(name, 1, source.run_id, damage.FOREIGN)])
+        remember(connection, name, now._replace(offset=now.size, head=head))
         return 0
     lines = journal.Reading(path, offset)
     try:

@@ -218,7 +218,7 @@ DAMAGED = Table(
         _plain(
             "gap",
             "1 where the line itself is whole, but does not follow from the one before it; 2 where the journal was "
-            "longer, and went on with this line",
+            "longer, and went on with this line; 3 where the journal is that of another run",
             type="INTEGER",
         ),
     ),

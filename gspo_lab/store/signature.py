@@ -65,7 +65,7 @@ def check(home: Path) -> tuple[str | None, list[str]]:
 def _manifest(home: Path) -> str:
     runs = home.parent
     names = [f"{home.name}/{STUDY}"]
-    for folder in run_folders(home):
+    for folder in run_folders(home)[0]:
         run = folder.relative_to(runs).as_posix()
         names += [f"{run}/{RUN}", *sources(runs, run, ())]
     lines = []

@@ -50,8 +50,8 @@ def stopped_after(lines: int, runs: Path, by: signal.Signals, *arguments: object
 
 
 def kept(runs: Path) -> int:
-    """Whole lines in all evaluations' journals."""
-    return sum(path.read_bytes().count(b"\n") for path in runs.rglob("evaluations/*/journal.jsonl"))
+    """Answers in all evaluations' journals."""
+    return sum(path.read_bytes().count(b'{"kind":"answer"') for path in runs.rglob("evaluations/*/journal.jsonl"))
 
 
 def rows(runs: Path, query: str) -> list[tuple[Any, ...]]:

@@ -258,7 +258,9 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
     assert evaluate_subject(subject, bench, counted.append).missing == 0
     assert sum(counted) == 15
     (path,) = (here / "runs").rglob("journal.jsonl")
-    for line in map(json.loads, path.read_text().splitlines()):
+    first, *lines = map(json.loads, path.read_text().splitlines())
+    assert first["run"] == subject.id
+    for line in lines:
         left = max(0, 32 - int(line["problem"]))
         assert line["tokens"] <= min(8, left)
         assert line["correct"] == int(left > 0)

@@ -158,7 +158,8 @@ def test_leave_to_run_without_isolation_is_declared_and_used(
     assert gspo_lab(*asking, "--json").json["scores"][0]["evaluation"] != declared["evaluation"], "other settings"
 
     right = {"text": "```python\nprint(2 * int(input()))\n```", "truncated": False}
-    answers = [json.loads(line) for line in journal.read_text().splitlines()]
+    first, *answers = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert first["run"] == said.json["scores"][0]["run_id"]
     for answer in answers:
         del answer["chain"]  # as in journals of before there were digests
     lines = [json.dumps({**answer, **right}) + "\n" for answer in answers]

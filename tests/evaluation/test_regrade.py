@@ -192,7 +192,9 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
     assert (len(said["changed"]), said["applied"]) == (4, 8)
     assert rows(runs, "SELECT DISTINCT score FROM scores") == [(1.0,)]
     assert {path: path.read_bytes() for path in journals} == journals, "a worker is the only writer of a run's journal"
-    (row,) = [json.loads(line) for line in (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()][:1]
+    lines = (runs / "sums/gspo/s0/grades/journal.jsonl").read_text().splitlines()
+    first, row = json.loads(lines[0]), json.loads(lines[1])
+    assert first["run"] == "sums/gspo/s0"
     assert (row["kind"], row["bench"], row["correct"], row["grader"]) == ("grade", "sums", 1, "addition/1")
     only = gspo_lab("regrade", "sums/gspo/s0", "--json").json
     assert only["changed"] == []

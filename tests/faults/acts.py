@@ -135,7 +135,7 @@ def a_study(folder: Path) -> None:
     """Of an engine that only counts; a model that is a folder needs no warm start."""
     build("tiny-qwen3", 0, {"layers": 1, "width": 16}).save_pretrained(folder / "model")
     byte_tokenizer().save_pretrained(folder / "model")
-    (folder / "behaviour.json").write_text('{"hold": {}, "deaf": false, "fail": {}, "right": {}}')
+    (folder / "behaviour.json").write_text('{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}')
     (folder / "count.toml").write_text(COUNTED.format(engine=ENGINE))
 
 

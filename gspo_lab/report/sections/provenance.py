@@ -8,7 +8,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.report.frames import records
 from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
 from gspo_lab.report.section import Section
-from gspo_lab.store.damage import END_LOST
+from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ORIGIN
 
@@ -25,11 +25,12 @@ def provenance(found: Findings) -> Section | None:
     body += [h("p", f"Changed after it was declared: {edit}", class_="warn") for edit in declared.edits]
     origins = _origins(found)
     body += [h("p", f"{one}: taken on trust.", class_="warn") for one in origins]
-    damaged, gaps, ends = (_damaged(found, gap) for gap in (0, 1, END_LOST))
+    damaged, gaps, ends, foreign = (_damaged(found, gap) for gap in (0, 1, END_LOST, FOREIGN))
     told = [
         *(f"Damaged and left out: line {', '.join(map(str, lines))} of {path}" for path, lines in damaged.items()),
         *(f"A line is missing before line {', '.join(map(str, lines))} of {path}" for path, lines in gaps.items()),
         *(f"Gone, or damaged: the end of {path}, from line {lines[0]} on" for path, lines in ends.items()),
+        *(f"Recorded for another run and left out: {path}" for path in foreign),
     ]
     body += [
         h("p", f"{one}. What was recorded there is missing from every number above.", class_="warn") for one in told
@@ -56,6 +57,7 @@ def provenance(found: Findings) -> Section | None:
         "damaged": damaged,
         "gaps": gaps,
         "ends": ends,
+        "foreign": foreign,
     }
     gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")

@@ -1,0 +1,231 @@
+"""Damage that once stayed silent: each is told by the next command, and nothing false is counted."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from acts import ACTS, START_HOME, a_study
+from calling import gspo_lab
+from children import run
+from synthetic_lab import make_lab
+from waiting import until
+
+from gspo_lab.errors import LabError
+from gspo_lab.files import read_json, write_json
+from gspo_lab.journal import Journal
+from gspo_lab.records import AnswerRecord, GradeRecord, RunStatus
+from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder
+from gspo_lab.states import Exit
+from gspo_lab.store import Evidence, ingest
+
+FIRST, SECOND = "toy/grpo/s0", "toy/grpo/s1"
+COUNT = ("run", "count.toml", "--jobs", "1", "--arms", "a")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two seeds of two arms, whose certificate fails at nothing that a test damages."""
+    make_lab(tmp_path, seeds=2, steps=2, every=2)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def evaluated(runs: Path, run: str, correct: int) -> EvaluationFolder:
+    """A later evaluation of a run: of eight answers this many are right."""
+    folder = RunFolder(runs / run).evaluation("k")
+    folder.declare({"evaluation": "k", "bench": "k", "subject": {"kind": "run", "name": run}})
+    with folder.append_for(run) as journal:
+        journal.write(
+            AnswerRecord(step=2, bench="k", problem=f"p{i}", sample=0, text="1", tokens=1, correct=int(i < correct))
+            for i in range(8)
+        )
+    return folder
+
+
+def scores(runs: Path) -> dict[str, float]:
+    with Evidence.open(runs / "lab.db", runs) as evidence:
+        query = "SELECT run_id, AVG(correct) FROM answers WHERE evaluation = 'k' GROUP BY 1"
+        return dict(evidence.rows(query, ()))
+
+
+def journals_row(said: str) -> str:
+    """What `certify` says of the journals."""
+    return next(line for line in said.splitlines() if line.split()[1:2] == ["journals"] or "journals" in line[:24])
+
+
+@pytest.mark.parametrize("copied", ["journal.jsonl", ""], ids=["journal", "folder"])
+def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: str) -> None:
+    first, second = evaluated(runs, FIRST, 1), evaluated(runs, SECOND, 3)
+    ingest(runs)
+    assert scores(runs) == {FIRST: 0.125, SECOND: 0.375}
+    if copied:
+        shutil.copy(second.path / copied, first.path / copied)
+    else:
+        shutil.copytree(second.path, first.path, dirs_exist_ok=True)
+    line = f"{first.journal}: recorded for another run and left out".replace(f"{runs}/", "runs/")
+    assert line in gspo_lab("report", "toy").err
+    assert scores(runs) == {SECOND: 0.375}
+    assert "Recorded for another run and left out" in (runs.parent / "reports" / "toy.html").read_text()
+    certified = gspo_lab("certify", "toy")
+    assert certified.code == 1
+    assert "evaluations/k/journal.jsonl: recorded for another run and left out" in certified.out
+    assert line in gspo_lab("rebuild").err
+    assert scores(runs) == {SECOND: 0.375}
+    shutil.rmtree(first.path)
+    evaluated(runs, FIRST, 1)
+    assert "left out" not in gspo_lab("report", "toy").err
+    assert scores(runs) == {FIRST: 0.125, SECOND: 0.375}
+
+
+def test_the_grades_of_another_run_are_left_out(runs: Path) -> None:
+    grade = GradeRecord(bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0)
+    for name in (FIRST, SECOND):
+        RunFolder(runs / name).grades.path.mkdir()
+        with RunFolder(runs / name).grades.append_for(name) as journal:
+            journal.write([grade])
+    shutil.copy(RunFolder(runs / SECOND).grades.journal, RunFolder(runs / FIRST).grades.journal)
+    assert [line.partition(": ")[0] for line in ingest(runs).damaged] == [str(RunFolder(runs / FIRST).grades.journal)]
+
+
+@pytest.mark.slow
+def test_eval_refuses_to_go_on_with_the_answers_of_another_model(tmp_path: Path) -> None:
+    act = ACTS["eval"]
+    act.prepare(tmp_path)
+    for seed in "01":
+        assert run(tmp_path, (*act.command, "--seed", seed)).code == 0
+    one, other = sorted(tmp_path.glob("runs/_subjects/*/evaluations/*/journal.jsonl"))
+    shutil.copy(one, other)
+    refused = [run(tmp_path, (*act.command, "--seed", seed)) for seed in "01"]
+    assert sorted(said.code for said in refused) == [0, 2]
+    line = f"{other.relative_to(tmp_path)} was recorded for _subjects/"
+    assert any(line in said.said for said in refused), refused
+
+
+def test_a_flipped_bit_of_a_found_range_is_refused(tmp_path: Path) -> None:
+    bands = tmp_path / "bands.json"
+    write_json(bands, {"b": {"clip_low": 0.042, "clip_high": 0.044}}, sealed=True)
+    bands.write_text(bands.read_text().replace("0.042", "0.043"))
+    with pytest.raises(LabError, match=r"bands\.json is damaged \(it is not what its digest was taken of\)"):
+        read_json(bands)
+    bands.write_text('{"b": {"clip_low": 0.042}}')
+    assert read_json(bands) == {"b": {"clip_low": 0.042}}, "an older one has no digest"
+
+
+def test_run_tells_a_damaged_journal_of_a_finished_run(tmp_path: Path) -> None:
+    a_study(tmp_path)
+    assert run(tmp_path, COUNT).code == 0
+    journal = tmp_path / "runs/count/a/s0/journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], *lines[4:]]))
+    said = run(tmp_path, COUNT)
+    assert "runs/count/a/s0/journal.jsonl: a line is missing before line 4; what it recorded is missing" in said.said
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("run.json", "toy/grpo/s0: its run.json is missing"),
+        ("journal.jsonl", "toy/grpo/s0: journal.jsonl: its end is gone or damaged, from line 1 on"),
+    ],
+)
+def test_a_finished_run_that_lost_a_file_fails_its_certificate(runs: Path, file: str, why: str, rebuilt: bool) -> None:
+    (runs / FIRST / "checkpoints").mkdir()
+    (runs / FIRST / "checkpoints" / "kept").touch()
+    whole = (runs / FIRST / file).read_bytes()
+    (runs / FIRST / file).unlink()
+    if rebuilt:
+        gspo_lab("rebuild")
+        why = why.partition(": journal")[0] + (": its journal is missing" if "journal" in why else "")
+    certified = gspo_lab("certify", "toy", "--regrade", "0")
+    assert certified.code == 1
+    assert why in certified.out, certified.out
+    if file == "run.json":
+        assert f"{FIRST}/run.json is missing, so that the run is missing from every number" in certified.err
+    (runs / FIRST / file).write_bytes(whole)
+    mended = gspo_lab("certify", "toy", "--regrade", "0")
+    assert FIRST not in journals_row(mended.out)
+    assert "missing" not in mended.err
+
+
+def test_a_damaged_run_json_fails_the_certificate_after_a_rebuild(runs: Path) -> None:
+    path = runs / FIRST / "run.json"
+    path.write_bytes(path.read_bytes()[:100])
+    assert gspo_lab("rebuild").code == 2
+    certified = gspo_lab("certify", "toy", "--regrade", "0")
+    assert certified.code == 1
+    assert f"{FIRST}: runs/{FIRST}/run.json cannot be read" in certified.out, certified.out
+
+
+def test_a_second_worker_finds_the_folder_occupied(tmp_path: Path) -> None:
+    ACTS["warm start"].prepare(tmp_path)
+    home = StartFolder(tmp_path / START_HOME)
+    command = [sys.executable, "-m", "gspo_lab.worker", str(home.path)]
+    with home.held("the test is first"):
+        assert subprocess.run(command).returncode == Exit.OCCUPIED
+
+
+def test_two_studies_may_ask_for_a_warm_start_at_once(tmp_path: Path) -> None:
+    asking = "import sys; from gspo_lab.runfolder import StartFolder; from pathlib import Path\n"
+    asking += "for i in range(200): StartFolder(Path(sys.argv[1])).ask({'seed': i})"
+    both = [subprocess.Popen([sys.executable, "-c", asking, str(tmp_path)]) for _ in range(2)]
+    assert [one.wait(240) for one in both] == [0, 0]
+    assert StartFolder(tmp_path).wish() == {"seed": 199}
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+@pytest.mark.slow
+def test_two_studies_that_begin_together_share_a_warm_start(tmp_path: Path) -> None:
+    a_study(tmp_path)
+    toml = (tmp_path / "count.toml").read_text().replace('model = "model"', 'model = "tiny-qwen3"')
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.toml").write_text(toml + "[warm_start]\nsteps = 30\nbatch_size = 2\n")
+    words = [sys.executable, "-m", "gspo_lab", "run", "--jobs", "1", "--arms", "a"]
+    both = [
+        subprocess.Popen([*words, f"{name}.toml"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for name in ("one", "other")
+    ]
+    said = [one.communicate(timeout=400)[0].decode() for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert not any("Traceback" in text for text in said)
+    assert len(list(tmp_path.glob("runs/_starts/warm-starts/*/manifest.json"))) == 1
+
+
+def test_without_its_lock_file_a_second_writer_of_a_journal_is_refused(tmp_path: Path) -> None:
+    status = RunStatus(state="started", step=0)
+    with Journal(tmp_path) as journal:
+        journal.write([status])
+        with pytest.raises(LabError, match=r"another process writes to .*: wait until it has ended"), Journal(tmp_path):
+            pass
+        journal.write([status])
+    with Journal(tmp_path) as journal:
+        journal.write([status])
+
+
+@pytest.mark.slow
+def test_with_all_lock_files_deleted_a_second_run_is_refused_and_the_first_is_whole(tmp_path: Path) -> None:
+    a_study(tmp_path)
+    (tmp_path / "behaviour.json").write_text(
+        '{"hold": {"a/s0": 1}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}'
+    )
+    words = [sys.executable, "-m", "gspo_lab", *COUNT]
+    first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until((tmp_path / "held-a-s0").exists)
+    for lock in (
+        *tmp_path.glob("runs/**/lock"),
+        *tmp_path.glob("runs/**/.conductor"),
+        *tmp_path.glob("runs/.lab.lock"),
+    ):
+        lock.unlink()
+    (tmp_path / "behaviour.json").write_text('{"hold": {}, "deaf": false, "fail": {}, "right": {}, "bonus": {}}')
+    second = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert second.returncode == 2, second
+    assert "another process writes to " in second.stdout
+    first.terminate()
+    first.communicate(timeout=240)
+    assert run(tmp_path, COUNT).code == 0
+    assert not json.loads(gspo_lab("list", "--json", "--runs", str(tmp_path / "runs")).out)[0].get("damaged")
+    assert not ingest(tmp_path / "runs").damaged
