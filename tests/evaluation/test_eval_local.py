@@ -258,14 +258,14 @@ def test_prompts_that_fill_the_context_are_wrong_without_being_asked(here: Path)
     assert evaluate_subject(subject, bench, counted.append).missing == 0
     assert sum(counted) == 15
     (path,) = (here / "runs").rglob("journal.jsonl")
-    first, *lines = map(json.loads, path.read_text().splitlines())
+    first, *records = [json.loads(line) for line in path.read_text().splitlines()]
     assert first["run"] == subject.id
-    for line in lines:
-        left = max(0, 32 - int(line["problem"]))
-        assert line["tokens"] <= min(8, left)
-        assert line["correct"] == int(left > 0)
-        assert line["truncated"] or line["tokens"] < min(8, left) or left > 0
-        assert line["reason"].startswith("not asked") == (left == 0) if left == 0 else True
+    for record in records:
+        left = max(0, 32 - int(record["problem"]))
+        assert record["tokens"] <= min(8, left)
+        assert record["correct"] == int(left > 0)
+        assert record["truncated"] or record["tokens"] < min(8, left) or left > 0
+        assert record["reason"].startswith("not asked") == (left == 0) if left == 0 else True
     limits = json.loads(path.with_name("evaluation.json").read_text())["limits"]
     assert (limits["context"], limits["lowest"], limits["highest"], limits["lowered_by"]) == (32, 0, 8, "context")
 
