@@ -12,6 +12,7 @@ import atexit
 import builtins
 import gc
 import json
+import os
 import sys
 import types
 from typing import Any
@@ -38,6 +39,40 @@ def prelude() -> None:
     sys.setrecursionlimit(RECURSION)
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(INTEGER_DIGITS)
+
+
+def share_memory_by_files(folder: str, *, imported: bool) -> None:
+    """Has memory that processes may share made of files without names in `folder`, where the sandbox counts it.
+
+    The system's own, `mmap` without a file and `memfd_create`, is refused there. Where `imported`, the module mmap is
+    imported for it: that takes some time.
+    """
+
+    def memfd_create(name: str, flags: int = os.MFD_CLOEXEC) -> int:
+        file = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
+        os.set_inheritable(file, not flags & os.MFD_CLOEXEC)
+        return file
+
+    os.memfd_create = memfd_create
+    if not imported:
+        return
+    import mmap as system
+
+    class mmap(system.mmap):
+        def __new__(
+            cls: Any, fileno: int, length: int, flags: int = system.MAP_SHARED, *more: Any, **named: Any
+        ) -> Any:
+            access = named.get("access", more[1] if len(more) > 1 else system.ACCESS_DEFAULT)
+            if fileno != -1 or length <= 0 or flags & system.MAP_PRIVATE or access == system.ACCESS_COPY:
+                return super().__new__(cls, fileno, length, flags, *more, **named)
+            file = memfd_create("mmap")
+            try:
+                os.truncate(file, length)
+                return super().__new__(cls, file, length, flags & ~system.MAP_ANONYMOUS, *more, **named)
+            finally:
+                os.close(file)
+
+    vars(system)["mmap"] = mmap
 
 
 def run(source: str, function: str | None) -> int:

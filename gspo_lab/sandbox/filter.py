@@ -63,6 +63,7 @@ BY_ARGUMENT: dict[str, tuple[int, int]] = {
     "clone3": (435, 435),
     "fcntl": (72, 25),
     "ioctl": (16, 29),
+    "mmap": (9, 222),
     "prlimit64": (302, 261),
     "rt_sigaction": (13, 134),
     "socketpair": (53, 199),
@@ -76,7 +77,9 @@ NEW_NAMESPACES = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 OWNERS_OF_SIGNALS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: have the kernel signal another process
 LOCKS = (6, 7, 37, 38, 1024, 1026)  # F_SETLK, F_SETLKW, the same of open files, F_SETLEASE, F_NOTIFY
 SIGCHLD = 17
+SUCCESS = 0
 DATAGRAM_BIT = 2  # of SOCK_DGRAM and of SOCK_RAW, which is the same within a machine
+SHARED, WITHOUT_FILE, HUGE_PAGES = 0x1, 0x20, 0x40000  # MAP_SHARED, MAP_ANONYMOUS, MAP_HUGETLB
 IOCTLS = (0x5412, 0x541C, 0x8901, 0x8902)  # TIOCSTI, TIOCLINUX (typing into a terminal), FIOSETOWN, SIOCSPGRP
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -84,7 +87,9 @@ MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 LOAD, EQUAL, GREATER, ANY_BIT, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 ALLOW, KILL, REFUSE = 0x7FFF0000, 0x80000000, 0x00050000
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 40
+"""Offsets in struct seccomp_data. A second half of an argument lies HALF further."""
+HALF = 4
 
 
 def assemble(machine: str | None = None) -> bytes:
@@ -122,9 +127,28 @@ def assemble(machine: str | None = None) -> bytes:
             refuse()
     refuse_if("clone", FIRST_ARGUMENT, ANY_BIT, NEW_NAMESPACES)
     refuse_if("prlimit64", FIRST_ARGUMENT, EQUAL, 0, unless=True)  # one's own limits only
-    refuse_if("rt_sigaction", FIRST_ARGUMENT, EQUAL, SIGCHLD)  # ignored, children's time would be told to nobody
     refuse_if("socketpair", SECOND_ARGUMENT, ANY_BIT, DATAGRAM_BIT)  # these could be sent elsewhere
     refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS, *LOCKS)
     refuse_if("ioctl", SECOND_ARGUMENT, EQUAL, *IOCTLS)
+    # What happens on SIGCHLD stays the default, or the time of children that nobody collects would not count. A change
+    # (the second argument is not NULL) is answered as if it had been made.
+    code.append((EQUAL, 0, 8, BY_ARGUMENT["rt_sigaction"][column]))
+    code.append((LOAD, 0, 0, FIRST_ARGUMENT))
+    code.append((EQUAL, 0, 5, SIGCHLD))
+    code.append((LOAD, 0, 0, SECOND_ARGUMENT))
+    code.append((EQUAL, 0, 2, 0))
+    code.append((LOAD, 0, 0, SECOND_ARGUMENT + HALF))
+    code.append((EQUAL, 1, 0, 0))
+    refuse(SUCCESS)
+    code.append((LOAD, 0, 0, NUMBER))
+    # Shared memory without a file counts in no process once it is released, and huge pages in none at all.
+    code.append((EQUAL, 0, 7, BY_ARGUMENT["mmap"][column]))
+    code.append((LOAD, 0, 0, FOURTH_ARGUMENT))
+    code.append((ANY_BIT, 0, 1, HUGE_PAGES))
+    refuse()
+    code.append((ANY_BIT, 0, 2, WITHOUT_FILE))
+    code.append((ANY_BIT, 0, 1, SHARED))
+    refuse()
+    code.append((LOAD, 0, 0, NUMBER))
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)

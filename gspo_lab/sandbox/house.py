@@ -5,10 +5,12 @@ it can be read at any speed, measured and opened again) and real pipes for stdou
 while the test runs, and what is judged is what they held when the house had reported every process of the test dead.
 """
 
+import binascii
 import contextlib
 import fcntl
 import functools
 import json
+import marshal
 import math
 import os
 import re
@@ -19,19 +21,22 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from gspo_lab.sandbox.filter import assemble
+from gspo_lab.sandbox.memory import memory_available, oom_kills
 from gspo_lab.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
-from gspo_lab.sandbox.walls import ENVIRONMENT, Walls
+from gspo_lab.sandbox.walls import ENVIRONMENT, SHARED, Walls, same_version
 
 BOOT = """
-import sys, types
+import binascii, marshal, sys, types
 while len(sys.argv) > 2:
     name, text = sys.argv.pop(1), sys.argv.pop(1)
     module = sys.modules[name] = types.ModuleType(name)
     module.__file__ = name
-    exec(compile(text, name, "exec"), vars(module))
+    source = text.startswith('"')
+    code = compile(text, name, "exec") if source else marshal.loads(binascii.a2b_base64(text))
+    exec(code, vars(module))
 module.main()
 """
 """Makes modules of what the command line brings and runs the last one's main; a descriptor's number is left to it."""
@@ -44,43 +49,43 @@ PATIENCE = 3.0
 CHUNK = 1 << 16
 STDERR = 1 << 16
 """How much of a test's stderr is kept, its end; a candidate's tests may each have written all that they may."""
-PIPE = 1 << 16
-"""What fits into a pipe: who has written less never waited for us to read."""
+PIPE, FULL_PIPE_SECONDS = 1 << 16, 0.05
+"""What fits into a pipe, and how long a program that has filled one may have waited for us to read."""
+SURELY_OWN = 64 * MIB
+"""A test that held less when the kernel ended it for want of memory did not bring that about alone."""
+
+Retry = Literal["no", "beside others", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How one test ended, and whether that is to be believed."""
+    """How one test ended, and whether it must be run again before that counts."""
 
     outcome: ExecutionResult
-    doubtful: bool
-    """It took too long by the clock alone, or was killed from outside: on a busy machine that proves nothing."""
+    retry: Retry
+    """On a busy machine a test that took too long by the clock, or that lacked memory, proves nothing: it runs again
+    alone. One that was killed for no known reason runs again beside others."""
     clean: bool
     """It left nothing that a next test in the same house could find."""
 
 
-def oom_kills() -> int | None:
-    """How many processes of this machine the kernel has ended because memory ran out; None where it does not say."""
-    try:
-        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-        return int(counts["oom_kill"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def memory_available() -> int:
-    """The bytes that programs of this machine could still have."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
-        return int(found[1]) << 10 if found else 0
-    return 0
+def ended_by_kernel(kills_before: int | None) -> bool:
+    """Whether the kernel has ended a process for want of memory since; True where it does not say."""
+    return kills_before is None or oom_kills() != kills_before
 
 
 @functools.cache
-def modules() -> list[str]:
-    """Names and texts of the modules that a house needs; read, not imported: they run elsewhere."""
-    texts = [Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8") for name in MODULES]
-    return [part for pair in zip(MODULES, texts, strict=True) for part in pair]
+def modules(*, compiled: bool) -> list[str]:
+    """Names and texts of the modules that a house needs; read, not imported: they run elsewhere.
+
+    Where the interpreter there is of this version they can be `compiled` here, which saves it a tenth of its start.
+    """
+    parts = []
+    for name in MODULES:
+        text = Path(__file__).with_name(f"{name.rpartition('.')[2]}.py").read_text(encoding="utf-8")
+        code = binascii.b2a_base64(marshal.dumps(compile(text, name, "exec")), newline=False).decode()
+        parts += [name, code if compiled else text]
+    return parts
 
 
 def sealed(content: bytes) -> int:
@@ -108,7 +113,8 @@ def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> b
         "cpu": math.ceil(limits.seconds) + 1,  # whole seconds: a second wall behind the exact one
         "rlimits": {
             "AS": limits.memory_bytes,
-            "FSIZE": limits.file_bytes,
+            # Behind bubblewrap the folders limit files, and shared memory is made of files.
+            "FSIZE": max(limits.file_bytes, limits.memory_bytes) if walls.isolated else limits.file_bytes,
             "NPROC": limits.processes + (0 if counted_apart(walls, uid) else threads_of_user()),
             "NOFILE": 256,
             "STACK": min(stack, limits.memory_bytes),
@@ -116,7 +122,8 @@ def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> b
             "MEMLOCK": 0,
         },
         "filter": assemble().hex() if walls.isolated else "",
-        "scratch": ["/tmp", "/dev/shm"] if walls.isolated else [],
+        "scratch": ["/tmp", "/dev/shm", SHARED] if walls.isolated else [],
+        "shared": SHARED if walls.isolated else "",
         "alone": walls.isolated or uid is not None,
         "uid": None if walls.isolated else uid,
         "numpy": walls.numpy_inside(),
@@ -148,13 +155,21 @@ class House:
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
         self.complaints: IO[bytes] | None = None
+        self.held = 0
+        """The most bytes that the test was seen to hold, as far as the house has told."""
+        self.room = 0
+        """The bytes that programs could have when the house was started."""
 
     def start(self) -> None:
         """Raises SandboxFailed, with the tools' own words, if the house does not come up."""
         stdin = sealed(orders(self.program, self.limits, self.walls, self.uid))
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.complaints = os.fdopen(os.memfd_create("complaints", os.MFD_CLOEXEC), "w+b")
-        command = [*self.walls.command(BOOT, self.uid, self.limits.file_bytes), *modules(), str(theirs.fileno())]
+        command = [
+            *self.walls.command(BOOT, self.uid, self.limits),
+            *modules(compiled=same_version(self.walls.python)),
+            str(theirs.fileno()),
+        ]
         try:
             self.process = subprocess.Popen(
                 command,
@@ -171,6 +186,7 @@ class House:
         finally:
             theirs.close()
             os.close(stdin)
+        self.room = memory_available()
         self.control.settimeout(START_SECONDS)
         try:
             ready = self.control.recv(CHUNK)
@@ -194,7 +210,7 @@ class House:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
             theirs.append(end)
         reading = Reading({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
-        ended_for_memory, room = oom_kills(), memory_available()
+        kills, self.held = oom_kills(), 0
         began = time.monotonic()
         try:
             socket.send_fds(self.control, [b"test"], theirs)
@@ -213,7 +229,7 @@ class House:
         finally:
             for end, _ in pipes:
                 os.close(end)
-        return self.judged(report, wall, reading, ended_for_memory, room)
+        return self.judged(report, wall, reading, kills)
 
     def wait(self, reading: "Reading", deadline: float) -> dict[str, Any] | None:
         """The house's report on the test; None if the house came down or fell silent."""
@@ -227,8 +243,11 @@ class House:
             for end, _ in poll.poll(1000 * left):
                 if end == self.control.fileno():
                     with contextlib.suppress(ConnectionResetError):
-                        told = self.control.recv(CHUNK)
-                        return json.loads(told) if told else None
+                        report = json.loads(self.control.recv(CHUNK) or "null")
+                        if report is None or "cause" in report or "failed" in report:
+                            return report
+                        self.held = report["memory"]
+                        continue
                     return None
                 if not reading.drain(end):
                     poll.unregister(end)
@@ -238,36 +257,42 @@ class House:
                     self.control.send(b"stop")
         return None
 
-    def judged(
-        self, report: dict[str, Any] | None, wall: float, reading: "Reading", ended_for_memory: int | None, room: int
-    ) -> Ended:
-        """What a report from inside and the bytes that were read make of a test; without a report it was killed."""
+    def judged(self, report: dict[str, Any] | None, wall: float, reading: "Reading", kills: int | None) -> Ended:
+        """What a report from inside and the bytes that were read make of a test; without a report it was killed.
+
+        `kills` is how many processes the kernel had ended for want of memory when the test began.
+        """
         stdout, stderr, *result = (bytes(taken) for taken in reading.taken.values())
         if report is None:
-            return Ended(
-                ExecutionResult("killed", None, stdout, stderr[-STDERR:], 0.0, wall), doubtful=True, clean=False
-            )
+            by_itself = ended_by_kernel(kills) and self.exhausts(self.held)
+            lost: Ending = "memory" if by_itself else "killed"
+            return Ended(ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall), retry="alone", clean=False)
         if "failed" in report:
             raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
         late = cause == "wall" or report["wall"] > self.limits.seconds
         spent = cause == "cpu" or cpu > self.limits.seconds
         ending: Ending
+        retry: Retry = "no"
         if reading.too_much:
             ending = "output"
         elif cause in ("memory", "files"):
             ending = "memory"
         elif spent or late:
             ending = "time"
+            full_pipes = max(len(stdout), len(stderr)) // PIPE
+            waited = full_pipes * FULL_PIPE_SECONDS > self.limits.seconds / 10
+            if not spent and (waited or not report["asleep"]):
+                retry = "alone"
         elif status == 0:
             ending = "finished"
         elif status == -signal.SIGKILL:
-            # Who kills itself was not ended from outside: else an answer could keep itself out of every score. Nor was
-            # who had most of its memory where the machine had all of it to give.
-            by_kernel = ended_for_memory is None or oom_kills() != ended_for_memory
-            most = self.limits.memory_bytes
-            own = report["memory"] > most / 2 and room >= most
-            ending = "error" if not by_kernel else "memory" if own else "killed"
+            # A program that kills itself, or that exhausts the memory, was not ended from outside: else an answer could
+            # keep itself out of every score.
+            if not ended_by_kernel(kills):
+                ending, retry = "error", "beside others"
+            else:
+                ending, retry = "memory" if self.exhausts(report["memory"]) else "killed", "alone"
         else:
             ending = "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "error"
         returned = result[0] if result and ending == "finished" else b""
@@ -281,11 +306,11 @@ class House:
             returned[1:] if returned else None,
             returned[:1] == b"1" if returned else None,
         )
-        by_kill = cause == "exit" and status == -signal.SIGKILL
-        waited = max(len(stdout), len(stderr)) >= PIPE or not report["asleep"]
-        doubtful = ending == "killed" or (ending in ("error", "memory") and by_kill)
-        doubtful = doubtful or (ending == "time" and not spent and waited)
-        return Ended(outcome, doubtful, clean=report["clean"] and not reading.too_much)
+        return Ended(outcome, retry, clean=report["clean"] and not reading.too_much)
+
+    def exhausts(self, held: int) -> bool:
+        """Whether a test that held so much exhausts its memory, or the machine's."""
+        return held > max(min(self.limits.memory_bytes, self.room) / 2, SURELY_OWN)
 
     def close(self) -> None:
         """End all that lives in the house, and close what it holds open."""

@@ -5,8 +5,8 @@ nothing newer than Python 3.9. Descriptor 0 holds its orders as JSON (`house.ord
 line names is a socket to the parent:
 
     parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
-    here   -> {"ready": version}, then per test {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"}
-              or {"failed": why}
+    here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at the end
+              {"cause", "status", "cpu", "wall", "asleep", "memory", "clean"} or {"failed": why}
 
 A child inherits this process's memory, so nothing that a candidate must not see ever comes here: no expected output, no
 other test's input. The child loses the control socket before the candidate's first line, and cannot trace or read this
@@ -31,13 +31,17 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from gspo_lab.sandbox.candidate import prelude, run
+from gspo_lab.sandbox.candidate import prelude, run, share_memory_by_files
 
 RESULT, CONTROL = 3, 9
 TICK_MS = 20
 MANY_FILES = 4096
 FEW_SOCKETS = 16
 """As many hold little: an event loop has a pair."""
+MUCH_MEMORY = 16 << 20
+"""From so many bytes on the parent is told how much a test holds, in case the kernel ends this process for it."""
+EARLY = 0.05
+"""The share of a test's seconds before which nobody asks for what it waits."""
 ASLEEP, PATIENCE = 0.9, 1.5
 """The share of its seconds after which a test that slept is late whatever else the machine did, and how many times its
 seconds one that is late gets to show that."""
@@ -56,13 +60,12 @@ class Filter(ctypes.Structure):
 
 
 class Process(NamedTuple):
-    """A line of /proc/<pid>/stat; `seconds` of CPU with those of its collected children, `resident` in bytes."""
+    """A line of /proc/<pid>/stat; `seconds` of CPU with those of its collected children."""
 
     pid: int
     parent: int
     state: str
     seconds: float
-    resident: int
 
 
 def prctl(*arguments: Any) -> None:
@@ -73,7 +76,7 @@ def prctl(*arguments: Any) -> None:
 
 def processes() -> dict[int, Process]:
     """Every process that /proc shows."""
-    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    tick = os.sysconf("SC_CLK_TCK")
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -84,14 +87,17 @@ def processes() -> dict[int, Process]:
                 continue
             fields = line.split()
             seconds = sum(map(int, fields[11:15])) / tick
-            found[int(name)] = Process(
-                pid=int(name),
-                parent=int(fields[1]),
-                state=fields[0].decode(),
-                seconds=seconds,
-                resident=int(fields[21]) * page,
-            )
+            found[int(name)] = Process(int(name), int(fields[1]), fields[0].decode(), seconds)
     return found
+
+
+def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
+    """What a process holds of these kinds of memory, by the names of /proc/<pid>/status; 0 if it has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        status = file.read()
+        places = [status.find(b"\n" + kind + b":") for kind in kinds]
+        return sum(int(status[place:].split(None, 2)[1]) << 10 for place in places if place >= 0)
+    return 0
 
 
 def family() -> list[Process]:
@@ -113,36 +119,56 @@ def send(number: int, those: list[Process]) -> None:
 
 
 class Waits:
-    """What the kernel tells of every thread of a test, as far as it was ever looked at."""
+    """For how long the threads of a test waited for a core, and for how long all of them surely slept."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.queued: dict[int, float] = {}
-        """By thread for how long it was ready to run and no core was free; 0 where the kernel does not say."""
-        self.disk = False
-        """Whether one was seen to wait for a disk."""
+        """Seconds by thread for which it was ready to run and no core was free; 0 where the kernel does not say."""
+        self.present: set[int] = set()
+        """The threads that the last complete look saw."""
+        self.unseen = 0
+        """How many threads have begun that no look ever saw."""
+        self.looked, self.unsure = 0.0, 0.0
+        """When the last complete look was, and the seconds between looks in which a thread may have waited unseen."""
 
-    def look(self, pid: int) -> float:
-        """Look at a process's threads; the longest that any of them was ever queued."""
-        longest = 0.0
+    def longest(self) -> float:
+        """The longest that any thread was ever queued."""
+        return max(self.queued.values(), default=0.0)
+
+    def look(self, pid: int) -> tuple[set[int], set[str]]:
+        """The threads of a process and their states; what each of them waited is taken down."""
+        threads, states = set(), set()
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                    told = file.read().split()
-                with open(f"/proc/{pid}/task/{thread}/stat", "rb") as file:
-                    self.disk |= file.read().rpartition(b") ")[2].startswith(b"D")
-                known = self.queued.get(int(thread), 0.0)
-                self.queued[int(thread)] = max(known, int(told[1]) / 1e9 if len(told) > 1 else 0.0)
-                longest = max(longest, self.queued[int(thread)])
-        return longest
+            for name in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{name}/schedstat", "rb") as file:
+                    times = file.read().split()
+                with open(f"/proc/{pid}/task/{name}/stat", "rb") as file:
+                    states.add(chr(file.read().rpartition(b") ")[2][0]))
+                threads.add(int(name))
+                waited = int(times[1]) / 1e9 if len(times) > 1 else 0.0
+                self.queued[int(name)] = max(self.queued.get(int(name), 0.0), waited)
+        return threads, states
 
-    def asleep(self, elapsed: float, those: list[Process]) -> float:
-        """For how long all of it waited of its own will, whatever else the machine did; 0 where that is not certain."""
+    def look_at_all(self, those: list[Process], elapsed: float) -> None:
+        """Look at every process of the test. The time since the last such look is unsure where a thread began or ended
+        in between, is at work, or waits for a disk. Whoever waits for a child in vfork shows as if for a disk."""
+        present, busy = set(), False
+        parents = {process.parent for process in those}
+        for process in those:
+            threads, states = self.look(process.pid)
+            present |= threads
+            busy |= "R" in states or ("D" in states and process.pid not in parents)
         with open("/proc/loadavg", "rb") as file:
-            last = int(file.read().split()[-1])  # the newest thread of this process namespace
-        if self.disk or last - self.first + 1 != len(self.queued):
-            return 0.0
-        return elapsed - sum(self.queued.values()) - sum(one.seconds for one in those)
+            newest = int(file.read().split()[-1])  # the newest thread of this process namespace
+        unseen = newest - self.first + 1 - len(self.queued)
+        if busy or unseen != self.unseen or not self.present <= present:
+            self.unsure += elapsed - self.looked
+        self.present, self.unseen, self.looked = present, unseen, elapsed
+
+    def asleep(self, those: list[Process]) -> float:
+        """For how many seconds, up to the last look, all of the test surely slept, whatever else the machine did."""
+        return self.looked - self.unsure - sum(self.queued.values()) - sum(process.seconds for process in those)
 
 
 def bytes_of_socket() -> int:
@@ -175,10 +201,14 @@ class House:
         self.control = _socket.socket(fileno=CONTROL)
         self.unspoilt = self.scratch()
         self.socket_bytes = bytes_of_socket() if orders["filter"] else 0  # else the machine's are counted
-        self.most, self.asleep = 0, False  # of one test: bytes seen at once, whether it slept its time away
+        self.most, self.told, self.asleep = 0, 0, False  # of one test: bytes seen at once, whether it slept too long
+        self.kinds: tuple[bytes, ...] = (b"RssAnon", b"VmSwap", b"RssShmem")
+        if orders["shared"]:
+            self.kinds = self.kinds[:2]  # what is shared counts where it lies, whoever has it in use
+            share_memory_by_files(orders["shared"], imported="mmap" in orders["source"])
         self.limit()
         self.refuse_calls()
-        self.baseline = processes()[os.getpid()].resident  # a child shares it until it writes to it
+        self.baseline = bytes_of(os.getpid(), self.kinds)  # a child shares it until it writes to it
         gc.collect()
         gc.freeze()
 
@@ -201,7 +231,7 @@ class House:
                 self.become_the_program(descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            self.most, self.asleep = 0, False
+            self.most, self.told, self.asleep = 0, MUCH_MEMORY, False
             try:
                 cause, wall = self.watch(pid)
             finally:
@@ -219,8 +249,7 @@ class House:
 
         Time for which no core was free to run it is left out, so that a busy machine makes no program late.
         """
-        began, queued, seconds = time.monotonic(), 0.0, self.orders["seconds"]
-        waits = Waits(pid)
+        began, seconds, waits = time.monotonic(), self.orders["seconds"], Waits(pid)
         handle = os.pidfd_open(pid)
         try:
             poll = select.poll()
@@ -229,24 +258,24 @@ class House:
             while True:
                 ready = [descriptor for descriptor, _ in poll.poll(TICK_MS)]
                 elapsed = time.monotonic() - began
-                queued = max(queued, waits.look(pid))
-                if handle in ready:
-                    return "exit", elapsed - queued
-                if CONTROL in ready:
+                if ready:
+                    waits.look(pid)
+                    if handle in ready:
+                        return "exit", elapsed - waits.longest()
                     self.control.recv(16)
-                    return "stop", elapsed - queued
+                    return "stop", elapsed - waits.longest()
                 those = family()
-                for one in those:
-                    if one.pid != pid:
-                        waits.look(one.pid)
-                if elapsed - queued > seconds or elapsed > LEEWAY * seconds:
-                    self.asleep = waits.asleep(elapsed, those) > ASLEEP * seconds
+                if elapsed > EARLY * seconds:
+                    waits.look_at_all(those, elapsed)
+                used = elapsed - waits.longest()
+                if used > seconds or elapsed > LEEWAY * seconds:
+                    self.asleep = waits.asleep(those) > ASLEEP * seconds
                     # A little more time for what only slept to show it: it is tried once and not twice.
-                    if self.asleep or elapsed - queued > PATIENCE * seconds or elapsed > LEEWAY * seconds:
-                        return "wall", elapsed - queued
+                    if self.asleep or used > PATIENCE * seconds or elapsed > LEEWAY * seconds:
+                        return "wall", used
                 overuse = self.overuse(those)
                 if overuse:
-                    return overuse, elapsed - queued
+                    return overuse, used
         finally:
             os.close(handle)
 
@@ -254,10 +283,16 @@ class House:
         """The limit that the program is beyond, in a word; None where it is within all."""
         if sum(one.seconds for one in those) > self.orders["seconds"]:
             return "cpu"
-        held = sum(max(one.resident - self.baseline, 0) for one in those)
+        held = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
         if self.socket_bytes:
             held += self.socket_bytes * max(0, sockets() - FEW_SOCKETS)
+        if self.orders["shared"]:
+            room = os.statvfs(self.orders["shared"])
+            held += (room.f_blocks - room.f_bfree) * room.f_frsize
         self.most = max(self.most, held)
+        if self.most > 1.2 * self.told:
+            self.told = self.most
+            self.say({"memory": self.most})
         if held > self.orders["memory_bytes"]:
             return "memory"
         for path in self.orders["scratch"]:
@@ -314,7 +349,9 @@ class House:
             held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         for name, most in self.orders["rlimits"].items():
             most += held if name == "AS" else 0
-            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
+            limit = getattr(resource, "RLIMIT_" + name)
+            # A program may raise its stack: it lies within the address space.
+            resource.setrlimit(limit, (most, resource.getrlimit(limit)[1] if name == "STACK" else most))
 
     def refuse_calls(self) -> None:
         """From now on, for this process, which needs none of them any more, and for every child."""
@@ -336,8 +373,8 @@ def main() -> None:
     os.dup2(int(sys.argv[1]), CONTROL)
     os.closerange(RESULT, CONTROL)
     os.closerange(CONTROL + 1, 1 << 12)
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("900")  # if memory runs out, these go before the lab
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("900")  # if memory runs out, these go before the lab; behind bubblewrap it is so already
     if orders["uid"] is not None:
         os.setgroups([])
         os.setresgid(*[orders["uid"]] * 3)

@@ -15,16 +15,21 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gspo_lab.sandbox.program import MIB
+from gspo_lab.sandbox.program import MIB, Limits
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr")
 CONFIGURATION = ("/etc/alternatives", "/etc/ld.so.cache")
 """Debian's numpy finds its linear algebra through these."""
-DEVICES = ("null", "zero", "full", "random", "urandom")
-"""Not bubblewrap's own choice, which has terminals: the machine has a limited number of them."""
+DEVICES = ("null", "full", "random", "urandom")
+"""Without terminals, of which the machine has a limited number, and without `zero`: a shared mapping of it is memory
+that no limit counts."""
 STREAMS = {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 NUMPY = "/numpy"
-PACKAGES = {"bwrap": "bubblewrap", "setpriv": "util-linux"}
+SHARED = "/shared"
+"""Memory that processes share lies here, in files without names: what it holds is exactly known and limited."""
+OOM_SCORE = 900
+"""If memory runs out, programs are ended before the lab."""
+PACKAGES = {"bwrap": "bubblewrap", "choom": "util-linux", "setpriv": "util-linux"}
 """Debian's names for what brings the tools."""
 
 ENVIRONMENT = {
@@ -73,15 +78,16 @@ class Walls:
             return None
         return NUMPY if self.isolated else str(self.numpy)
 
-    def command(self, text: str, uid: int | None, file_bytes: int) -> list[str]:
-        """The command line of a house: `text` is what its first process runs, `file_bytes` the size of its /tmp."""
+    def command(self, text: str, uid: int | None, limits: Limits) -> list[str]:
+        """The command line of a house: `text` is what its first process runs, `limits` size its folders."""
         python = [str(self.python), "-s", "-c", text]
         if not self.isolated:
             return python
         drop = [tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
-        return [*(drop if uid is not None else []), *self.bubblewrap(file_bytes), *python]
+        first = [tool("choom"), "-n", str(OOM_SCORE), "--"]  # inside, where /proc is read-only, nobody can change it
+        return [*first, *(drop if uid is not None else []), *self.bubblewrap(limits), *python]
 
-    def bubblewrap(self, file_bytes: int) -> list[str]:
+    def bubblewrap(self, limits: Limits) -> list[str]:
         """The command, up to the program's own words, that runs a program behind bubblewrap."""
         command = [tool("bwrap"), "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1"]
         if can_disable_userns():
@@ -97,13 +103,15 @@ class Walls:
             command += ["--ro-bind", str(self.prefix), str(self.prefix)]
         for folder in self.numpy_folders():
             command += ["--ro-bind", str(folder), f"{NUMPY}/{folder.name}"]
-        command += ["--proc", "/proc", "--tmpfs", "/dev"]
+        command += ["--proc", "/proc", "--remount-ro", "/proc", "--tmpfs", "/dev"]
         for name in DEVICES:
             command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
         for name, target in STREAMS.items():
             command += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
-        command += ["--size", str(file_bytes), "--tmpfs", "/tmp"]
-        command += ["--size", str(min(file_bytes, 4 * MIB)), "--tmpfs", "/dev/shm"]
+        sizes = {"/tmp": limits.file_bytes, "/dev/shm": min(limits.file_bytes, 4 * MIB)}
+        sizes[SHARED] = limits.memory_bytes + MIB  # a little more, so that who fills it is seen to be beyond the limit
+        for path, size in sizes.items():
+            command += ["--size", str(size), "--tmpfs", path]
         return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
@@ -121,7 +129,7 @@ def tool(name: str) -> str:
 
 def missing() -> str | None:
     """What isolation lacks here before anything is tried, and the line that installs it."""
-    needed = ["bwrap", *(["setpriv"] if os.geteuid() == 0 else [])]
+    needed = ["bwrap", "choom", *(["setpriv"] if os.geteuid() == 0 else [])]
     absent = [name for name in needed if shutil.which(name) is None]
     packages = " ".join(PACKAGES[name] for name in absent)
     return f"{' and '.join(absent)} not installed (apt-get install {packages})" if absent else None
@@ -143,9 +151,14 @@ def pythons() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def same_version(python: Path) -> bool:
+    """Whether that interpreter is of this one's version, by its name."""
+    return python.name.endswith(f"3.{sys.version_info.minor}")
+
+
 def numpy_for(python: Path) -> Path | None:
     """The folder of this environment's numpy if that interpreter can import it, being of the same version."""
     found = importlib.util.find_spec("numpy")
-    if found is None or found.origin is None or not python.name.endswith(f"3.{sys.version_info.minor}"):
+    if found is None or found.origin is None or not same_version(python):
         return None
     return Path(found.origin).parents[1]

@@ -229,10 +229,9 @@ time.sleep(60)
         """
 import mmap
 attempt("one", lambda: mmap.mmap(-1, 1 << 30))
-attempt("memfd", lambda: os.memfd_create("hoard"))
-for number, arguments in ((29, (0, 1 << 30, 0o1600)), (68, (0, 0o1600)), (240, (b"q", 0o102, 0o600, None))):
-    if os.uname().machine == "x86_64":
-        call("ipc", number, *arguments)
+numbers = {"x86_64": (319, 29, 68, 240), "aarch64": (279, 194, 186, 180)}[os.uname().machine]
+for number, arguments in zip(numbers, ((b"m", 0), (0, 1 << 30, 0o1600), (0, 0o1600), (b"q", 0o102, 0o600, None))):
+    call("ipc", number, *arguments)
 """,
     ),
     Attack(
@@ -352,6 +351,143 @@ for name in dir(resource):
     ),
 ]
 
+HOARD = """
+import fcntl, mmap, struct
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+PIECE, SHARED, WITHOUT_FILE, HUGE = 8 << 20, 1, 0x20, 0x40000
+limit = host["memory"]
+
+def touched(flags, file=-1, size=PIECE):
+    place = libc.mmap(None, size, 3, flags, file, 0)
+    if place in (None, ctypes.c_void_p(-1).value): raise OSError("no memory")
+    ctypes.memset(place, 1, size)
+    return place
+
+def hoard(take):
+    "Takes pieces until there are no more, or half as much again as the limit allows."
+    held = 0
+    try:
+        while held < 1.5 * limit:
+            take()
+            held += PIECE
+    finally:
+        if held > 1.1 * limit: escapes.append(f"{held >> 20} MiB")
+"""
+"""Memory that counts in no process: it is shared and touched, and then let go of while something still refers to it."""
+
+MEMORY = [
+    Attack(
+        "shared memory but for a page",
+        HOARD + "attempt('memory', lambda: hoard(lambda: libc.munmap(touched(SHARED | WITHOUT_FILE), PIECE - 4096)))",
+    ),
+    Attack(
+        "shared memory of zeros",
+        HOARD
+        + """
+def hoard_zeros():
+    zeros = os.open("/dev/zero", os.O_RDWR)
+    hoard(lambda: libc.munmap(touched(SHARED, zeros), PIECE - 4096))
+attempt("memory", hoard_zeros)
+""",
+    ),
+    Attack(
+        "shared memory that is released",
+        HOARD
+        + """
+kept = []
+def take():
+    kept.append(mmap.mmap(-1, PIECE))
+    kept[-1].write(bytes(PIECE))
+    kept[-1].madvise(mmap.MADV_DONTNEED)
+def hoard_until_told():
+    try: hoard(take)
+    except OSError: time.sleep(60)
+for _ in range(6):
+    if not os.fork(): hoard_until_told()
+hoard_until_told()
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
+    Attack(
+        "shared memory that is left to a child",
+        HOARD
+        + """
+def take():
+    piece = mmap.mmap(-1, 8 * PIECE)
+    for _ in range(8): piece.write(bytes(PIECE))
+    if not os.fork(): time.sleep(60)
+    piece.close()
+def hoard_until_told():
+    try: hoard(take)
+    except OSError: time.sleep(60)
+hoard_until_told()
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
+    Attack(
+        "files in memory",
+        HOARD
+        + """
+kept = []
+def take():
+    kept.append(os.memfd_create("hoard"))
+    os.write(kept[-1], bytes(PIECE))
+def hoard_until_told():
+    try: hoard(take)
+    except OSError: time.sleep(60)
+hoard_until_told()
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
+    Attack(
+        "files in flight",
+        HOARD
+        + """
+left, right = socket.socketpair()
+def take():
+    file = os.memfd_create("hoard")
+    os.write(file, bytes(PIECE))
+    socket.send_fds(left, [b"x"], [file])
+    os.close(file)
+def hoard_until_told():
+    try: hoard(take)
+    except OSError: time.sleep(60)
+hoard_until_told()
+""",
+        stopped("memory"),
+        seconds=10.0,
+    ),
+    Attack(
+        "deleted files that are mapped",
+        HOARD
+        + """
+def take_in(place):
+    file = os.open(place + "/hoard", os.O_RDWR | os.O_CREAT)
+    os.unlink(place + "/hoard")
+    os.posix_fallocate(file, 0, 1 << 20)
+    libc.munmap(touched(SHARED, file, 1 << 20), (1 << 20) - 4096)
+    os.close(file)
+for place, most in (("/tmp", 4), ("/dev/shm", 4)):
+    taken = 0
+    try:
+        while taken < 50:
+            take_in(place)
+            taken += 1
+    except OSError: pass
+    if taken > most: escapes.append(f"{taken} MiB in {place}")
+""",
+    ),
+    Attack(
+        "huge pages",
+        HOARD + "for kind in (1, 2): attempt('huge', lambda: touched(kind | WITHOUT_FILE | HUGE, size=2 << 20))",
+    ),
+]
+
 HOST = [
     Attack(
         "kill",
@@ -452,7 +588,8 @@ for path in (sys.executable, *glob.glob("/usr/lib/*")[:3], "/dev/null"):
     attempt("lease " + path, lambda: fcntl.fcntl(os.open(path, os.O_RDONLY), 1024, fcntl.F_RDLCK))
 call("io_setup", {"x86_64": 206, "aarch64": 0}[os.uname().machine], 1000, ctypes.create_string_buffer(8))
 attempt("pty", os.openpty)
-attempt("oom_score_adj", lambda: open("/proc/self/oom_score_adj", "w").write("0"))
+for score in ("0", "-1000"):
+    attempt("oom_score_adj", lambda: open("/proc/self/oom_score_adj", "w").write(score))
 """,
     ),
     Attack(
@@ -465,4 +602,4 @@ attempt("tty", lambda: open("/dev/tty", "w"))
     ),
 ]
 
-ATTACKS = [*NETWORK, *FILES, *RESOURCES, *HOST]
+ATTACKS = [*NETWORK, *FILES, *RESOURCES, *MEMORY, *HOST]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from isolation import opened
-from walled import OPEN, Host
+from walled import OPEN, TIGHT, Host
 
 from gspo_lab.sandbox import Sandbox
 
@@ -90,6 +90,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
             "udp": udp.getsockname()[1],
             "abstract": name,
             "shared": str(shared),
+            "memory": TIGHT.memory_bytes,
             "pid": os.getpid(),
             "repository": str(Path(__file__).parents[2]),
             "home": str(Path.home()),

@@ -69,7 +69,14 @@ def test_arguments_decide_where_they_must() -> None:
     assert decide(code, 53, 1, 5) == ALLOW, "of packets, in order"
     assert [decide(code, 53, 1, kind) for kind in (2, 3, 0x80802)] == [refused()] * 3
     assert [decide(code, 13, number) for number in (2, 16, 18)] == [ALLOW] * 3
-    assert decide(code, 13, 17) == refused()
+    assert decide(code, 13, 17, 0, 0x7000) == ALLOW, "what happens on SIGCHLD may be asked for"
+    for action in (0x7000, 1 << 40):
+        assert decide(code, 13, 17, action) == refused(0), "and changed to no effect"
+    private, shared, validated, without_file, huge = 0x02, 0x01, 0x03, 0x20, 0x40000
+    for flags in (private, private | without_file, shared, validated, private | without_file | 0x4000):
+        assert decide(code, 9, 0, 4096, 3, flags) == ALLOW, flags
+    for flags in (shared | without_file, validated | without_file, private | without_file | huge, shared | huge):
+        assert decide(code, 9, 0, 4096, 3, flags) == refused(), flags
     assert decide(code, 62) == ALLOW
 
 

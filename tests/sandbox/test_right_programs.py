@@ -118,6 +118,63 @@ for _ in range(2): print(sum(map(int, input().split())))
 assert len(str(10 ** 40_000)) == 40_001
 for _ in range(2): print(sum(map(int, input().split())))
 """,
+    "memory shared with a child": """
+import mmap, os
+results = mmap.mmap(-1, 64 << 20)
+results[32 << 20:] = bytes(32 << 20)
+for number in range(2):
+    line = input()
+    if not os.fork():
+        results[number * 8] = sum(map(int, line.split()))
+        os._exit(0)
+    os.wait()
+    print(results[number * 8])
+""",
+    "memory of its own by mmap": """
+import mmap
+one = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+with mmap.mmap(-1, 100, access=mmap.ACCESS_COPY) as two:
+    one[:3], two[:1] = b"abc", b"d"
+    assert (one[:4], two[:2], len(two), isinstance(two, mmap.mmap)) == (b"abc\\0", b"d\\0", 100, True)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "memory that is taken and given back": """
+import mmap
+for _ in range(40):
+    with mmap.mmap(-1, 32 << 20) as piece: piece.write(bytes(32 << 20))
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "stdin by mmap": """
+import mmap, sys
+with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as text:
+    for line in text.read().splitlines(): print(sum(map(int, line.split())))
+""",
+    "a file in memory": """
+import os
+with open(os.memfd_create("sums", os.MFD_CLOEXEC), "w+b") as file:
+    for _ in range(2): file.write(b"%d\\n" % sum(map(int, input().split())))
+    file.seek(0)
+    print(file.read().decode(), end="")
+""",
+    "a pool of processes": """
+import multiprocessing
+def add(line): return sum(map(int, line.split()))
+if __name__ == "__main__":
+    shared = multiprocessing.Array("i", 1000)
+    with multiprocessing.Pool(2) as pool: shared[:2] = pool.map(add, [input(), input()])
+    print(*shared[:2], sep="\\n")
+""",
+    "a stack as large as may be": """
+import resource
+for most in ((resource.getrlimit(resource.RLIMIT_STACK)[1],) * 2, (-1, -1), (1 << 29, -1), (1 << 29, 1 << 29)):
+    resource.setrlimit(resource.RLIMIT_STACK, most)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
+    "the default on SIGCHLD": """
+import os, signal
+for action in (signal.SIG_DFL, signal.SIG_IGN, signal.SIG_DFL): signal.signal(signal.SIGCHLD, action)
+for _ in range(2): print(sum(map(int, input().split())))
+""",
     "processes of its own": """
 import subprocess, sys
 print(subprocess.run([sys.executable, "-c", "print(3 + 4)"], capture_output=True, text=True).stdout, end="", flush=True)

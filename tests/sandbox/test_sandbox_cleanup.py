@@ -257,3 +257,15 @@ def test_who_wants_to_be_alone_is_alone() -> None:
         for work in works:
             work.result()
     assert log == ["among", "alone begins", "alone ends", "among"]
+
+
+def test_others_wait_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("gspo_lab.sandbox.sandbox.time.monotonic", lambda: now[0])
+    crowd, alone = Crowd(), []
+    for seconds_later in (0.0, 1.0, 52.9, 0.1, 1.0):  # at 100 s, 107, 159.9, 160 and 167
+        now[0] += seconds_later
+        with crowd.turn(alone=True):
+            alone.append(crowd.waiting == 1)
+            now[0] += 6.0 if alone[-1] else 0.0
+    assert alone == [True, False, False, True, False], "for 6 s alone come 54 s in which nobody waits"

@@ -4,12 +4,16 @@ import contextlib
 import itertools
 import json
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from waiting import until
 from walled import TIGHT
 
 from gspo_lab.sandbox import Job, Limits, Program, Sandbox
+from gspo_lab.sandbox.house import House, Reading
 from gspo_lab.sandbox.sandbox import Crowd
 
 SEARCH = """
@@ -255,28 +259,57 @@ def test_who_may_have_been_ended_for_memory_is_not_judged(
     assert outcome.ending == "killed"
 
 
-def test_who_had_most_of_its_memory_where_the_machine_had_it_all_is_wrong(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_exhausts_its_memory_or_the_machine_s_is_wrong(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     told = itertools.cycle([1, 2])
     monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(told))
     source = """
 import os, time
-held = bytearray(os.urandom(1 << 20)) * 180
+held = bytearray(os.urandom(1 << 20)) * int(input())
 time.sleep(0.3)
 os.kill(os.getpid(), 9)
 """
-    endings = []
-    for room in (1 << 40, 200 << 20):
-        monkeypatch.setattr("gspo_lab.sandbox.house.memory_available", lambda room=room: room)
-        endings += [one.ending for one in sandbox.run(Program(source), [b""], TIGHT)]
-    assert endings == ["memory", "killed"], "of 256 MB it held 180; a machine with 200 could not give it all"
+    # MiB held of 256, and of what the machine has. Who held little did not bring it about, however little there was.
+    cases = ((180, 1 << 20, "memory"), (180, 200, "memory"), (80, 1 << 20, "killed"), (40, 50, "killed"))
+    for held, room, ending in cases:
+        monkeypatch.setattr("gspo_lab.sandbox.house.memory_available", lambda room=room: room << 20)
+        (outcome,) = sandbox.run(Program(source), [b"%d" % held], TIGHT)
+        assert outcome.ending == ending, (held, room)
+
+
+def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first process can no longer tell: what it has told meanwhile counts."""
+    kills = itertools.count()
+    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(kills))
+    wait = House.wait
+
+    def end_at_140_mib(house: House, reading: Reading, deadline: float) -> dict[str, Any] | None:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(wait, house, reading, deadline)
+            until(lambda: house.held > 140 << 20)
+            house.kill_first_process()
+            return waiting.result()
+
+    monkeypatch.setattr(House, "wait", end_at_140_mib)
+    source = "import time\nheld = bytearray(b'x' * (1 << 20)) * 190\ntime.sleep(60)"
+    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=60.0))
+    assert outcome.ending == "memory"
 
 
 @pytest.mark.parametrize(
     "source",
-    ["import time; time.sleep(60)", "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)"],
-    ids=["one", "four"],
+    [
+        "import time; time.sleep(60)",
+        "import os, time\nfor _ in range(3): os.fork()\ntime.sleep(60)",
+        "import threading, time\nshort = threading.Thread(target=print); short.start(); short.join()\ntime.sleep(60)",
+        "import os, time\nif not os.fork(): os._exit(0)\nos.wait()\ntime.sleep(60)",
+        "import subprocess; subprocess.run(['sleep', '60'])",
+        "import os; os.posix_spawn('/bin/sh', ['sh', '-c', 'sleep 60; true'], {}); os.wait()",
+        "import ctypes, time\nif not ctypes.CDLL(None).vfork(): time.sleep(60)",
+        "import os, time; os.write(1, bytes(1 << 16)); time.sleep(60)",
+    ],
+    ids=["one", "four", "after a thread", "after a child", "a command", "a shell", "in vfork", "after a full pipe"],
 )
 def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late by the clock alone, but of its own will: it is not tried again with nobody beside it."""
@@ -287,8 +320,22 @@ def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, monkeyp
         return turn(self, alone=alone)
 
     monkeypatch.setattr(Crowd, "turn", beside)
-    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.0))
+    (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.5))
     assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True)
+
+
+def test_a_late_kill_has_nobody_wait_for_it(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again, as any program that was killed, but beside others."""
+    turn, alone_at = Crowd.turn, []
+
+    def count(self: Crowd, *, alone: bool) -> contextlib.AbstractContextManager[None]:
+        alone_at.append(alone)
+        return turn(self, alone=alone)
+
+    monkeypatch.setattr(Crowd, "turn", count)
+    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: 7)
+    (outcome,) = sandbox.run(Program("import os, time\ntime.sleep(0.9)\nos.kill(os.getpid(), 9)"), [b""], TIGHT)
+    assert (outcome.ending, alone_at) == ("error", [False, False])
 
 
 def test_a_look_into_a_scratch_folder_shows(sandbox: Sandbox) -> None:
