@@ -70,6 +70,7 @@ UNSAID = {
     "chat": Task.chat,
     "cut_is_wrong": Task.cut_is_wrong,
     "max_turns": Task.max_turns,
+    "fault": Task.fault,
     "reply": Task.reply,
     "grade_turns": Task.grade_turns,
 }

@@ -109,6 +109,11 @@ class Task(Protocol):
         """All problems of `"train"` or `"held-out"`, in a fixed order; the two are disjoint."""
         ...
 
+    def fault(self, problem: Problem) -> str | None:
+        """Why no answer to this problem can be graded, whatever it says; None: answers can be. Were only those graded
+        that fail for another reason, they alone would make the score."""
+        return None
+
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Grade the text of a response (end-of-sequence token and stop text removed)."""
         ...
@@ -132,6 +137,8 @@ def grade_answer(
     """
     if turns and turns[-1].error is not None:
         return Grade(None, None, error=turns[-1].error)
+    if (fault := task.fault(problem)) is not None:
+        return Grade(None, None, error=fault)
     if truncated and task.cut_is_wrong:
         return Grade(0.0, False, None, "cut at the token limit")
     grade = task.grade(problem, answer) if turns is None else task.grade_turns(problem, turns)

@@ -381,6 +381,7 @@ MEMORY = [
     Attack(
         "shared memory but for a page",
         HOARD + "attempt('memory', lambda: hoard(lambda: libc.munmap(touched(SHARED | WITHOUT_FILE), PIECE - 4096)))",
+        seconds=10.0,
     ),
     Attack(
         "shared memory of zeros",
@@ -391,6 +392,7 @@ def hoard_zeros():
     hoard(lambda: libc.munmap(touched(SHARED, zeros), PIECE - 4096))
 attempt("memory", hoard_zeros)
 """,
+        seconds=10.0,
     ),
     Attack(
         "shared memory that is released",

@@ -145,7 +145,7 @@ def test_without_walls_nothing_runs_unless_the_user_says_so() -> None:
 
 def test_what_keeps_bubblewrap_from_its_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where user namespaces are not allowed."""
-    for tool in ("bwrap", "setpriv"):
+    for tool in ("bwrap", "choom", "setpriv"):
         (tmp_path / tool).write_text("#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n")
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

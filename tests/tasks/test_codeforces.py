@@ -1,14 +1,16 @@
 """CodeForces problems: rows of the published shape, generated tests beside them, checkers in the sandbox."""
 
 import json
-from collections.abc import Callable, Iterable
+import tracemalloc
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks import Task, build_task
+from gspo_lab.sandbox import Program, Sandbox
+from gspo_lab.tasks import Task, build_task, grade_answer
 
 Write = Callable[[str, Iterable[Any]], Path]
 
@@ -130,6 +132,76 @@ def test_a_broken_checker_is_an_error_and_no_verdict(
     assert error in grade.error
 
 
+FAILS_AT_THE_SECOND = CHECKER.format(full=1) + "assert number != 9\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        fenced("n = int(input())\nprint(0, n)"),
+        fenced("n = int(input())\nprint(1, n)"),
+        fenced("1 / 0"),
+        fenced("while True: pass"),
+        "no program at all",
+    ],
+    ids=["right", "wrong", "crash", "endless", "no program"],
+)
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_broken_checker_leaves_no_answer_to_its_problem_graded(
+    write_rows: Write, can_isolate: None, answer: str, truncated: bool
+) -> None:
+    """Else those that fail before the checker is asked would count, and those that pass would not."""
+    rows = [DOUBLE, SPLIT | {"generated_checker": FAILS_AT_THE_SECOND}]
+    task = build_task("codeforces", {"data": str(write_rows("own.jsonl", rows))})
+    sound, broken = task.problems("held-out")
+    grade = grade_answer(task, broken, answer, truncated=truncated)
+    assert (grade.correct, grade.reward) == (None, None)
+    assert grade.error is not None
+    assert grade.error.startswith("test 2 of 2: the checker gives the correct output no number above 0: exit 1")
+    assert task.grade(broken, answer).correct is None
+    assert grade_answer(task, sound, answer, truncated=truncated).correct is False
+
+
+def test_a_checker_sees_every_test_s_correct_output_once(
+    write_rows: Write, can_isolate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[bool, int]] = []
+    run = Sandbox.run
+
+    def count(opened: Sandbox, program: Program, inputs: Sequence[bytes], *more: Any, **named: Any) -> Any:
+        outcomes = run(opened, program, inputs, *more, **named)
+        runs.append(("checker.py" in program.source, len(outcomes)))
+        return outcomes
+
+    monkeypatch.setattr(Sandbox, "run", count)
+    task = build_task("codeforces", {"data": str(write_rows("own.jsonl", [SPLIT]))})
+    (problem,) = task.problems("held-out")
+    for right in (True, False):
+        runs.clear()
+        answer = fenced(f"n = int(input())\nprint(0, n if {right} else 0)")
+        assert task.grade(problem, answer).correct is right
+        assert runs == [*([(True, 2)] if right else []), (False, 2), (True, 2 if right else 1)]
+
+
+def test_large_outputs_are_checked_before_the_next_ones_are_made(
+    write_rows: Write, can_isolate: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 8 outputs has 15 MB; this process holds one at a time, with what is sent to the checker."""
+    tests = [{"input": f"{number}\n", "output": f"0 {number}\n"} for number in range(8)]
+    row = SPLIT | {"official_tests": tests, "time_limit": 20.0}
+    task = build_task("codeforces", {"data": str(write_rows("own.jsonl", [row]))})
+    (problem,) = task.problems("held-out")
+    task.fault(problem)
+    tracemalloc.start()
+    try:
+        grade = task.grade(problem, fenced("n = int(input())\nprint(0, ' ' * 15_000_000, n)"))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (grade.correct, grade.error) == (True, None)
+    assert most < 100_000_000, "all together have 120 MB, and more as JSON"
+
+
 def test_a_checker_cannot_leave_its_sandbox(write_rows: Write, can_isolate: None, tmp_path: Path) -> None:
     hostile = f"open({str(tmp_path / 'written')!r}, 'w').write('x')\nprint(1)"
     task = build_task("codeforces", {"data": str(write_rows("own.jsonl", [SPLIT | {"generated_checker": hostile}]))})
@@ -146,7 +218,7 @@ def test_what_is_asked(own: Task) -> None:
     assert json.loads(second.reference)["rating"] == 1200
     assert json.loads(second.reference)["checker"] is True
     assert json.loads(third.reference)["tests"] == 3
-    assert own.grader == "codeforces-all-lcb-x1/1"
+    assert own.grader == "codeforces-all-lcb-x1/2"
 
 
 def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:

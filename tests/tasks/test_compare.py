@@ -1,10 +1,17 @@
 import json
 import math
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
-from gspo_lab.tasks.benchmarks.compare import RULES, Rule, same_output, same_value
+from gspo_lab.tasks.benchmarks.compare import RULES, Rule, output_rule, value_rule
+
+
+def takes(strictest: Rule | None) -> list[bool]:
+    """Which rules take it: the strictest that does, and each later one."""
+    return [strictest is not None and RULES.index(strictest) <= RULES.index(rule) for rule in RULES]
+
 
 OUTPUTS = [
     # expected, got, strict, lcb, tolerant
@@ -43,7 +50,7 @@ OUTPUTS = [
 
 @pytest.mark.parametrize(("expected", "got", "strict", "lcb", "tolerant"), OUTPUTS)
 def test_outputs(expected: bytes, got: bytes, strict: bool, lcb: bool, tolerant: bool) -> None:
-    assert [same_output(rule, expected, got) for rule in RULES] == [strict, lcb, tolerant]
+    assert takes(output_rule(expected, got)) == [strict, lcb, tolerant]
 
 
 VALUES = [
@@ -73,23 +80,23 @@ VALUES = [
 @pytest.mark.parametrize(("expected", "got", "strict", "lcb", "tolerant"), VALUES)
 def test_values(expected: object, got: object, strict: bool, lcb: bool, tolerant: bool) -> None:
     texts = json.dumps(expected).encode(), json.dumps(got).encode()
-    assert [same_value(rule, *texts, exact=True) for rule in RULES] == [strict, lcb, tolerant]
+    assert takes(value_rule(*texts, exact=True)) == [strict, lcb, tolerant]
 
 
 def test_a_value_that_json_cannot_say_exactly_is_equal_to_none_but_by_the_tolerant_rule() -> None:
-    assert [same_value(rule, b"[[1, 2]]", b"[[1, 2]]", exact=False) for rule in RULES] == [False, False, True]
+    assert takes(value_rule(b"[[1, 2]]", b"[[1, 2]]", exact=False)) == [False, False, True]
 
 
 @pytest.mark.parametrize("got", [None, b"", b"[1, 2", b"object at 0x1", b"[" * 100_000])
 def test_what_is_no_value_is_equal_to_none(got: bytes | None) -> None:
-    assert [same_value(rule, b"[1]", got, exact=True) for rule in RULES] == [False, False, False]
+    assert value_rule(b"[1]", got, exact=True) is None
 
 
 def test_numbers_longer_than_python_reads_are_compared_as_text() -> None:
     long = b"9" * 6_000
-    assert same_value("lcb", long, long + b" ", exact=True)
-    assert same_output("lcb", long, long + b".0")
-    assert not same_output("lcb", long, long[:-1] + b"8")
+    assert value_rule(long, long + b" ", exact=True) == "strict"
+    assert output_rule(long, long + b".0") == "lcb"
+    assert output_rule(long, long[:-1] + b"8") is None
 
 
 def test_each_rule_takes_what_the_one_before_it_takes() -> None:
@@ -97,14 +104,51 @@ def test_each_rule_takes_what_the_one_before_it_takes() -> None:
         assert strict <= lcb <= tolerant
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("got", [b"1 " * 1_000_000, b"1\n" * 1_000_000], ids=["words", "lines"])
-def test_more_than_was_expected_is_never_taken_apart(rule: Rule, got: bytes) -> None:
+def test_more_than_was_expected_is_never_taken_apart(got: bytes) -> None:
     tracemalloc.start()
     try:
-        assert not same_output(rule, b"1", got + b"2")
-        assert not same_value(rule, b"[1]", b"[" + b"[1]," * (len(got) // 4) + b"1]", exact=True)
+        assert output_rule(b"1", got + b"2") is None
+        assert value_rule(b"[1]", b"[" + b"[1]," * (len(got) // 4) + b"1]", exact=True) is None
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert most < 5 * len(got), "its numbers alone would take fifty times that"
+
+
+def most_memory(compare: Callable[[], Rule | None]) -> tuple[Rule | None, int]:
+    tracemalloc.start()
+    try:
+        return compare(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_million_equal_lines_are_compared_one_by_one() -> None:
+    """By each rule, without an object for each line; equal pairs of lines are read as numbers once."""
+    for line, rule in ((b"1", "strict"), (b" 1", "lcb"), (b"1.0", "lcb"), (b"1.0000001", "tolerant"), (b"2", None)):
+        expected, got = b"1\n" * 1_000_000, (line + b"\n") * 1_000_000
+        strictest, most = most_memory(lambda expected=expected, got=got: output_rule(expected, got))
+        assert strictest == rule
+        assert most < 3 * len(got), "a million objects take forty megabytes"
+
+
+def test_a_value_of_empty_lists_is_not_read_where_fewer_are_expected() -> None:
+    got = b"[" + b"[]," * 1_000_000 + b"[]]"
+    expected = b"[" + b" " * 300_000 + b"1]"
+    strictest, most = most_memory(lambda: value_rule(expected, got, exact=True))
+    assert (strictest, most < 3 * len(got)) == (None, True), "its lists would take twenty times its bytes"
+    escaped = rb'["\u005b\u005b,", []]'
+    assert value_rule(escaped, b'["[[,", []]', exact=True) == "strict"
+
+
+def test_a_value_is_read_once_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[bytes] = []
+
+    def loads(text: bytes) -> object:
+        reads.append(text)
+        return json.JSONDecoder().decode(text.decode())
+
+    monkeypatch.setattr("gspo_lab.tasks.benchmarks.compare.json.loads", loads)
+    assert value_rule(b"[1]", b"[2]", exact=True) is None
+    assert reads == [b"[1]", b"[2]"]

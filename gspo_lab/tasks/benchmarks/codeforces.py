@@ -6,20 +6,21 @@ Pass or fail on the tests at hand, not the site's verdict. The rating that can b
 
 import functools
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from gspo_lab.errors import LabError
-from gspo_lab.sandbox import Limits, Program
+from gspo_lab.sandbox import Limits, Program, SandboxFailed
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
 from gspo_lab.tasks.benchmarks.cases import Case, cases_digest
-from gspo_lab.tasks.benchmarks.checkers import grade_checked
+from gspo_lab.tasks.benchmarks.checkers import CheckerFailed, full_numbers, grade_checked
 from gspo_lab.tasks.benchmarks.compare import Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, fetch, find, rows
-from gspo_lab.tasks.benchmarks.programs import accepts_output, extract_program, grade_program, sandbox
+from gspo_lab.tasks.benchmarks.programs import extract_program, grade_program, rule_of_output, sandbox
 from gspo_lab.tasks.benchmarks.published import Published
 
 MIB = 1 << 20
@@ -72,8 +73,11 @@ class Codeforces(Published):
         self.tests = tests
         self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
         self.time_factor = float(time_factor)
-        self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/1"
+        self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/2"
         self.unsafe = unsafe
+        self._full: dict[str, tuple[float, ...] | str] = {}
+        """By problem what its checker gives correct outputs, or why it is broken."""
+        self._checking: dict[str, threading.Lock] = {}
 
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file."""
@@ -83,16 +87,41 @@ class Codeforces(Published):
         """Its program."""
         return extract_program(answer)
 
+    def fault(self, problem: Problem) -> str | None:
+        """That the problem's checker is broken: it gives a correct output no number."""
+        checker = self._asked[problem.id].row["generated_checker"]
+        if not checker:
+            return None
+        with self._checking.setdefault(problem.id, threading.Lock()):
+            if problem.id not in self._full:
+                try:
+                    self._full[problem.id] = full_numbers(sandbox(self.unsafe), checker, self._cases(problem))
+                except CheckerFailed as error:
+                    self._full[problem.id] = str(error)
+                except SandboxFailed as error:  # which says nothing of the checker
+                    return f"the sandbox failed: {error}"
+            full = self._full[problem.id]
+        return full if isinstance(full, str) else None
+
+    def grade(self, problem: Problem, answer: str) -> Grade:
+        """The answer's grade: an error, whatever it says, where the problem's checker is broken."""
+        error = self.fault(problem)
+        return super().grade(problem, answer) if error is None else Grade(None, None, error=error)
+
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
-        asked = self._asked[problem.id]
-        cases = asked.official
-        if asked.generated is not None:
-            cases += _generated(asked.generated, problem.id, asked.row["generated_tests"])
+        asked, cases = self._asked[problem.id], self._cases(problem)
         opened, program = sandbox(self.unsafe), Program(stated)
-        if asked.row["generated_checker"]:
-            return grade_checked(opened, program, cases, asked.limits, asked.row["generated_checker"])
-        return grade_program(opened, program, cases, asked.limits, self.rule, accepts_output)
+        full = self._full.get(problem.id)
+        if isinstance(full, tuple):
+            return grade_checked(opened, program, cases, asked.limits, asked.row["generated_checker"], full)
+        return grade_program(opened, program, cases, asked.limits, self.rule, rule_of_output)
+
+    def _cases(self, problem: Problem) -> tuple[Case, ...]:
+        asked = self._asked[problem.id]
+        if asked.generated is None:
+            return asked.official
+        return asked.official + _generated(asked.generated, problem.id, asked.row["generated_tests"])
 
     @functools.cached_property
     def _asked(self) -> Mapping[str, Judged]:

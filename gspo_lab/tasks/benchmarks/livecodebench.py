@@ -15,7 +15,7 @@ from gspo_lab.tasks.benchmarks.compare import Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, find
 from gspo_lab.tasks.benchmarks.errata import ERRATA
 from gspo_lab.tasks.benchmarks.lcb_rows import Entry, Window, read_cases, read_entries
-from gspo_lab.tasks.benchmarks.programs import accepts_output, accepts_value, extract_program, grade_program, sandbox
+from gspo_lab.tasks.benchmarks.programs import extract_program, grade_program, rule_of_output, rule_of_value, sandbox
 from gspo_lab.tasks.benchmarks.published import Published
 
 GIB = 1 << 30
@@ -86,8 +86,8 @@ class LiveCodeBench(Published):
         """Right is a program that passes all tests, the public ones first; see `grade_program`."""
         entry = self._entries[problem.id]
         program = Program(stated, entry.function)
-        accepts = accepts_output if entry.function is None else accepts_value
-        return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule, accepts)
+        strictest = rule_of_output if entry.function is None else rule_of_value
+        return grade_program(sandbox(self.unsafe), program, read_cases(entry), self.limits, self.rule, strictest)
 
     @functools.cached_property
     def _entries(self) -> Mapping[str, Entry]:

@@ -13,14 +13,15 @@ from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, SandboxF
 from gspo_lab.tasks.base import Grade
 from gspo_lab.tasks.benchmarks.boxed import NoAnswer, spoken
 from gspo_lab.tasks.benchmarks.cases import Case
-from gspo_lab.tasks.benchmarks.compare import RULES, Rule, same_output, same_value
+from gspo_lab.tasks.benchmarks.compare import RULES, Rule, output_rule, value_rule
 
 FENCE = "```"
 SHOWN = 200
 
 ENDINGS = {"time": "time limit", "memory": "memory limit", "output": "output limit"}
 
-Accepts = Callable[[Rule, Case, ExecutionResult], bool]
+Strictest = Callable[[Case, ExecutionResult], Rule | None]
+"""The strictest rule by which a test that finished is passed; None: by none. Each later rule of RULES takes it too."""
 
 
 _OPENING = threading.Lock()
@@ -55,18 +56,18 @@ def extract_program(answer: str) -> str:
     return program
 
 
-def accepts_output(rule: Rule, case: Case, outcome: ExecutionResult) -> bool:
-    """Of a script: whether its stdout is the expected one."""
-    return same_output(rule, case.output, outcome.stdout)
+def rule_of_output(case: Case, outcome: ExecutionResult) -> Rule | None:
+    """Of a script: by which rule its stdout is the expected one."""
+    return output_rule(case.output, outcome.stdout)
 
 
-def accepts_value(rule: Rule, case: Case, outcome: ExecutionResult) -> bool:
-    """Of a function: whether it returned the expected value."""
-    return same_value(rule, case.output, outcome.result, bool(outcome.exact))
+def rule_of_value(case: Case, outcome: ExecutionResult) -> Rule | None:
+    """Of a function: by which rule it returned the expected value."""
+    return value_rule(case.output, outcome.result, bool(outcome.exact))
 
 
 def grade_program(
-    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: Rule, accepts: Accepts
+    opened: Sandbox, program: Program, cases: Sequence[Case], limits: Limits, rule: Rule, strictest: Strictest
 ) -> Grade:
     """Right is a program that passes every test by `rule`; it is run until no rule has it right any more.
 
@@ -78,9 +79,9 @@ def grade_program(
     failures: dict[Rule, str] = {}
 
     def go_on(index: int, outcome: ExecutionResult) -> bool:
-        for one in RULES:
-            if one not in failures and not (outcome.ending == "finished" and accepts(one, cases[index], outcome)):
-                failures[one] = f"test {index + 1} of {len(cases)}: {why(outcome)}"
+        passed = strictest(cases[index], outcome) if outcome.ending == "finished" else None
+        for failed in RULES if passed is None else RULES[: RULES.index(passed)]:
+            failures.setdefault(failed, f"test {index + 1} of {len(cases)}: {why(outcome)}")
         return len(failures) < len(RULES)
 
     try:
