@@ -24,6 +24,13 @@ RIGHT = {
     "a box within a box": r"\boxed{\boxed{25}}",
     "a font": r"\boxed{\mathbf{25}}",
     "text": r"\boxed{\text{25}}",
+    "text in a box within a box": r"\boxed{\boxed{\text{25}}}",
+    "underlined": r"\boxed{\underline{25}}",
+    "a unit in roman with a thin space": r"\boxed{25\mathrm{\,cm}}",
+    "the remainder of a division": r"\boxed{25 \bmod 1000}",
+    "what was rounded": r"\boxed{\lfloor 25.7 \rfloor = 25}",
+    "a product beside it": r"\boxed{5 \cdot 5 = 25}",
+    "a product and a power beside it": r"\boxed{025 = 2(3 + 4) + 11 = 3^{2} + 4^2}",
     "dollars inside": r"\boxed{$25$}",
     "dollars and a font": r"\boxed{$\mathbf{25}$}",
     "braces inside": r"\boxed{{25}}",
@@ -89,6 +96,10 @@ WRONG = {
     "two answers in words": (r"\boxed{25\text{ or }26}", "not a whole number"),
     "two equations": (r"\boxed{x=24, y=25}", "not a whole number"),
     "two numbers in one chain": (r"\boxed{x = 24 = 25}", "not a whole number"),
+    "a sum that is not equal to it": (r"\boxed{25 = 24+2}", "not a whole number"),
+    "a power that is not equal to it": (r"\boxed{5^3 = 25}", "not a whole number"),
+    "a decimal that is not equal to it": (r"\boxed{25.7 = 25}", "not a whole number"),
+    "a remainder that is still to be taken": (r"\boxed{25 \bmod 7}", "not a whole number"),
     "a chain without its number": (r"\boxed{x = 5^2 = y}", "not a whole number"),
     "a set": (r"\boxed{\{25\}}", "not a whole number"),
     "a list": (r"\boxed{[25]}", "not a whole number"),
@@ -128,7 +139,7 @@ def test_a_cut_answer_is_wrong_with_a_whole_box_in_it() -> None:
 def test_the_grade_shows_what_was_graded() -> None:
     grade = Aime24().grade(GOLD, r"\boxed{ \text{about  24} }")
     assert grade.extracted == r"\text{about 24}"
-    assert Aime24.grader == "aime-integer/3"
+    assert Aime24.grader == "aime-integer/4"
 
 
 @pytest.mark.parametrize("number", [0, 1, 7, 10, 99, 100, 999])

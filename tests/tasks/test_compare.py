@@ -1,3 +1,4 @@
+import functools
 import json
 import math
 import tracemalloc
@@ -128,9 +129,16 @@ def test_a_million_equal_lines_are_compared_one_by_one() -> None:
     """By each rule, without an object for each line; equal pairs of lines are read as numbers once."""
     for line, rule in ((b"1", "strict"), (b" 1", "lcb"), (b"1.0", "lcb"), (b"1.0000001", "tolerant"), (b"2", None)):
         expected, got = b"1\n" * 1_000_000, (line + b"\n") * 1_000_000
-        strictest, most = most_memory(lambda expected=expected, got=got: output_rule(expected, got))
+        strictest, most = most_memory(functools.partial(output_rule, expected, got))
         assert strictest == rule
         assert most < 3 * len(got), "a million objects take forty megabytes"
+
+
+def test_words_are_the_same_wherever_the_text_is_cut() -> None:
+    numbers = b" ".join(b"%d" % number for number in range(20_000))
+    assert output_rule(numbers, numbers.replace(b" ", b"  ")) == "lcb"
+    assert output_rule(numbers, numbers.replace(b" ", b"\n \t")) == "tolerant"
+    assert output_rule(numbers, numbers.replace(b" ", b"  ") + b" 1") is None
 
 
 def test_a_value_of_empty_lists_is_not_read_where_fewer_are_expected() -> None:

@@ -15,7 +15,7 @@ SHOWN = 60
 class _Aime(Published):
     """The last complete box must state the gold number. `data`: a file or folder of the user's instead of the Hub."""
 
-    grader = "aime-integer/3"
+    grader = "aime-integer/4"
     prompt_version = PROMPT_VERSION
     # Samples are the GSPO paper's (avg@32); temperature, top-p and length Qwen3's for AIME when thinking.
     defaults = Defaults(samples=32, temperature=0.6, top_p=0.95, max_tokens=38_912)

@@ -46,7 +46,7 @@ def last_box(text: str) -> str:
     """
     openings = _openings(text)
     for inside in openings:
-        stop = _closing(text, inside)
+        stop = closing_brace(text, inside)
         if stop is None:
             raise Unclosed
         if text[inside:stop].strip():
@@ -54,7 +54,7 @@ def last_box(text: str) -> str:
     else:
         raise NoAnswer("no complete box")
     for outer in itertools.islice(openings, DEEPEST):
-        outer_stop = _closing(text, outer)
+        outer_stop = closing_brace(text, outer)
         if outer_stop is None or outer_stop <= stop:
             break
         inside, stop = outer, outer_stop
@@ -78,7 +78,7 @@ def _openings(text: str) -> Iterator[int]:
             yield found.end() + 1
 
 
-def _closing(text: str, inside: int) -> int | None:
+def closing_brace(text: str, inside: int) -> int | None:
     """Where the brace stands that closes the one before `inside`, braces behind a backslash left out; None: nowhere."""
     depth = 1
     for found in _BRACES.finditer(text, inside):

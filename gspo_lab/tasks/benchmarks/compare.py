@@ -28,6 +28,7 @@ STRUCTURE = (b"[", b"{", b",")
 value, and to read it could take thirty times its size."""
 REMEMBERED = 1000
 
+_MANY_WORDS = re.compile(rb"\S.{,8192}\S*", re.DOTALL)
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 
 
@@ -64,7 +65,7 @@ def _lines(text: bytes) -> Iterator[bytes]:
 
 
 def _words(text: bytes) -> Iterator[bytes]:
-    return (found[0] for found in re.finditer(rb"\S+", text))
+    return itertools.chain.from_iterable(found[0].split() for found in _MANY_WORDS.finditer(text))
 
 
 def _all_alike(alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes], got: Iterator[bytes]) -> bool:
@@ -85,8 +86,7 @@ def _all_alike(alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes],
 
 def _same_line(expected: bytes, got: bytes) -> bool:
     """Of two lines that differ: whether they hold the same numbers in order, and nothing else."""
-    pairs = itertools.zip_longest(_words(expected), _words(got), fillvalue=b"")
-    return all(_same_number(*pair) for pair in pairs)
+    return all(itertools.starmap(_same_number, itertools.zip_longest(_words(expected), _words(got), fillvalue=b"")))
 
 
 def _same_number(expected: bytes, got: bytes) -> bool:
