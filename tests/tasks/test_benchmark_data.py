@@ -174,7 +174,7 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.chat
     assert task.cut_is_wrong
     assert task.prompt_version.endswith("/1")
-    assert task.grader.endswith({"aime24": "/3", "aime25": "/3", "gsm8k": "/2"}.get(name, "/1"))
+    assert task.grader.endswith({"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1"))
     assert task.stop == ()
     limit = task.defaults.max_tokens
     assert limit is not None
