@@ -133,33 +133,37 @@ class Study:
         return frame
 
     def verdicts(self) -> "DataFrame":
-        """A row per arm that is judged against the baseline on the primary score; empty where no score can decide.
+        """A row per verdict on the declared question; empty where no score can decide.
 
-        arm; baseline; word; n (pairs of seeds); estimate (arm - baseline, difference of shares); low, high (its
-        1 - alpha interval); p (two-sided); margin (differences within +- it are equivalent); detectable (smallest true
-        difference that n seeds would have seen); reason (why there is no word); sentence.
+        arm; baseline; question (score, stability, contrast); word (a code); direction (1 for the arm, -1 against it,
+        else 0); label (the verdict with its subject); n (pairs of seeds); estimate (arm - baseline: of final scores, or
+        how much smaller the drop from best is, relative to the gain); low, high (its 1 - alpha interval); p
+        (two-sided); margin (differences within +- it are equivalent); detectable (smallest true difference that n
+        seeds would have seen); reason (why there is no verdict); sentence.
         """
         from pandas import DataFrame
 
-        decided = self.findings.decision
+        from gspo_lab.stats.stability import comparison
+        from gspo_lab.words import because, label, sentence
+
         rows: list[dict[str, Any]] = [
             {
-                "arm": arm,
-                "baseline": decided.baseline,
-                "word": one.word,
+                "arm": one.subject,
+                **{name: getattr(one, name) for name in ("baseline", "question", "word", "direction")},
+                "label": label(one),
                 **{name: getattr(one.paired, name) for name in ("n", "estimate", "low", "high", "p")},
                 "margin": one.margin,
-                "detectable": one.smallest_detectable,
-                "reason": one.reason,
-                "sentence": one.sentence,
+                "detectable": comparison(one).smallest_detectable,
+                "reason": because(one),
+                "sentence": sentence(one),
             }
-            for arm, one in decided.verdicts.items()
+            for one in self.findings.verdicts.values()
         ]
-        told = ("arm", "baseline", "word", "n", "estimate", "low", "high", "p", "margin", "detectable", "reason")
-        return DataFrame(rows, columns=[*told, "sentence"])
+        names = ("arm", "baseline", "question", "word", "direction", "label", "n", "estimate", "low", "high", "p")
+        return DataFrame(rows, columns=[*names, "margin", "detectable", "reason", "sentence"])
 
     def claims(self, every: bool = False) -> "DataFrame":
-        """A row per declared claim; with `every` the rest of the library too, as description.
+        """A row per declared claim; with `every` the rest of the library too, descriptive.
 
         claim (its id); word; statement; reason; p (its own), p_adjusted (Holm's, over the declared ones); declared.
         """
@@ -201,8 +205,9 @@ class Study:
     def answer(self) -> str:
         """The three lines that `gspo-lab show` and the report open with."""
         from gspo_lab.claims import answer
+        from gspo_lab.words import lines
 
-        return "\n".join(answer(self.findings).lines)
+        return "\n".join(lines(answer(self.findings)))
 
     def _summary(self) -> tuple[str, str, str, int, int]:
         found = self.findings

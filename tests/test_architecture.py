@@ -23,9 +23,10 @@ FLOORS: dict[str, int] = {
     "matching": 7,
     **dict.fromkeys(("findings", "engines", "exporters"), 8),
     **dict.fromkeys(("claims", "worker", "plan"), 9),
-    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 10),
-    "cli": 11,
-    "__main__": 12,
+    "words": 10,
+    **dict.fromkeys(("report", "conduct", "forkserver", "lab"), 11),
+    "cli": 12,
+    "__main__": 13,
 }
 """Room -> floor: a file imports from its own room and from lower floors."""
 
@@ -45,6 +46,7 @@ WALLS: dict[str, set[str]] = {
     "evaluation": {"store", "stats", "launch"},
     "engines": {"store", "stats", "launch", "matching"},
     "report": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder"},
+    "words": {"models", "samplers", "engines", "evaluation", "tasks", "launch", "journal", "runfolder", "store"},
     "worker": {"store", "stats", "claims", "matching", "report"},
     "forkserver": {"store", "stats", "claims", "matching"},
     "plan": {"evaluation"},

@@ -18,6 +18,7 @@ from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Origin, Run, Study, load_study
+from gspo_lab.words import decided_sentences, flags
 from gspo_lab.worker import StopAsked, train
 
 TOML = """
@@ -86,8 +87,8 @@ def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Stud
         "other facts",
         "benchmark items",
     }
-    assert decided.flags[0] == "Recorded by trl 1.16.0: taken on trust."
-    assert "The pairs are taken on trust: own record, weights" in decided.sentences[0]
+    assert flags(decided)[0] == "Recorded by trl 1.16.0: taken on trust."
+    assert "The pairs are taken on trust: own record, weights" in decided_sentences(decided)[0]
 
 
 def test_the_report_tells_where_imported_runs_come_from(study: Study, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from gspo_lab.claims.estimates import Estimate, Estimates
 from gspo_lab.claims.recorded import Recorded
+from gspo_lab.stats.verdict import Reason, Verdict
 
 Roles = Mapping[str, str]
 """Role -> the arm that plays it, e.g. {"grpo": "grpo-tuned", "gspo": "gspo"}."""
@@ -30,10 +31,11 @@ class Counter:
 
 @dataclass(frozen=True)
 class Need:
-    """A precondition. `unmet` says what was measured that does not meet it; None: met."""
+    """A precondition. `unmet` says what was measured that does not meet it; None: met. `code` is the reason's."""
 
     text: str
     unmet: Callable[[Recorded, Roles], str | None]
+    code: str = "unmet"
 
 
 @dataclass(frozen=True)
@@ -90,17 +92,38 @@ class Claim:
 @dataclass(frozen=True)
 class Result:
     """What a study's evidence says of one claim. `p` is the claim's own, `p_adjusted` Holm's over the declared family
-    (None outside it: then the claim is description). `lacking` is what keeps it from being supported, in words."""
+    (None outside it: then the claim is descriptive). `lacking` is what keeps it from being supported, in words."""
 
     claim: Claim
     word: Word
-    reason: str
+    reasons: tuple[Reason, ...]
     declared: bool
     roles: Roles
     reading: Estimates | None = None
     p: float | None = None
     p_adjusted: float | None = None
-    lacking: tuple[str, ...] = ()
+    lacking: tuple[Reason, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The same as every surface states it; the estimate is that of the first number that decides."""
+        first = self.parts[0] if self.parts else None
+        return Verdict(
+            question="claim",
+            subject=self.claim.id,
+            baseline=None,
+            word=self.word,
+            direction={"supported": 1, "contradicted": -1}.get(self.word, 0),
+            estimate=None if first is None else first.estimate,
+            interval=None if first is None else first.interval,
+            level=Estimate.alpha if first is None else first.alpha,
+            reasons=self.reasons,
+        )
+
+    @property
+    def reason(self) -> str:
+        """All reasons in one line."""
+        return "; ".join(str(reason.data["why"]) for reason in self.reasons)
 
     @property
     def parts(self) -> tuple[Estimate, ...]:

@@ -11,12 +11,12 @@ from gspo_lab.claims.library import LIBRARY
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.roles import find_roles
 from gspo_lab.findings import Findings
-from gspo_lab.stats import holm
+from gspo_lab.stats import Reason, holm
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 
 
 def judge(found: Findings, *, every: bool = False) -> list[Result]:
-    """The study's declared claims; with `every` the rest of the library too, as description.
+    """The study's declared claims; with `every` the rest of the library too, which is descriptive.
 
     Arms that are no pairs by the study's certificate are compared by no claim. The declared claims are a family:
     Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
@@ -47,32 +47,32 @@ def _read(readings: Sequence[Recorded], claim: Claim, given: Mapping[str, str], 
     graded; where it says something else, those answers decide, and the claim is not testable."""
     recorded, *others = readings
     if claim.evaluate is None:
-        return Result(claim, "not testable here", claim.unrecorded or "nothing evaluates it", declared, {})
+        return Result(claim, "not testable here", _why(claim.unrecorded or "nothing evaluates it"), declared, {})
     found = find_roles(recorded, given, moe=claim.moe)
     if claim.moe and False in recorded.mixtures.values() and not any(recorded.mixtures.values()):
         reason = "no arm has a mixture of experts: no expert choice was recorded in any of them"
-        return Result(claim, "not testable here", reason, declared, {})
+        return Result(claim, "not testable here", _why(reason), declared, {})
     missing = [role for role in claim.roles if role not in found]
     roles = {role: found[role] for role in claim.roles if role in found}
     if missing:
         wanted = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in missing)
-        return Result(claim, "not testable here", f"no arm plays {wanted}", declared, roles)
+        return Result(claim, "not testable here", _why(f"no arm plays {wanted}"), declared, roles)
     unmet = [*_unmatched(recorded.found, roles), *_unmet(claim.needs, recorded, roles)]
     if unmet:
-        return Result(claim, "not testable here", "; ".join(unmet), declared, roles)
+        return Result(claim, "not testable here", tuple(unmet), declared, roles)
     lacking = tuple(_unmet(claim.for_support, recorded, roles))
     try:
         reading = claim.evaluate(recorded, roles)
         for other in others:
             if (left_out := _alone(reading)) != (wrong := _alone(claim.evaluate(other, roles))):
-                said = f"left out it is {left_out or 'not resolved'}, counted as wrong {wrong or 'not resolved'}"
+                said = f"left out it is {left_out or 'inconclusive'}, counted as incorrect {wrong or 'inconclusive'}"
                 raise Untestable(f"answers that could not be graded decide: {said}")
     except Untestable as reason:
-        return Result(claim, "not testable here", "; ".join([*lacking, str(reason)]), declared, roles)
+        return Result(claim, "not testable here", (*lacking, *_why(str(reason))), declared, roles)
     side, p = weigh(reading.parts)
     if lacking and side != "contradicted":
         p = None
-    return Result(claim, "not resolved", "", declared, roles, reading, p, lacking=lacking)
+    return Result(claim, "not resolved", (), declared, roles, reading, p, lacking=lacking)
 
 
 def _alone(reading: Estimates) -> Side | None:
@@ -81,7 +81,11 @@ def _alone(reading: Estimates) -> Side | None:
     return side if p is None or p < reading.alpha else None
 
 
-def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[str]:
+def _why(*texts: str) -> tuple[Reason, ...]:
+    return tuple(Reason("claim", {"why": text}) for text in texts)
+
+
+def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[Reason]:
     """What is measured of the needs that are unmet; nothing after the first where no run could show the others."""
     out = []
     for need in needs:
@@ -90,16 +94,16 @@ def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[str]
         except Untestable as reason:
             said = str(reason)
         if said is not None:
-            out.append(said)
+            out.append(Reason(need.code, {"why": said}))
             if not recorded.seeds(roles.values()):
                 break
     return out
 
 
-def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[str]:
+def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[Reason]:
     """What keeps the runs of a claim's arms from being pairs."""
     return [
-        f"{one} and {other} are not matched: {reason}"
+        Reason("not matched", {"why": f"{one} and {other} are not matched: {reason}"})
         for one, other in combinations(dict.fromkeys(roles.values()), 2)
         for reason in found.certificate.on(found.declaration.deciding).against(one).get(other, ())
     ]
@@ -114,11 +118,13 @@ def _adjust(result: Result, adjusted: float | None) -> Result:
     decides = deciding is None or deciding < result.reading.alpha
     word: Word = side if side is not None and decides else "not resolved"
     if result.lacking and word != "contradicted":
-        return replace(result, word="not testable here", reason="; ".join(result.lacking), p_adjusted=adjusted)
-    return replace(result, word=word, reason=_reason(result, word, side, p, adjusted), p_adjusted=adjusted)
+        return replace(result, word="not testable here", reasons=result.lacking, p_adjusted=adjusted)
+    return replace(result, word=word, reasons=_reasons(result, word, side, p, adjusted), p_adjusted=adjusted)
 
 
-def _reason(result: Result, word: Word, side: Side | None, p: float | None, adjusted: float | None) -> str:
+def _reasons(
+    result: Result, word: Word, side: Side | None, p: float | None, adjusted: float | None
+) -> tuple[Reason, ...]:
     assert result.reading is not None
     parts = result.reading.parts
     said = []
@@ -138,10 +144,10 @@ def _reason(result: Result, word: Word, side: Side | None, p: float | None, adju
     if side is not None and p is not None and adjusted is not None and p < alpha <= adjusted:
         said.append(f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}")
     if result.lacking:
-        said.append(f"support would also have needed what is lacking here: {', '.join(result.lacking)}")
+        lacking = (str(reason.data["why"]) for reason in result.lacking)
+        said.append(f"support would also have needed what is lacking here: {', '.join(lacking)}")
     said += [f"{part.name}: {part.note}" for part in parts if part.note]
-    said += result.reading.notes
-    return "; ".join(said)
+    return _why(*said, *result.reading.notes)
 
 
 def _unresolved(reading: Estimates, side: Side | None, p: float | None, adjusted: float | None) -> str:

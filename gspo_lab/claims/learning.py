@@ -137,7 +137,7 @@ def more_efficient(recorded: Recorded, roles: Roles) -> Estimates:
     first = recorded.over_seeds("AUC of the score against prompts, GSPO - GRPO", area["prompts"], Region(above=0))
     notes = []
     if first.interval is not None and Region(-margin, margin).contains(*first.interval):
-        notes.append(f"practically equivalent: the whole interval lies inside the margin ±{margin:g}")
+        notes.append(f"equivalent within the margin: the whole interval lies inside the margin ±{margin:g}")
     later = condition(
         f"prompts to a score of {threshold:.3g}, GSPO - GRPO",
         gspo <= grpo,
@@ -204,18 +204,19 @@ def precursors(recorded: Recorded, roles: Roles) -> Estimates:
         counted = f"{len(collapsed)} runs collapsed and {len(stable)} stayed stable"
         raise Untestable(f"{counted}; {LEAST_RUNS} of each are needed")
     every = {run: recorded.found.onsets(recorded.found.deciding[run]) for run in [*collapsed, *stable]}
-    leading, said = [], []
+    leading, said, judged = [], [], False
     for signal in SIGNALS:
         found = {run: one[signal].step for run, one in every.items() if signal in one and one[signal].judged}
         if len(found) < len(every):
             said.append(f"{signal}: not judged, too few steps after the warm-up or not recorded")
             continue
+        judged = True
         leads = [at for run, fell in collapsed.items() if (at := found[run]) is not None and at < fell]
         alarms = sum(found[run] is not None for run in stable)
         said.append(f"{signal}: leads in {len(leads)} of {len(collapsed)}, false alarms in {alarms} of {len(stable)}")
         if len(leads) == len(collapsed) and alarms <= FALSE_ALARMS * len(stable):
             leading.append(signal)
-    if all("not judged" in line for line in said):
+    if not judged:
         raise Untestable("; ".join(said))
     name = "signals that lead in every collapsed run with few false alarms"
     part = condition(name, bool(leading), n=len(onset), estimate=float(len(leading)), said="; ".join(said))

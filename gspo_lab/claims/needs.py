@@ -142,13 +142,12 @@ def _routing_matters(recorded: Recorded, roles: Roles) -> Unmet:
 
 
 def _unstable(recorded: Recorded, roles: Roles) -> Unmet:
-    """The regime in which something can go wrong: a run of any of the arms fell back, of whichever the claim expects
-    it. Asked of the one that should fall alone, the need would hide that another one fell in its place."""
-    every = [recorded.stability(arm, seed) for arm, seed in product(roles.values(), recorded.seeds(roles.values()))]
-    judged = [one for one in every if one.judged or one.collapse is not None]
-    fell = any(one.collapse is not None or one.regression is not None for one in judged)
-    stood = f"0 of {len(judged)} judged runs of {', '.join(roles.values())} collapsed or fell back"
-    return None if fell else f"the unstable regime was not reached: {stood}"
+    """Something can go wrong here: a run of any of the arms was unstable, of whichever the claim expects it. Asked of
+    the one that should be alone, the need would hide that another one was in its place."""
+    runs = [recorded.outcome(arm, seed) for arm, seed in product(roles.values(), recorded.seeds(roles.values()))]
+    judged = [run for run in runs if run.fall_judged]
+    stable = f"0 of {len(judged)} judged runs of {', '.join(roles.values())} were unstable"
+    return None if any(run.fell for run in judged) else f"stability cannot be compared: {stable}"
 
 
 def _no_collapse(recorded: Recorded, roles: Roles) -> Unmet:
@@ -250,7 +249,9 @@ NEEDS: Mapping[str, Need] = {
     ),
     "tuned ranges": Need("both clip ranges tuned", _each(_tuned_bands, *BAND)),
     "routing that matters": Need(f"routing matters: expert change >= {LEAST_CHANGE:g}", _routing_matters),
-    "instability": Need("unstable regime reached (a run collapsed or fell back)", _unstable),
+    "instability": Need(
+        "an unstable run (collapsed, regressed, or a final score below half of its best)", _unstable, "no unstable runs"
+    ),
     "no collapse": Need("no collapse in either arm", _no_collapse),
     "a reward margin": Need("a margin of training reward (verdict.reward_margin)", _reward_margin),
     **{

@@ -11,6 +11,7 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
 from gspo_lab.findings import Findings
+from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.readings import (
     Curve,
     Minibatch,
@@ -160,10 +161,10 @@ class Recorded:
     def final(self, arm: str, seed: int, bench: str | None = None) -> float:
         """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
         wanted = bench or self.found.declaration.primary
-        for one in self.found.outcomes(wanted):
-            known = one.counted_wrong if self._wrong else one.final
-            if (one.arm, one.seed) == (arm, seed) and known is not None:
-                return known
+        run = self.outcome(arm, seed, wanted)
+        known = run.counted_wrong if self._wrong else run.final
+        if known is not None:
+            return known
         self.scores(arm, seed, bench)  # which says what is missing
         raise Untestable(f"{wanted} was not evaluated after the start of {arm}, seed {seed}")
 
@@ -186,6 +187,11 @@ class Recorded:
         return over_seeds(
             name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
         )
+
+    def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
+        """What became of a run on a benchmark (the primary one)."""
+        runs = self.found.outcomes(bench or self.found.declaration.primary)
+        return next(run for run in runs if (run.arm, run.seed) == (arm, seed))
 
     def stability(self, arm: str, seed: int) -> Stability:
         """Whether a finished run stood. Untestable where neither reward nor updates were recorded."""

@@ -30,6 +30,7 @@ def claims(
     from gspo_lab.claims import judge
     from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.findings import Findings
+    from gspo_lab.words import sentences
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
@@ -43,9 +44,9 @@ def claims(
     for result in results:
         print_lines(_lines(result))
     if results:
-        print_lines(not_counted)
+        print_lines(sentences(not_counted))
     if any(not result.declared for result in results):
-        print_lines(["claims marked 'description' were not declared before the run; they carry no verdict"])
+        print_lines(["claims marked 'descriptive' were not declared before the run; they have no verdict"])
 
 
 def _library(json: bool) -> None:
@@ -64,8 +65,10 @@ def _library(json: bool) -> None:
 
 
 def _lines(result: "Result") -> Iterator[str]:
-    mark = "" if result.declared else "  (description)"
-    yield f"{result.claim.id}: {result.word}{mark}"
+    from gspo_lab.words import short
+
+    mark = "" if result.declared else "  (descriptive)"
+    yield f"{result.claim.id}: {short(result.verdict)}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
     yield f"    source: {result.claim.value}"
     yield from (f"    here:   {_estimate(one)}" for one in (*result.parts, *result.also))

@@ -67,11 +67,12 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
     from gspo_lab.matching.tuned import choices
     from gspo_lab.report.sections.replications import lines
     from gspo_lab.study.tune import budget
+    from gspo_lab.words import lines as answer_lines
 
     found = Findings(evidence, study)
     tune = found.declaration.tune
     tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
-    return ["", found.declaration.question, *answer(found).lines, *tuned, *lines(found)]
+    return ["", found.declaration.question, *answer_lines(answer(found)), *tuned, *lines(found)]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:

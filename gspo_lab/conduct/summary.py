@@ -19,11 +19,11 @@ from gspo_lab.readings.named import CLIP, REWARD
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
+from gspo_lab.words import answer_to_json, decided_sentences, flags, lines, sentence, sentences
 
 if TYPE_CHECKING:
     from gspo_lab.findings import Findings
     from gspo_lab.findings.answer import Answer
-    from gspo_lab.findings.decision import Decision
     from gspo_lab.findings.outcomes import RunOutcome
 
 
@@ -87,7 +87,7 @@ class StudyOutcome:
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [vars(arm) for arm in self.arms]
-        told = {"answer": self.answer.to_json(), "report": None if self.report is None else str(self.report)}
+        told = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
         return {**vars(self), "arms": arms, "failures": list(self.failures), **told}
 
 
@@ -102,6 +102,7 @@ def outcome(
     with Evidence.open(database_of(runs), runs) as evidence:
         found = Findings(evidence, study.name)
         decided, arms, said = found.decision, arm_results(found, study), answer(found)
+        told = "\n".join([*lines(said), *seen(found, said)])
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
     if interrupted:
@@ -110,7 +111,6 @@ def outcome(
         code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
         code = Exit.FINISHED if complete else Exit.INCOMPLETE
-    told = "\n".join([*said.lines, *seen(decided, said.said)])
     return StudyOutcome(study.name, decided.primary, arms, failures, said, told, code, report)
 
 
@@ -139,22 +139,22 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
     return tuple(out)
 
 
-def seen(decided: "Decision", answered: str = "") -> list[str]:
-    """The decision's sentences but the one that has `answered`, each with the difference that it rests on, in all and
-    pair by pair; then its flags."""
-    if not decided.verdicts:
-        return [*([] if answered == " ".join(decided.sentences) else decided.sentences), *decided.described]
-    lines = []
-    for verdict in decided.verdicts.values():
-        baseline, arm = verdict.labels
-        paired = verdict.paired
-        said = [verdict.sentence] if verdict.sentence != answered else []
-        if paired.estimate is not None:
-            pairs = " ".join(f"{difference:+.3f}" for difference in paired.differences)
-            said.append(f"{arm} - {baseline}: {paired.estimate:+.3f} ({pairs})")
-        lines.append(" ".join(said))
-    told = [f"{decided.primary}:", *lines] if len(lines) > 1 else [f"{decided.primary}: {lines[0]}"]
-    return [*told, *decided.flags]
+def seen(found: "Findings", answered: "Answer") -> list[str]:
+    """The verdicts on the declared question, but for the one that has `answered`, each with the difference that it
+    rests on, in all and pair by pair; then the decision's flags."""
+    decided, verdicts = found.decision, list(found.verdicts.values())
+    if not verdicts:
+        return [*([] if answered.why else decided_sentences(decided)), *sentences(decided.described)]
+    out = []
+    for verdict in verdicts:
+        parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
+        if verdict.paired is not None and verdict.estimate is not None:
+            pairs = " ".join(f"{difference:+.3f}" for difference in verdict.paired.differences)
+            what = ", drop from best smaller by" if verdict.question == "stability" else ""
+            parts.append(f"{verdict.subject} - {verdict.baseline}{what}: {verdict.estimate:+.3f} ({pairs})")
+        out.append(" ".join(parts))
+    head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]
+    return [*head, *flags(decided)]
 
 
 def _final(ended: "RunOutcome | None") -> float | None:

@@ -25,6 +25,11 @@ class Scalar:
     bench: str | None = None
     """The benchmark that a score is of."""
 
+    @property
+    def title(self) -> str:
+        """The name, and whether it decides."""
+        return f"{self.name}, primary" if self.primary else self.name
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -45,7 +50,7 @@ def scalars(found: Source) -> list[Scalar]:
     primary = found.declaration.primary
     out = [
         Scalar(
-            f"{bench}{', primary' if bench == primary else ''}",
+            bench,
             {(run.arm, run.seed): run.final for run in outcomes(found, bench) if run.final is not None},
             scored=True,
             primary=bench == primary,

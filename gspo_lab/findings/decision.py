@@ -1,7 +1,4 @@
-"""The decision on a study: which pairs of runs count, what forbids a verdict, and the words. Terminal and report alike.
-
-The words themselves are those of `stats.decide_all`.
-"""
+"""The decision on a study: which pairs of runs count, what forbids a verdict, and what `stats.decide_all` says."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -10,7 +7,7 @@ from typing import TypeVar
 
 from gspo_lab.findings.answered import answers_variance
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
-from gspo_lab.findings.lengths import lengths
+from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.recorded import not_counted
@@ -21,32 +18,33 @@ from gspo_lab.readings import Seeds, Source, average, once
 from gspo_lab.readings.runs import decided
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
-from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
+from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.study import Declaration
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a study says of its question so far, in `sentences`.
+    """What a study says of its question so far, as codes and data.
 
     `seeds` are those that it is of: the ones declared before the first step, up to the look that resolved every arm.
     `verdicts` has each arm but the baseline, judged on the final scores in `ended`, and `missing` in words the runs of
-    the two that have none. The last three are empty where no score can decide; a sweep has `doses` instead, one of
-    lengths its laws in `sentences`.
+    the two that have none. The last three are empty where no score can decide: `reason` says why, or a sweep has
+    `doses` instead, one of lengths its `lengths`.
     """
 
     baseline: str
     primary: str | None
     matched: Certificate
-    sentences: tuple[str, ...]
     seeds: tuple[int, ...]
     planned: int
     """How many seeds it could be of."""
     doses: DoseResponse | None = None
+    lengths: Lengths | None = None
+    reason: Reason | None = None
     ended: tuple[RunOutcome, ...] = ()
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    verdicts: dict[str, Comparison] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    described: tuple[str, ...] = ()
+    described: tuple[Reason, ...] = ()
     """What the runs of other seeds show, which changes no word."""
     ungraded: dict[str, Ungraded] = field(default_factory=dict)
     """Per arm with answers that were not graded, its own or the baseline's, what becomes of the verdict if they are
@@ -68,30 +66,6 @@ class Decision:
         needed."""
         return self.resolved and len(self.seeds) < self.planned
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """What a reader of the verdicts must know of single runs and of looks, in sentences. All of these runs are
-        counted."""
-        told = {
-            "Collapsed and still counted": [_name(one) for one in self.ended if one.collapsed],
-            "Updates that were not finite, skipped or of a dead model": [
-                f"{_name(one)} ({one.nonfinite})" for one in self.ended if one.nonfinite
-            ],
-            "Evaluations that could not be graded repeat the one before": [
-                _name(one) for one in self.ended if one.carried
-            ],
-        }
-        tuning = self.matched.tuning
-        looked = f"Resolved at the declared look after {len(self.seeds)} of {self.planned} seeds."
-        return (
-            *(f"{one[0].upper()}{one[1:]}." for one in (*self.matched.on_trust, self.matched.grade) if one),
-            *([] if tuning is None else [f"{tuning.detail[0].upper()}{tuning.detail[1:]}."]),
-            *(f"{what}: {', '.join(runs)}." for what, runs in told.items() if runs),
-            *(one.sentence for one in self.ungraded.values()),
-            *([looked] if self.stopped else []),
-            *self.described,
-        )
-
 
 @once
 def decision(found: Source) -> Decision:
@@ -100,17 +74,18 @@ def decision(found: Source) -> Decision:
     baseline, bench = declared.baseline, declared.primary
     every = declared.deciding
 
-    def without(*said: str) -> Decision:
-        return Decision(baseline, bench, matched, said, every, len(every), doses, described=not_counted(found))
+    def without(reason: Reason | None = None) -> Decision:
+        described, laws = not_counted(found), lengths(found)
+        return Decision(baseline, bench, matched, every, len(every), doses, laws, described=described, reason=reason)
 
     if declared.trials_of is not None:
-        return without(f"No verdict: these are the trials on which the arms of {declared.trials_of} chose.")
-    if (swept := doses or lengths(found)) is not None:
-        return without(*(f"{sentence}." for sentence in swept.told(matched.on(every))))
+        return without(Reason("trials", {"of": declared.trials_of}))
+    if doses is not None or lengths(found) is not None:
+        return without()
     if bench is None:
-        return without("No verdict: the study declares no benchmark, so the score that would decide is not measured.")
+        return without(Reason("no benchmark"))
     if not declared.treatments:
-        return without(f"No verdict: {baseline} is the only arm, so there is nothing to compare it with.")
+        return without(Reason("one arm", {"arm": baseline}))
     ended = outcomes(found, bench)
     look, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, every[:look]), _Judged.ends)
     seeds = every[:look]
@@ -119,7 +94,6 @@ def decision(found: Source) -> Decision:
         baseline=baseline,
         primary=bench,
         matched=matched,
-        sentences=tuple(verdict.sentence for verdict in verdicts.values()),
         seeds=seeds,
         planned=len(every),
         ended=tuple(one for one in ended if one.seed in seeds),
@@ -134,7 +108,7 @@ S = TypeVar("S", bound=Source)
 
 
 def against(of: S, baseline: str) -> S:
-    """The same records with another arm as the baseline: what its words say is description."""
+    """The same records with another arm as the baseline: its verdicts are descriptive."""
     rule = of.declaration.verdict.model_copy(update={"baseline": baseline})
     changed = copy(of)
     changed.base = of
@@ -150,10 +124,6 @@ DEPENDENT = {
     *("new_problems", "compared", "all_executions"),
 }
 """The functions of a source whose answers change with the baseline or with the seeds that decide."""
-
-
-def _name(run: RunOutcome) -> str:
-    return f"{run.arm} seed {run.seed}"
 
 
 Pairs = dict[int, tuple[float, float]]
@@ -185,7 +155,7 @@ def _pairs(
 class _Judged:
     """What one look gives: per arm the verdict, the runs that lack a score, and what was not graded."""
 
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, Comparison]
     missing: dict[str, tuple[str, ...]]
     ungraded: dict[str, Ungraded]
 
@@ -206,20 +176,22 @@ def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) ->
 
 def _verdicts(
     found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], counted_wrong: bool
-) -> dict[str, Verdict]:
+) -> dict[str, Comparison]:
     """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
     matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
     declared = found.declaration
     rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
     matched = study_certificate(found).on(seeds)
     forbidden = matched.reasons
-    why = "the study is still running" if any(one.state == State.RUNNING for one in ended) else "runs are missing"
+    running = any(one.state == State.RUNNING for one in ended)
     scores = []
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, seeds, declared.baseline, arm)
-        withheld = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
+        forbids = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
+        withheld = [Reason("not matched", {"why": why}) for why in forbids]
         if len(pairs) < len(seeds):
-            withheld.append(f"{why}, {len(pairs)} of {len(seeds)} pairs are complete")
+            data = {"running": running, "complete": len(pairs), "planned": len(seeds)}
+            withheld.append(Reason("pairs incomplete", data))
         scores.append(
             Scores(
                 first=[first for first, _ in pairs.values()],
@@ -256,14 +228,12 @@ def _collapses(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[t
     return (sum(first), len(first)), (sum(second), len(second))
 
 
-def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[str]:
-    """What runs of seeds that do not decide show, arm by arm: description."""
+def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[Reason]:
+    """What runs of seeds that do not decide show, arm by arm: descriptive."""
     others = [seed for seed in declared.seeds if seed not in seeds]
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, others, declared.baseline, arm)
         if pairs:
             mean = average(second - first for first, second in pairs.values())
-            yield (
-                f"Not counted: {len(pairs)} pair{'s' * (len(pairs) > 1)} of other seeds "
-                f"({', '.join(map(str, pairs))}), {arm} - {declared.baseline} {mean:+.3f}."
-            )
+            data = {"arm": arm, "baseline": declared.baseline, "seeds": tuple(pairs), "mean": mean}
+            yield Reason("not counted pairs", data)

@@ -5,16 +5,13 @@ log10 of the dose with profile intervals, which all-or-none data have too.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.recorded import deciding_runs
 from gspo_lab.readings import Source, average, once
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
-
-if TYPE_CHECKING:
-    from gspo_lab.matching import Certificate
 
 
 @dataclass(frozen=True)
@@ -49,16 +46,6 @@ class DoseResponse:
     baseline: str
     arms: tuple[ArmResponse, ...]
     ratios: dict[str, DoseRatio]
-
-    @property
-    def sentences(self) -> list[str]:
-        """One line per arm, then one per ratio."""
-        lines = [f"{one.arm}: {_half(one.half, self.key)}" for one in self.arms]
-        return lines + [f"{arm} / {self.baseline}: {_ratio(ratio)}" for arm, ratio in self.ratios.items()]
-
-    def told(self, matched: "Certificate") -> list[str]:
-        """The sentences; where runs of the sweep are not matched, that instead."""
-        return self.sentences if matched.ok else [f"No verdict: {matched.headline}"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
@@ -118,31 +105,6 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]
 def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int]]:
     judged = [(dose, one) for dose, one in runs if one.judged]
     return [dose for dose, _ in judged], [int(one.collapsed) for _, one in judged]
-
-
-def _half(half: HalfCollapse | None, key: str) -> str:
-    if half is None:
-        return "no finished run that is long enough to be judged yet"
-    counted = f"{half.collapsed} of {half.runs} runs collapsed"
-    if half.resolved and half.estimate is not None:
-        return f"half collapse at {key} = {half.estimate:.3g} [{half.low:.3g}, {half.high:.3g}] ({counted})"
-    return f"not resolved ({counted}): {half.reason}{_wanted(half)}"
-
-
-def _ratio(ratio: DoseRatio) -> str:
-    if ratio.resolved and ratio.estimate is not None:
-        holds_one = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
-        word = ", which holds 1: which of the two stands more is not resolved" if holds_one else ""
-        return f"stands {ratio.estimate:.3g} times the dose [{ratio.low:.3g}, {ratio.high:.3g}]{word}"
-    return f"not resolved: {ratio.reason}{_wanted(ratio)}"
-
-
-def _wanted(found: HalfCollapse | DoseRatio) -> str:
-    if found.needed is None:
-        return ""
-    below, above = found.needed.below, found.needed.above
-    sides = [f"below {below:.3g}" if below is not None else "", f"above {above:.3g}" if above is not None else ""]
-    return f"; doses {' and '.join(side for side in sides if side)} are needed"
 
 
 def _limits(found: HalfCollapse | DoseRatio) -> dict[str, Any]:

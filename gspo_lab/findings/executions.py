@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings.decision import decision
+from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.findings.steadiness import verdicts
 from gspo_lab.readings import Source, runs
 from gspo_lab.states import State
 from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
@@ -33,7 +34,7 @@ class Execution:
     study: str
     seeds: tuple[int, ...] = ()
     verdicts: tuple[tuple[str, Verdict], ...] = ()
-    said: tuple[str, ...] = ()
+    decision: Decision | None = None
     unread: str | None = None
     copy_of: str | None = None
     finished: bool = True
@@ -50,7 +51,7 @@ class Execution:
     @property
     def numbers(self) -> tuple[object, ...]:
         """What two records of one execution have in common."""
-        return (self.seeds, *((arm, verdict.paired.differences) for arm, verdict in self.verdicts))
+        return (self.seeds, *((arm, verdict.paired and verdict.paired.differences) for arm, verdict in self.verdicts))
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,6 @@ class Word:
     by: str
     fate: Fate
     later: str
-
-    @property
-    def sentence(self) -> str:
-        """For the headline."""
-        word: str = self.said.word
-        if self.said.better is not None:
-            word = word.replace("better", f"{self.said.better} better", 1)
-        became = {
-            "held": f"held in {self.later}",
-            "not said again": f"was not said again by {self.later}",
-            "taken back": f"is taken back by {self.later}",
-        }
-        return f"“{word}”, said of {self.arm} by {self.by}, {became[self.fate]}."
 
 
 @dataclass(frozen=True)
@@ -119,8 +107,8 @@ class Executions:
 
     def together(self, arm: str) -> Together | None:
         """An arm's differences over all executions that have an interval and no reason to withhold it."""
-        alpha = next((verdict.alpha for one in self.every if (verdict := one.of(arm)) is not None), 0.05)
-        return together(self._clusters(arm, self.every), alpha)
+        known = self._clusters(arm, self.every)
+        return together(known, known[0].paired.alpha) if known else None
 
     def times(self, arm: str) -> int:
         """How many executions `together` is of."""
@@ -135,7 +123,8 @@ class Executions:
     @staticmethod
     def _clusters(arm: str, every: Sequence[Execution]) -> list[Cluster]:
         judged = [(one.seeds, verdict) for one in every if one.counts and (verdict := one.of(arm)) is not None]
-        return clusters([(seeds, v.paired) for seeds, v in judged if v.word != "withheld" and v.paired.low is not None])
+        known = [(seeds, verdict.paired) for seeds, verdict in judged if verdict.word != "withheld"]
+        return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])
 
 
 def execution(found: Source) -> Execution:
@@ -148,8 +137,8 @@ def execution(found: Source) -> Execution:
         declared_at=declared.created,
         study=str(found.evidence.study(found.study)["name"]),
         seeds=decided.seeds,
-        verdicts=tuple(decided.verdicts.items()),
-        said=decided.sentences,
+        verdicts=tuple(verdicts(found).items()),
+        decision=decided,
         unread=None if begun else NOT_BEGUN,
         finished=begun and all(run.finished for run in runs(found) if run.seed in decided.seeds),
     )
@@ -187,5 +176,5 @@ def _same_content(study: Source, found: Source) -> bool:
 
 
 def _same_record(one: Execution, other: Execution) -> bool:
-    measured = any(verdict.paired.n for _, verdict in one.verdicts)
+    measured = any(verdict.paired and verdict.paired.n for _, verdict in one.verdicts)
     return measured and one.numbers == other.numbers

@@ -2,7 +2,7 @@
 
 with Evidence.open(Path("runs/lab.db")) as evidence:
     found = Findings(evidence, "moe_stability")
-    found.decision.sentences
+    found.decision.verdicts
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +103,8 @@ class Findings(Source):
     scalars = Found(compared.scalars)
     compared = Found(compared.compared)
     regime = Found(steadiness.regime)
+    verdicts = Found(steadiness.verdicts)
+    """Per arm the verdict on the declared question: what every surface states."""
     steadiness = Found(steadiness.steadiness)
     ranking = Found(ranked.ranked)
     executions = Found(elsewhere.all_executions)
@@ -136,5 +138,5 @@ class Findings(Source):
         return answers.answers_variance(self, first, second, seeds, bench=bench, counted_wrong=counted_wrong)
 
     def against(self, baseline: str) -> "Findings":
-        """The same records with another arm as the baseline: what its words say is description."""
+        """The same records with another arm as the baseline: its verdicts are descriptive."""
         return decision.against(self, baseline)

@@ -12,7 +12,7 @@ was published of such answers.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from gspo_lab.readings import Source, average, once
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import PairedT, paired_t
 from gspo_lab.stats.arrays import Floats
-
-if TYPE_CHECKING:
-    from gspo_lab.matching import Certificate
 
 KEY = "rollout.max_tokens"
 """The setting whose sweep is one of lengths."""
@@ -84,26 +81,6 @@ class Lengths:
     check: Prediction | None
     """The longest answers of the study, predicted from its shorter ones."""
     predicted: tuple[Prediction, ...]
-
-    @property
-    def sentences(self) -> list[str]:
-        """The laws of the spread of log s, and the prediction, line by line."""
-        lines = [
-            f"{law.family}: {QUANTITIES[law.quantity]} ~ L^{interval(law.exponent)}"
-            for law in self.laws
-            if law.quantity in ("spread", "averaging")
-        ]
-        for one in self.predicted:
-            said = f"{100 * PUBLISHED['gspo']:g} % were published"
-            if one.share.low is not None and one.share.high is not None:
-                inside = one.share.low <= PUBLISHED["gspo"] <= one.share.high
-                said += ", inside the interval" if inside else ", outside the interval"
-            lines.append(f"predicted share clipped by GSPO at {one.length:,.0f} tokens: {interval(one.share)}; {said}")
-        return lines
-
-    def told(self, matched: "Certificate") -> list[str]:
-        """The sentences; where runs are not matched, that instead."""
-        return self.sentences if matched.ok else [f"No verdict: {matched.headline}"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
@@ -219,15 +196,6 @@ def _prediction(length: float, shares: Sequence[tuple[float, float]], measured: 
     parts = [low / (low + high) if low + high else math.nan for low, high in shares]
     known = [one for one in parts if math.isfinite(one)]
     return Prediction(length, paired_t([sum(one) for one in shares]), paired_t(known), measured)
-
-
-def interval(of: PairedT, digits: int = 3) -> str:
-    """An estimate with its interval, for people."""
-    if of.estimate is None:
-        return "not measured"
-    if of.low is None or of.high is None:
-        return f"{of.estimate:.{digits}g} ({of.reason})"
-    return f"{of.estimate:.{digits}g} [{of.low:.{digits}g}, {of.high:.{digits}g}]"
 
 
 def limits_of(of: PairedT) -> dict[str, Any]:

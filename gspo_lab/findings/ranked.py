@@ -12,9 +12,14 @@ def ranked(found: Source) -> Ranking | None:
     too few seeds forbids a word on any arm."""
     decided, declared = decision(found), found.declaration
     verdicts = decided.verdicts.values()
-    barred = any(one.word == "withheld" and one.reason != one.paired.reason for one in verdicts)
-    if len(verdicts) < 2 or barred or not decided.matched.ok:
+    if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:
         return None
     final = {(one.arm, one.seed): one.final for one in decided.ended if one.final is not None}
     scores = {arm: [final[arm, seed] for seed in decided.seeds] for arm in declared.arms}
-    return ranking(scores, declared.verdict.alpha, lambda a, b: answers_variance(found, a, b, decided.seeds))
+    better = {arm: one.better for arm, one in decided.verdicts.items() if one.better is not None}
+    resolved = [(one, decided.baseline if one == arm else arm) for arm, one in better.items()]
+
+    def variance(first: str, second: str) -> float | None:
+        return answers_variance(found, first, second, decided.seeds)
+
+    return ranking(scores, declared.verdict.alpha, variance, resolved)

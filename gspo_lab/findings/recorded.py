@@ -11,6 +11,7 @@ from gspo_lab.readings.read import SIGNALS, hold, signal
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, signal_onset
+from gspo_lab.stats.verdict import Reason
 from gspo_lab.store import answers
 from gspo_lab.store.answers import read_scores
 
@@ -32,11 +33,10 @@ def deciding_runs(of: Source) -> dict[tuple[str, int], str]:
     return {(run.arm, run.seed): run.id for run in runs(of, deciding(of.declaration))}
 
 
-def not_counted(of: Source) -> tuple[str, ...]:
-    """In a sentence the finished runs of seeds that do not decide; empty where there are none."""
+def not_counted(of: Source) -> tuple[Reason, ...]:
+    """The finished runs of seeds that do not decide; empty where there are none."""
     others = [seed for _, seed in finished_runs(of).keys() - deciding_runs(of).keys()]
-    seeds = ", ".join(map(str, sorted(set(others))))
-    return (f"Not counted: {len(others)} run{'s' * (len(others) > 1)} of other seeds ({seeds}).",) * bool(others)
+    return (Reason("not counted", {"seeds": tuple(sorted(set(others))), "runs": len(others)}),) * bool(others)
 
 
 def finished_seeds(of: Source, arms: Iterable[str]) -> list[int]:

@@ -1,16 +1,17 @@
 """What a verdict over several seeds is about: a model that each seed makes anew, one for all of them, a checkpoint."""
 
+from gspo_lab.stats.verdict import Reason
 from gspo_lab.study import Declaration
 
 
-def about(declared: Declaration) -> str:
-    """The end of the verdict's sentence; empty for one seed, and where every seed starts from a model of its own."""
+def about(declared: Declaration) -> Reason | None:
+    """Of which starting models verdicts are; None for one seed, and where every seed starts from a model of its own."""
     if len(declared.seeds) < 2:
-        return ""
+        return None
     if given := _given(declared):
-        return f" starting from {' and '.join(given)}"
+        return Reason("checkpoint", {"models": given})
     shared = _shared(declared)
-    return "" if not shared else " on this one starting model" if len(shared) == 1 else " on these starting models"
+    return None if not shared else Reason("one starting model" if len(shared) == 1 else "these starting models")
 
 
 def limits(declared: Declaration) -> list[str]:

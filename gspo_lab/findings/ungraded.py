@@ -11,9 +11,9 @@ from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.findings.recorded import tallies
 from gspo_lab.readings import Source
 from gspo_lab.stats.binary import binomial_p
-from gspo_lab.stats.verdict import Verdict
+from gspo_lab.stats.verdict import Comparison, Reason
 
-Judge = Callable[[Sequence[RunOutcome], bool], Mapping[str, Verdict]]
+Judge = Callable[[Sequence[RunOutcome], bool], Mapping[str, Comparison]]
 """From the runs' final scores, and whether answers without a grade are wrong in them, to the verdict on each arm."""
 
 
@@ -33,7 +33,7 @@ class Ungraded:
     errors: tuple[int, int]
     more: tuple[int, int]
     p: float | None
-    verdict: Verdict
+    verdict: Comparison
 
     @property
     def counts(self) -> str:
@@ -46,27 +46,19 @@ class Ungraded:
         """Whether the shares differ beyond chance, at the verdict's alpha."""
         return self.p is not None and self.p < self.verdict.alpha
 
-    @property
-    def sentence(self) -> str:
-        """The second reading, for people."""
-        first, second = self.labels
-        estimate = self.verdict.paired.estimate
-        number = "" if estimate is None else f" {second} - {first} is {estimate:+.3f}:"
-        return f"Answers not graded: {self.counts}. Counted as wrong,{number} '{self.verdict.word}'."
-
-    def against(self, verdict: Verdict) -> tuple[str, ...]:
+    def against(self, verdict: Comparison) -> tuple[Reason, ...]:
         """Why `verdict`, which leaves them out, must be withheld."""
         out = []
         if self.uneven:
-            (fewer, most), (first, second) = self.more, self.labels
+            data = {"counts": self.counts, "subject": self.labels[1], "baseline": self.labels[0]}
+            out.append(Reason("ungraded answers are uneven", {**data, "more": self.more, "p": self.p}))
+        both = [(one.word, one.direction) for one in (verdict, self.verdict)]
+        if both[0] != both[1]:
             out.append(
-                f"more answers of one arm could not be graded, beyond chance ({self.counts}; the larger share is "
-                f"{second}'s on {most} problems and {first}'s on {fewer}, p = {self.p:.2g})"
-            )
-        if (self.verdict.word, self.verdict.better) != (verdict.word, verdict.better):
-            out.append(
-                f"answers that could not be graded ({self.counts}) decide: left out it reads '{_said(verdict)}', "
-                f"counted as wrong '{_said(self.verdict)}'"
+                Reason(
+                    "ungraded answers decide",
+                    {"counts": self.counts, "left_out": verdict, "counted_wrong": self.verdict},
+                )
             )
         return tuple(out)
 
@@ -89,7 +81,9 @@ class Ungraded:
         }
 
 
-def doubted(found: Source, ended: Sequence[RunOutcome], judge: Judge) -> tuple[dict[str, Verdict], dict[str, Ungraded]]:
+def doubted(
+    found: Source, ended: Sequence[RunOutcome], judge: Judge
+) -> tuple[dict[str, Comparison], dict[str, Ungraded]]:
     """The verdicts of `judge` on the final scores, withheld where answers that were not graded could turn them, and per
     arm with any what was not graded of it and of the baseline."""
     verdicts = dict(judge(ended, False))
@@ -98,17 +92,17 @@ def doubted(found: Source, ended: Sequence[RunOutcome], judge: Judge) -> tuple[d
     second = judge([one if one.final is None else replace(one, final=one.counted_wrong) for one in ended], True)
     lacking = {}
     for arm, verdict in verdicts.items():
-        told = _of(found, verdict.labels, ended, second[arm])
+        told = _of(found, (str(verdict.baseline), verdict.subject), ended, second[arm])
         if not any(told.errors):
             continue
         lacking[arm] = told
         reasons = told.against(verdict)
         if verdict.word != "withheld" and reasons:
-            verdicts[arm] = replace(verdict, word="withheld", better=None, reason="; ".join(reasons))
+            verdicts[arm] = replace(verdict, word="withheld", direction=0, reasons=reasons)
     return verdicts, lacking
 
 
-def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Verdict) -> Ungraded:
+def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
     counted = tallies(found, found.declaration.primary or "")
     scored = {(one.arm, one.seed): one.steps for one in ended if one.final is not None}
@@ -128,7 +122,3 @@ def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], ver
         binomial_p(more[1], sum(more)) if any(more) else None,
         verdict,
     )
-
-
-def _said(verdict: Verdict) -> str:
-    return verdict.word if verdict.better is None else f"{verdict.better}: {verdict.word}"

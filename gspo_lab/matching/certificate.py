@@ -157,9 +157,14 @@ class Certificate:
 
     @property
     def headline(self) -> str:
-        """One line: matched or not, on how many pairs and checks."""
+        """The study and the summary, in one line."""
+        return f"{self.study}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """Matched or not, on how many pairs and checks."""
         if not self.pairs:
-            return f"{self.study}: no two runs with the same seed yet, nothing to match"
+            return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
         scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {_made(counts)} checks"
         unknown = [name for name, states in counts.items() if states[UNKNOWN]]
@@ -167,12 +172,12 @@ class Certificate:
         gaps = f"; {self.grade}" if self.grade else gaps
         if self.open:
             odd = [name for name, states in counts.items() if states[UNDECLARED]]
-            return f"{self.study}: NOT matched ({scale}): {', '.join(odd)}{gaps}"
+            return f"NOT matched ({scale}): {', '.join(odd)}{gaps}"
         how = "not proven to be matched" if self.unproven else "matched"
         how += "".join(f", {saying}" for saying in self.on_trust)
         if self.undeclared:
             how += ", with accepted mismatches"
-        return f"{self.study}: {how} ({scale}{gaps})"
+        return f"{how} ({scale}{gaps})"
 
     def lines(self) -> list[str]:
         """The certificate for a terminal: one line a check where all pairs say the same, else one per saying."""

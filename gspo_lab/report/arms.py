@@ -4,7 +4,6 @@ Plain HTML, CSS and a drawing of percentages per row: it stands without a script
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
@@ -15,32 +14,10 @@ from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
 from gspo_lab.report.palette import colour_name
-from gspo_lab.stats import PairedT
+from gspo_lab.stats import Verdict
+from gspo_lab.words import short, tone
 
-SHORT = {
-    "better beyond margin": ("better", "decided"),
-    "practically equivalent": ("equivalent", "decided"),
-    "better, size not resolved against the margin": ("better, size open", "leaning"),
-    "not resolved": ("not resolved", "open"),
-    "withheld": ("withheld", "against"),
-    "more stable": ("more stable", "decided"),
-    "less stable": ("less stable", "decided"),
-    "as stable": ("as stable", "decided"),
-}
-"""A word as the table has it, and how it looks."""
-
-HEAD = ("arm", "score", "difference, each seed a dot, over the margin", "fell", "clipped", "time, memory", "word")
-
-
-class Row(NamedTuple):
-    """An arm against the baseline: what decides, and in which word."""
-
-    arm: str
-    against: str
-    paired: PairedT | None
-    word: str
-    better: bool | None
-    margin: float
+HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
 
 
 def arms_table(found: Findings, answer: Answer) -> Html | None:
@@ -61,40 +38,29 @@ def arms_table(found: Findings, answer: Answer) -> Html | None:
 
 
 def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) -> Html:
-    rows = _rows(own)
+    rows = list(own.verdicts.values())
     if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
-        rows += [row for row in _rows(found.against(pair[0])) if row.arm == pair[1]]
-    wide = reach((row.paired for row in rows if row.paired is not None), rows[0].margin)
+        rows += [row for row in found.against(pair[0]).verdicts.values() if row.subject == pair[1]]
+    margin = rows[0].margin or own.declaration.verdict.margin
+    wide = reach((row.paired for row in rows if row.paired is not None), margin)
     stability = own.declaration.verdict.question == "stability"
-    what = "Drop from best, relative to the gain: how much smaller" if stability else "Difference of final scores"
-    told = "" if declared else " This baseline was not declared: its words are description."
+    what = "Drop from best, relative to the gain: smaller by, than" if stability else "Difference of final scores to"
+    told = "" if declared else " This baseline was not declared: its verdicts are descriptive."
+    of = f"that of {own.declaration.baseline}" if stability else own.declaration.baseline
     of_what = f"Numbers of an arm: {found.decision.runs.label()}."
-    caption = f"{what}, against {own.declaration.baseline}. Shaded: the margin ±{rows[0].margin:.3g}. {of_what}{told}"
+    caption = f"{what} {of}. Shaded: the margin ±{margin:.3g}. {of_what}{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline
     lines = [
-        _line(found, row.arm, row.against if row.against != usual else "", _judged(found, row, answer, wide))
+        _line(found, row.subject, row.baseline if row.baseline != usual else "", _judged(found, row, answer, wide))
         for row in rows
     ]
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
     return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
 
 
-def _rows(found: Findings) -> list[Row]:
-    baseline = found.declaration.baseline
-    if found.declaration.verdict.question == "stability":
-        return [
-            Row(arm, baseline, one.lost.paired, one.word, None, one.lost.margin)
-            for arm, one in found.steadiness.items()
-        ]
-    return [
-        Row(arm, baseline, one.paired, one.word, None if one.better is None else one.better == arm, one.margin)
-        for arm, one in found.decision.verdicts.items()
-    ]
-
-
-def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str]) -> Html:
+def _line(found: Findings, arm: str, against: str | None, judged: Sequence[Html | str]) -> Html:
     drawn, word = judged
     primary = found.declaration.primary
     seeds = found.decision.runs
@@ -113,7 +79,7 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
         h("th", name, beside, scope="row"),
         h("td", number(score), class_="n", data_head="score"),
         h("td", drawn, class_="drawn-cell"),
-        h("td", fell(runs), class_="n", data_head="fell"),
+        h("td", fell(runs), class_="n", data_head="unstable"),
         h("td", clipped, class_="n", data_head="clipped"),
         h("td", spent, class_="n", data_head="spent"),
         h("td", word),
@@ -121,23 +87,22 @@ def _line(found: Findings, arm: str, against: str, judged: Sequence[Html | str])
 
 
 def fell(runs: Sequence[RunOutcome]) -> str:
-    """How many runs fell, of those of which that can be told."""
+    """How many runs were unstable, of those that could be judged."""
     judged = [one.fell for one in runs if one.fall_judged]
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 
-def _judged(found: Findings, row: Row, answer: Answer, wide: float) -> list[Html | str]:
-    """The cells of the difference and of the word."""
-    paired = row.paired
-    short, look = SHORT[row.word]
-    if row.better is False:
-        short = short.replace("better", "worse")
-    if row.word == "withheld" and answer.colour != "red":
-        short, look = "not yet" if answer.word == "running" else short, "open"
-    word = h("strong", short, class_=f"word {look}")
-    if paired is None or paired.estimate is None:
+def _judged(found: Findings, row: Verdict, answer: Answer, wide: float) -> list[Html | str]:
+    """The cells of the difference and of the verdict, which stands in its subject's row."""
+    text = short(row)
+    look: str = tone(row)
+    if row.word == "withheld":
+        text = "not yet" if answer.word == "running" else text
+        look = "against" if answer.colour == "red" else look
+    word = h("strong", text, class_=f"word {look}")
+    if row.paired is None or row.margin is None or row.paired.estimate is None:
         return [h("span", NOT_MEASURED, class_="missing"), word]
-    return [interval(paired, found.arms.index(row.arm), wide, row.margin), word]
+    return [interval(row.paired, found.arms.index(row.subject), wide, row.margin), word]
 
 
 def _time(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gspo_lab.stats.cells import AT_MARGIN, AT_ZERO, HOLM, LOOKED, PAIRED, Method
-from gspo_lab.stats.verdict import Verdict
+from gspo_lab.stats.verdict import Comparison
 
 ALPHA = 0.05
 """The simulated studies were judged at this level; of others nothing was measured."""
@@ -21,8 +21,8 @@ def record() -> dict[str, Any]:
     return found
 
 
-def calibration_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """Per kind of word that a study says, and of several arms and of looks, its own measured rate in one line each;
+def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
+    """Per kind of verdict, and of several arms and of looks, its own measured rate in one line each;
     none where nothing was measured (n < 3, another alpha)."""
     n, alpha, family = max(one.paired.n for one in verdicts), verdicts[0].alpha, len(verdicts)
     looks = verdicts[0].rule.looks
@@ -66,7 +66,7 @@ def _equivalence_line(n: int, alpha: float) -> str | None:
     if not wrong:
         return None
     return (
-        f"'Practically equivalent' was said of arms that differ by the margin in at most "
+        f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most "
         f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "
         f"differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
     )

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed, table
-from gspo_lab.stats import TwoWay
-from gspo_lab.stats.verdict import Verdict
+from gspo_lab.stats import Comparison, PairedT, TwoWay, Verdict
+from gspo_lab.stats.binary import Proportion
+from gspo_lab.stats.stability import StabilityVerdict, comparison
+from gspo_lab.words import because, label, say, sentence
+from gspo_lab.words.text import capital, level
 
 
 def grounds(
@@ -14,45 +17,60 @@ def grounds(
     missing: Mapping[str, Sequence[str]],
     new_problems: Mapping[str, TwoWay],
 ) -> Html:
-    """What each word rests on, fact by fact, with the notes: folded below the table that has the gist."""
-    facts = {one.labels[1]: _facts(one, planned, new_problems.get(one.labels[1])) for one in verdicts}
+    """What each verdict rests on, fact by fact, with the notes: folded below the table that has the gist."""
+    facts = {one.subject: _facts(one, planned, new_problems.get(one.subject)) for one in verdicts}
     names = list(next(iter(facts.values())))
     rows = [[name, *(facts[arm].get(name, "–") for arm in facts)] for name in names]
-    told = [h("p", f"{one.sentence} {_noted(one, missing.get(one.labels[1], ()))}") for one in verdicts]
-    return h("details", h("summary", "What each word rests on"), table(["", *facts], rows), *told, class_="grounds")
+    told = [h("p", f"{sentence(one)} {_noted(one, missing.get(one.subject, ()))}") for one in verdicts]
+    return h("details", h("summary", "What each verdict rests on"), table(["", *facts], rows), *told, class_="grounds")
 
 
 def _facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
-    paired = verdict.paired
+    one = comparison(verdict)
+    paired = one.paired
     interval = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     if paired.low is not None:
         interval = f"{signed(paired.low)} to {signed(paired.high)}"
-    return {
-        f"difference to {verdict.labels[0]}": signed(paired.estimate),
-        f"{_level(verdict.alpha)} interval, these problems": interval,
-        "the word rests on": f"{rests} ({_level(verdict.level)})" if (rests := _shared(verdict)) else "the same",
-        "the same, new problems too": _new_problems(wider),
-        "margin of equivalence": f"±{verdict.margin:g}",
-        "pairs of runs": f"{paired.n} of {planned}",
-        "sd of a pair, by answers alone": f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}",
-        "smallest detectable effect": _detectable(verdict),
+    stability = isinstance(verdict, StabilityVerdict)
+    what = "drop from best, relative to the gain, smaller than that of" if stability else "difference to"
+    facts = {
+        f"{what} {verdict.baseline}": signed(paired.estimate),
+        f"{level(one.alpha)} interval, these problems": interval,
+        "interval of the verdict": f"{adjusted} ({level(one.level)})" if (adjusted := _adjusted(one)) else "the same",
     }
+    if isinstance(verdict, StabilityVerdict):
+        facts["the same in points of score"] = signed(verdict.points.estimate)
+        facts["difference of final scores"] = signed(verdict.final.estimate)
+        facts["unstable runs"] = _of(verdict.unstable[1])
+        facts[f"unstable runs of {verdict.baseline}"] = _of(verdict.unstable[0])
+    else:
+        facts["interval, new problems too"] = _new_problems(wider)
+    return facts | {
+        "margin of equivalence": f"±{one.margin:.3g}",
+        "pairs of runs": f"{paired.n} of {planned}",
+        "sd of a pair, sampling sd": f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}",
+        "smallest detectable effect": _detectable(one),
+    }
+
+
+def _of(share: Proportion) -> str:
+    return f"{share.k} of {share.n}"
 
 
 def _noted(verdict: Verdict, missing: Sequence[str]) -> str:
     notes = [*_notes(verdict), *([f"runs without a final score: {', '.join(missing)}"] if missing else [])]
-    return " ".join(note[0].upper() + note[1:] + "." for note in notes)
+    return " ".join(f"{capital(note)}." for note in notes)
 
 
-def _shared(verdict: Verdict) -> str | None:
-    """The interval that the word rests on, where several arms or looks make it wider than the plain one."""
-    if verdict.rests_on is None or not verdict.resolved or verdict.level >= verdict.alpha:
+def _adjusted(verdict: Comparison) -> str | None:
+    """The interval of the verdict, where several arms or looks make it wider than the plain one."""
+    if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
         return None
-    low, high = verdict.rests_on
+    low, high = verdict.interval
     return f"{signed(low)} to {signed(high)}"
 
 
-def _detectable(verdict: Verdict) -> str:
+def _detectable(verdict: Comparison) -> str:
     """With where it lies for any true spread that the pairs allow."""
     if verdict.detectable_range is None:
         return number(verdict.smallest_detectable, 2)
@@ -68,56 +86,84 @@ def _new_problems(found: TwoWay | None) -> str:
 
 
 def _notes(verdict: Verdict) -> list[str]:
-    paired = verdict.paired
-    # That one seed turns the sign already stands in the sentence.
-    notes = [note for note in verdict.notes if not (verdict.flips and "leaving out one seed" in note)]
-    if verdict.word == "not resolved" and verdict.more_seeds:
-        more = "one more seed" if verdict.more_seeds == 1 else f"{verdict.more_seeds} more seeds"
+    one = comparison(verdict)
+    paired = one.paired
+    # That one seed turns the sign already stands in a score's sentence.
+    notes = [say(note) for note in one.notes if one is not verdict or note.code != "one seed turns the sign"]
+    if one.word == "not resolved" and one.more_seeds:
+        more = "one more seed" if one.more_seeds == 1 else f"{one.more_seeds} more seeds"
         notes.append(f"about {more} would settle it at the spread seen, which is itself uncertain")
     if paired.n:
-        notes.append(f"in {verdict.sign.k} of {verdict.sign.n} pairs {verdict.labels[1]} is ahead")
+        notes.append(f"in {one.sign.k} of {one.sign.n} pairs {one.subject} is ahead")
     if paired.differences:
         seen = ", ".join(signed(difference) for difference in paired.differences)
         notes.append(f"every pair's difference: {seen}")
     if paired.low is None and paired.n:
-        notes.append("these numbers are description; they carry no verdict")
+        notes.append("these numbers are descriptive; they have no verdict")
     return notes
 
 
 def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
-    paired = verdict.paired
+    one = comparison(verdict)
+    paired = one.paired
     if paired.estimate is None:
         return f"Difference: {NOT_MEASURED}."
-    first, second = verdict.labels
-    parts = [f"{second} − {first} = {signed(paired.estimate)}"]
+    stability = isinstance(verdict, StabilityVerdict)
+    what = f"drop from best, relative to the gain, of {one.subject} smaller than that of {one.baseline} by "
+    parts = [
+        what + signed(paired.estimate) if stability else f"{one.subject} − {one.baseline} = {signed(paired.estimate)}"
+    ]
     if paired.low is not None:
-        parts.append(f"{_level(verdict.alpha)} interval {signed(paired.low)} to {signed(paired.high)}")
-    if rests := _shared(verdict):
-        parts.append(f"the word rests on {_level(verdict.level)}, {rests}")
-    if wider is not None and wider.low is not None:
+        parts.append(f"{level(one.alpha)} interval {signed(paired.low)} to {signed(paired.high)}")
+    if adjusted := _adjusted(one):
+        parts.append(f"interval of the verdict {adjusted} ({level(one.level)})")
+    if wider is not None and wider.low is not None and not stability:
         parts.append(f"new problems too {_new_problems(wider)}")
-    parts += [f"margin ±{verdict.margin:g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
-    if verdict.smallest_detectable is not None:
-        parts.append(f"smallest detectable effect {_detectable(verdict)}")
-    return ", ".join(parts) + "."
+    parts += [f"margin ±{one.margin:.3g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
+    if one.smallest_detectable is not None:
+        parts.append(f"smallest detectable effect {_detectable(one)}")
+    return capital(", ".join(parts) + ".") if stability else ", ".join(parts) + "."
+
+
+def head(verdict: Verdict) -> dict[str, Any]:
+    """What every surface states of a verdict, for the .json."""
+    return {
+        "question": verdict.question,
+        "subject": verdict.subject,
+        "baseline": verdict.baseline,
+        "word": verdict.word,
+        "direction": verdict.direction,
+        "label": label(verdict),
+        "sentence": sentence(verdict),
+        "about": say(verdict.about).strip() if verdict.about else None,
+        "estimate": verdict.estimate,
+        "rests_on": verdict.interval,
+        "level": verdict.level,
+        "reason": because(verdict),
+        "reasons": [reason.code for reason in verdict.reasons],
+    }
 
 
 def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
-    """The verdict for the .json."""
+    """The verdict and all of its numbers for the .json."""
+    if isinstance(verdict, StabilityVerdict):
+        return {
+            **head(verdict),
+            "fell": [list(proportion) for proportion in verdict.unstable],
+            "p": verdict.p,
+            "loses_less": {**_limits(verdict.lost.paired), "margin": verdict.margin, "word": verdict.lost.word},
+            "loses_less_points": _limits(verdict.points),
+            "final": _limits(verdict.final),
+        }
+    verdict = comparison(verdict)
     paired = verdict.paired
     return {
-        "word": verdict.word,
-        "sentence": verdict.sentence,
-        "about": verdict.about.strip() or None,
-        "reason": verdict.reason,
+        **head(verdict),
         "better": verdict.better,
-        "estimate": paired.estimate,
         "low": paired.low,
         "high": paired.high,
         "p": paired.p,
-        "level": verdict.level,
-        "rests_on": verdict.rests_on,
         "new_problems_too": None if wider is None or wider.low is None else [wider.low, wider.high],
         "sd": paired.sd,
         "sd_by_answers": paired.items_sd,
@@ -133,9 +179,9 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out.estimates),
         "seeds_for_margin": verdict.seeds_for_margin,
         "seeds_for_equivalence": verdict.seeds_for_equivalence,
-        "notes": list(verdict.notes),
+        "notes": [say(note) for note in verdict.notes],
     }
 
 
-def _level(alpha: float) -> str:
-    return f"{100 * (1 - alpha):.3g} %"
+def _limits(paired: PairedT) -> dict[str, Any]:
+    return {"estimate": paired.estimate, "low": paired.low, "high": paired.high}

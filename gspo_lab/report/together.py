@@ -7,6 +7,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.readings import average
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section
+from gspo_lab.words import label
 
 
 def together(sources: Sequence[Findings]) -> Section:
@@ -14,18 +15,17 @@ def together(sources: Sequence[Findings]) -> Section:
     verdicts: list[list[Any]] = []
     scores: dict[str, dict[str, float | None]] = {}
     for one in sources:
-        for arm, verdict in one.decision.verdicts.items():
-            paired = verdict.paired
-            interval = NOT_MEASURED if paired.low is None else f"{signed(paired.low)} to {signed(paired.high)}"
-            link = h("a", one.label, href=f"#{slug(one.label)}")
-            verdicts.append([link, arm, verdict.word, signed(paired.estimate), interval, str(paired.n)])
+        for verdict in one.verdicts.values():
+            interval = NOT_MEASURED if verdict.interval is None else " to ".join(map(signed, verdict.interval))
+            link, pairs = h("a", one.label, href=f"#{slug(one.label)}"), verdict.paired.n if verdict.paired else 0
+            verdicts.append([link, label(verdict), signed(verdict.estimate), interval, str(pairs)])
         primary = one.declaration.primary
         ended = [] if primary is None else one.outcomes(primary)
         for arm in one.arms:
             finals = (run.final for run in ended if run.arm == arm and one.decision.runs.has(run))
             scores.setdefault(arm, {})[one.label] = average(finals)
     labels = [one.label for one in sources]
-    head = ["study", "arm", "word", "difference to its baseline", "interval", "pairs"]
+    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
     rows = [
         [arm, *(number(found[label]) if label in found else "–" for label in labels)] for arm, found in scores.items()
     ]

@@ -10,7 +10,9 @@ from gspo_lab.matching.pairing import UNKNOWN
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, signed
 from gspo_lab.report.sections.replications import linked
+from gspo_lab.states import State
 from gspo_lab.study.recorded import ABSENT
+from gspo_lab.words.text import capital
 
 Grade = Literal["good", "warn", "neutral"]
 MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
@@ -45,8 +47,10 @@ def grounds(found: Findings, progress: str) -> Iterator[Ground]:
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield Ground("Matching", badge_text(matched), grade, "certificate")
-    whole, fallen = progress.startswith(("All", "The one run is")), found.regime
-    grade = "warn" if fallen.all_collapsed else "good" if whole and not fallen.collapsed else "neutral"
+    planned, runs = len(declared.arms) * len(declared.seeds), found.regime
+    states = [run.state for run in found.runs]
+    whole = states.count(State.FINISHED) == (len(states) if found.decision.stopped else planned)
+    grade = "warn" if runs.all_collapsed else "good" if whole and not runs.collapsed else "neutral"
     yield Ground("Runs", progress, grade, "provenance")
     pairs = min((one.paired.n for one in verdicts), default=len(declared.deciding))
     grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
@@ -69,8 +73,7 @@ def grounds(found: Findings, progress: str) -> Iterator[Ground]:
 
 def badge_text(matched: Certificate) -> str:
     """Whether the runs are matched, in one line; an accepted mismatch is always said with its reason."""
-    said = matched.headline.partition(": ")[2]
-    return ". ".join([said[0].upper() + said[1:], *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+    return ". ".join([capital(matched.summary), *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
 
 
 def _pairs(count: int) -> str:

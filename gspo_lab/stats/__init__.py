@@ -4,10 +4,12 @@ from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.holm import holm
 from gspo_lab.stats.paired import PairedT, paired_t
 from gspo_lab.stats.two_way import TwoWay, two_way
-from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide, decide_all
+from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, decide, decide_all
 
 __all__ = [
+    "Comparison",
     "PairedT",
+    "Reason",
     "Rule",
     "Scores",
     "TwoWay",

@@ -60,7 +60,7 @@ def _decided(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusi
 def _words(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Conclusion:
     """With b truly one margin ahead, "beyond margin", "equivalent" and "a is better" are all untrue."""
     verdict = decide(a_S, b_S + 1.0, margin=1.0, alpha=alpha, labels=("a", "b"))
-    untrue = verdict.word in ("better beyond margin", "practically equivalent") or verdict.better == "a"
+    untrue = verdict.word in ("better beyond margin", "practically equivalent") or verdict.direction < 0
     return Conclusion(untrue, None)
 
 

@@ -14,7 +14,7 @@ from scipy import special
 
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
-from gspo_lab.stats.paired import PairedT, paired_t, t_interval, t_quantile
+from gspo_lab.stats.paired import PairedT, paired_t, t_interval
 from gspo_lab.stats.verdict import Verdict
 
 Fate = Literal["held", "not said again", "taken back"]
@@ -38,19 +38,6 @@ class Together:
     high: float
     p: float
     alpha: float
-
-    @property
-    def carries(self) -> str:
-        """What so many executions can carry, as a sentence."""
-        times = f"{t_quantile(self.df, 1 - self.alpha / 2):.1f} standard errors to either side"
-        if self.k > 2:
-            return f"{self.k} executions on seeds of their own: the interval reaches {times}."
-        if self.k == 1:
-            return "The executions share their seeds: each seed counts once, by its mean over them."
-        return (
-            f"Two executions on seeds of their own: the interval reaches {times}, for one difference says next to "
-            "nothing of how executions vary. They can contradict each other, and hardly confirm."
-        )
 
 
 @dataclass(frozen=True)
@@ -169,7 +156,7 @@ def fate(said: Verdict, again: Verdict) -> Fate | None:
     Every word claims where the true difference lies. It held where the later word's interval lies wholly in there, and
     is taken back where that interval lies wholly outside; anything else neither repeats nor denies it.
     """
-    claimed, interval = _claimed(said), again.rests_on
+    claimed, interval = _claimed(said), again.interval
     if claimed is None or interval is None or again.word == "withheld":
         return None
     (least, most), (low, high) = claimed, interval
@@ -179,10 +166,10 @@ def fate(said: Verdict, again: Verdict) -> Fate | None:
 
 
 def _claimed(said: Verdict) -> tuple[float, float] | None:
-    """The differences that a word allows."""
-    if not said.resolved:
+    """The differences that a verdict allows."""
+    if not said.resolved or said.margin is None:
         return None
-    if said.word == "practically equivalent":
+    if not said.direction:
         return -said.margin, said.margin
     beyond = said.margin if said.word == "better beyond margin" else 0.0
-    return (beyond, math.inf) if said.better == said.labels[1] else (-math.inf, -beyond)
+    return (beyond, math.inf) if said.direction > 0 else (-math.inf, -beyond)

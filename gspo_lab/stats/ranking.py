@@ -7,7 +7,7 @@ resampling: resampled seeds promise too much where there are few, see `calibrati
 differences are normal and none is real; of real differences' directions it is where comparisons are independent.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.stats.holm import step_down
-from gspo_lab.stats.paired import LEAST_SEEDS, paired_t
+from gspo_lab.stats.paired import paired_t
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,22 @@ class Ranking:
         """The arms than which no other is told to be better."""
         return tuple(one.arm for one in self.places if one.first == 1)
 
-    @property
-    def sentence(self) -> str:
-        """Which arms may be the best, for people."""
-        arms, best = len(self.places), self.may_be_best
-        if self.seeds < LEAST_SEEDS:
-            return f"Which of the {arms} arms is best cannot be told from fewer than {LEAST_SEEDS} seeds."
-        told = f"{self.apart or 'none'} of {self.compared} pairs of arms told apart by {self.seeds} seeds"
-        if len(best) == 1:
-            return f"{best[0]} is the best of the {arms} arms: {told}."
-        if len(best) == arms:
-            return f"Any of the {arms} arms may be the best: {told}."
-        return f"The best of the {arms} arms is {', '.join(best[:-1])} or {best[-1]}: {told}."
-
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
-        return {**asdict(self), "may_be_best": list(self.may_be_best), "sentence": self.sentence}
+        return {**asdict(self), "may_be_best": list(self.may_be_best)}
 
 
 def ranking(
-    scores: Mapping[str, Sequence[float]], alpha: float, items_variance: Callable[[str, str], float | None]
+    scores: Mapping[str, Sequence[float]],
+    alpha: float,
+    items_variance: Callable[[str, str], float | None],
+    verdicts: Collection[tuple[str, str]] = (),
 ) -> Ranking:
     """The places of arms by their scores, one for each seed, in the same order of seeds in every arm.
 
     `items_variance` is what the answers alone would vary in one pair's difference of two arms, as the verdict has it.
+    `verdicts` are the pairs (better, worse) that the declared verdicts resolve, at an alpha of their own: a place never
+    contradicts one.
     """
     pairs = list(combinations(scores, 2))
     found = [
@@ -83,11 +75,14 @@ def ranking(
     ]
     ahead, behind = dict.fromkeys(scores, 0), dict.fromkeys(scores, 0)
     steps = step_down([one.p for one in found], alpha)
-    for (a, b), one, step in zip(pairs, found, steps, strict=True):
-        if step.rejected and one.estimate is not None:
-            better, worse = (b, a) if one.estimate > 0 else (a, b)
-            ahead[worse] += 1
-            behind[better] += 1
+    apart = {
+        (b, a) if (one.estimate or 0.0) > 0 else (a, b)
+        for (a, b), one, step in zip(pairs, found, steps, strict=True)
+        if step.rejected
+    } | set(verdicts)
+    for better, worse in apart:
+        ahead[worse] += 1
+        behind[better] += 1
     means = {arm: float(np.mean(own)) for arm, own in scores.items()}
     by_seed = list(zip(*scores.values(), strict=True))
     places = [
@@ -101,9 +96,8 @@ def ranking(
         )
         for arm, own in scores.items()
     ]
-    told = sum(step.rejected for step in steps)
     ordered = tuple(sorted(places, key=lambda one: one.place))
-    return Ranking(ordered, len(by_seed), told, len(pairs), alpha)
+    return Ranking(ordered, len(by_seed), len(apart), len(pairs), alpha)
 
 
 def _place(score: float, among: Iterable[float]) -> int:

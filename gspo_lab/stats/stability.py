@@ -8,17 +8,15 @@ The less stable arm has unstable runs, and no smaller a share of them: noise of 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gspo_lab.stats.arrays import Floats, finite
+from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
 from gspo_lab.stats.holm import step_down
 from gspo_lab.stats.paired import PairedT, paired_t
-from gspo_lab.stats.verdict import Rule, Scores, Verdict, decide_all
-
-StabilityWord = Literal["more stable", "less stable", "as stable", "not resolved", "withheld"]
+from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, Word, decide_all
 
 
 @dataclass(frozen=True)
@@ -55,25 +53,34 @@ class RunPairs:
     second: Runs
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
-    withheld_because: tuple[str, ...] = ()
+    withheld_because: tuple[Reason, ...] = ()
 
 
-@dataclass(frozen=True)
-class StabilityVerdict:
-    """The word, and what it rests on.
+@dataclass(frozen=True, kw_only=True)
+class StabilityVerdict(Verdict):
+    """A verdict on stability, and what it rests on.
 
-    `lost` judges the relative drops from best with the sign turned: its difference is what the arm loses less than the
-    baseline, as a share of the runs' stakes (`Runs.stakes`), and its margin is a share of the mean stake. `points` is
-    the same difference in points of score, `drops` each arm's mean drop, baseline first, in both units; `final` is the
-    difference of final scores. `reason` says what kept a smaller drop from being called more stable.
+    `lost` judges the relative drops from best with the sign turned: its difference, which is `estimate`, is what the
+    arm loses less than the baseline, as a share of the runs' stakes (`Runs.stakes`), and its margin is a share of the
+    mean stake. `points` is the same difference in points of score, `drops` each arm's mean drop, baseline first, in
+    both units; `final` is the difference of final scores. `unstable` are the unstable runs of the baseline and the arm,
+    of those that could be judged, with their intervals at 1 - alpha, `p` Fisher's of the two counts: both describe.
     """
 
-    word: StabilityWord
-    reason: str | None
-    lost: Verdict
+    lost: Comparison
     points: PairedT
     final: PairedT
     drops: tuple[tuple[float, float], tuple[float, float]]
+    unstable: tuple[Proportion, Proportion]
+    p: float | None
+
+
+def comparison(verdict: Verdict) -> Comparison:
+    """The comparison of pairs that a verdict is read from: of stability that of the drops from best."""
+    if isinstance(verdict, StabilityVerdict):
+        return verdict.lost
+    assert isinstance(verdict, Comparison)
+    return verdict
 
 
 def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerdict]:
@@ -114,7 +121,7 @@ def _paired(pair: RunPairs, first: ArrayLike, second: ArrayLike, alpha: float) -
     return paired_t(b - a, alpha, scale=scale, items_variance=pair.items_variance)
 
 
-def _larger(lost: Verdict, final: PairedT, margin: float) -> float | None:
+def _larger(lost: Comparison, final: PairedT, margin: float) -> float | None:
     """The larger p of the two conditions; None where nothing can be tested."""
     if lost.word == "withheld" or lost.paired.p is None:
         return None
@@ -122,31 +129,50 @@ def _larger(lost: Verdict, final: PairedT, margin: float) -> float | None:
     return None if worse is None else max(lost.paired.p, worse)
 
 
-def _verdict(pair: RunPairs, lost: Verdict, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
-    word, reason = _word(pair, lost, passed)
+def _verdict(pair: RunPairs, lost: Comparison, final: PairedT, passed: bool, rule: Rule) -> StabilityVerdict:
+    word, reasons = _word(pair, lost, passed)
     points = _paired(pair, -pair.first.drops, -pair.second.drops, rule.alpha)
     first, second = (
         (float(_relative(runs, rule.margin).mean()), float(runs.drops.mean())) if points.n else (math.nan, math.nan)
         for runs in (pair.first, pair.second)
     )
-    return StabilityVerdict(word, reason, lost, points, final, (first, second))
+    counts = pair.first.unstable, pair.second.unstable
+    baseline, arm = (clopper_pearson(k, n, 1 - rule.alpha) for k, n in counts)
+    return StabilityVerdict(
+        question="stability",
+        subject=lost.subject,
+        baseline=lost.baseline,
+        word=word,
+        direction={"more stable": 1, "less stable": -1}.get(word, 0),
+        estimate=lost.estimate,
+        interval=lost.interval,
+        level=lost.level,
+        reasons=reasons,
+        margin=lost.margin,
+        paired=lost.paired,
+        lost=lost,
+        points=points,
+        final=final,
+        drops=(first, second),
+        unstable=(baseline, arm),
+        p=None if pair.withheld_because else fisher_p(*counts),
+    )
 
 
-def _word(pair: RunPairs, lost: Verdict, passed: bool) -> tuple[StabilityWord, str | None]:
+def _word(pair: RunPairs, lost: Comparison, passed: bool) -> tuple[Word, tuple[Reason, ...]]:
     if lost.word == "withheld":
-        return "withheld", lost.reason
+        return "withheld", lost.reasons
     (k, n), (second_k, m) = pair.first.unstable, pair.second.unstable
-    if lost.better is None:
+    if not lost.direction:
         alike = lost.word == "practically equivalent" and k * m == second_k * n
-        return ("as stable", None) if alike else ("not resolved", None)
-    second = lost.better == pair.labels[1]
+        return ("as stable" if alike else "not resolved"), ()
+    second = lost.direction > 0
     steady, falling = (pair.labels[1], pair.labels[0]) if second else pair.labels
     more, of, fewer, out_of = (k, n, second_k, m) if second else (second_k, m, k, n)
     if not more:
-        return "not resolved", f"{steady} drops less from its best, but no run of {falling} was unstable"
+        return "not resolved", (Reason("nothing unstable opposite", {"steady": steady, "falling": falling}),)
     if more * out_of < fewer * of:
-        return "not resolved", f"{steady} drops less from its best, but more of its runs were unstable"
+        return "not resolved", (Reason("more unstable runs", {"steady": steady}),)
     if not passed:
-        reason = f"{steady} drops less from its best, but its final score may be worse by more than the margin"
-        return "not resolved", reason
-    return "more stable" if second else "less stable", None
+        return "not resolved", (Reason("final score may be worse", {"steady": steady}),)
+    return ("more stable" if second else "less stable"), ()

@@ -1,12 +1,12 @@
 """The decision: what the evidence lets one say about matched arms.
 
-`decide_all` is the only code that gives a study its words, `decide` the same for a study of two arms. `calibration.py`
-puts these very functions through thousands of studies whose truth is known.
+`Verdict` is what every surface states, as codes. `decide_all` is the only code that judges scores, `decide` the same
+for a study of two arms. `calibration.py` puts these very functions through thousands of studies whose truth is known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,15 +29,67 @@ from gspo_lab.stats.paired import (
 )
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
 
+Question = Literal["score", "stability", "contrast", "claim"]
 Word = Literal[
     "better beyond margin",
     "practically equivalent",
     "better, size not resolved against the margin",
+    "more stable",
+    "less stable",
+    "as stable",
+    "supported",
+    "contradicted",
+    "not testable here",
     "not resolved",
     "withheld",
 ]
-FORMER = "the rule of version 0.1"
-"""It judged each arm by its own plain interval, from three pairs on."""
+"""Codes, as databases and reports have them; `words` has the English."""
+
+UNRESOLVED = ("not resolved", "withheld", "not testable here")
+NO_INTERVAL = "no interval"
+"""The code of the one reason against a verdict that lies in the pairs themselves: they give no interval."""
+
+
+class Reason(NamedTuple):
+    """Why, as a code with the data that a sentence needs; `words` says it."""
+
+    code: str
+    data: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is said of a subject: the one object from which every surface states it.
+
+    `subject` is an arm, a contrast or a claim; `baseline` what it is held against, None for a claim. `direction` is 1
+    where the word favours the subject, -1 where it speaks against it, else 0. `estimate` and `interval` are of the
+    subject minus the baseline, the interval at 1 - `level`. Unknown is None.
+    """
+
+    question: Question
+    subject: str
+    baseline: str | None
+    word: Word
+    direction: int
+    estimate: float | None
+    interval: tuple[float, float] | None
+    level: float
+    reasons: tuple[Reason, ...] = ()
+    margin: float | None = None
+    paired: PairedT | None = None
+    """The pairs of runs behind it; None where it is not read from pairs."""
+    about: Reason | None = None
+    """Of which starting models the verdict is, where that is less than all of the kind."""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether anything was concluded."""
+        return self.word not in UNRESOLVED
+
+    @property
+    def barred(self) -> bool:
+        """Whether something other than its pairs forbids a verdict."""
+        return self.word == "withheld" and any(reason.code != NO_INTERVAL for reason in self.reasons)
 
 
 def word_for(low: float, high: float, margin: float) -> Word:
@@ -80,29 +132,24 @@ class Scores:
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
     collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
-    withheld_because: tuple[str, ...] = ()
+    withheld_because: tuple[Reason, ...] = ()
     unproven: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The word, and everything that a reader needs to doubt it.
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Verdict):
+    """A verdict on the scores of pairs of runs, and everything that a reader needs to doubt it.
 
-    Differences are second label minus first. `better` names the arm that "better" is said of, else None. `paired` has
-    the plain 1 - alpha interval; the word rests on the one at 1 - `level` (`rests_on`), which is wider where several
-    arms or looks share alpha: it reads as the word says, or `notes` say why it cannot. `smallest_detectable` is the
-    true difference that n seeds detect with chance `power` at the strictest such level and the observed spread,
-    `detectable_range` the same at both ends of where the true spread lies. `family`
-    arms were judged together. Unknown is None.
+    `paired` has the plain 1 - alpha interval; the verdict rests on `interval`, which is wider where several arms or
+    looks share alpha: it reads as the word says, or `notes` say why it cannot. `smallest_detectable` is the true
+    difference that n seeds detect with chance `power` at the strictest such level and the observed spread,
+    `detectable_range` the same at both ends of where the true spread lies. `family` arms were judged together.
+    `unproven` is what should prove that the runs are pairs, and was not recorded of all of them. Unknown is None.
     """
 
-    word: Word
-    reason: str | None
-    better: str | None
-    labels: tuple[str, str]
-    rule: Rule
+    margin: float
     paired: PairedT
-    level: float
+    rule: Rule
     family: int
     leave_one_out: LeaveOneOut | None
     sign: SignCount
@@ -110,31 +157,18 @@ class Verdict:
     smallest_detectable: float | None
     detectable_range: tuple[float, float] | None
     collapsed: tuple[Proportion, Proportion] | None
-    notes: tuple[str, ...]
+    notes: tuple[Reason, ...]
     unproven: tuple[str, ...] = ()
-    """What should prove that the runs are pairs, and was not recorded of all of them."""
-    about: str = ""
-    """The end of a sentence: of which starting models the verdict is, where that is less than all of the kind."""
 
     @property
-    def margin(self) -> float:
-        """Differences within plus or minus this are equivalent."""
-        return self.rule.margin
+    def better(self) -> str | None:
+        """The side that is better; None where that is not said."""
+        return (self.baseline, None, self.subject)[self.direction + 1]
 
     @property
     def alpha(self) -> float:
         """For each of the three statements the chance that it is untrue of any arm at any look."""
         return self.rule.alpha
-
-    @property
-    def resolved(self) -> bool:
-        """Whether a word was said."""
-        return self.word not in ("not resolved", "withheld")
-
-    @property
-    def rests_on(self) -> tuple[float, float] | None:
-        """The interval that the word is read from."""
-        return self.paired.interval(self.level)
 
     @property
     def flips(self) -> bool:
@@ -169,47 +203,6 @@ class Verdict:
     def _planned(self) -> float:
         return strictest(self.rule, self.family)
 
-    @property
-    def unseen(self) -> str:
-        """What runs that show no collapse leave open, as a sentence: the 1 - alpha upper bound (Clopper-Pearson)."""
-        first, second = self.collapsed or (None, None)
-        known = [(one, arm) for one, arm in zip((first, second), self.labels, strict=True) if one is not None and one.n]
-        if self.collapsed is not None and not known:
-            return "Whether runs collapse is not judged."
-        if len(known) < 2 and not any(one.k for one, _ in known):
-            none = clopper_pearson(0, self.paired.n, 1 - self.alpha)
-            most = _percent(none.high)
-            return (
-                f"What none of an arm's {none.n} runs shows, a collapse say, may still befall up to {most} of its runs."
-            )
-        if first is not None and first == second:
-            return f"{first.k} of {first.n} runs of each collapsed: up to {_percent(first.high)} may."
-        told = " and ".join(f"{one.k} of {one.n} runs of {arm}" for one, arm in known)
-        return f"{told} collapsed: up to {' and '.join(_percent(one.high) for one, _ in known)} may."
-
-    @property
-    def sentence(self) -> str:
-        """The headline in words, without numbers but those that bound what was not seen."""
-        first, second = self.labels
-        if self.word == "withheld":
-            said = f"No verdict on {second} against {first}: {self.reason}."
-        elif self.word == "practically equivalent":
-            said = f"{second} and {first} are practically equivalent{self.about}. {self.unseen}"
-        elif self.word == "not resolved":
-            said = f"Whether {second} or {first} is better{self.about} is not resolved."
-        else:
-            other = first if self.better == second else second
-            said = f"{self.better} is {self.word.replace('better', f'better than {other}', 1)}{self.about}."
-        if self.flips:
-            said += " Leaving out one seed turns the sign."
-        if self.unproven:
-            said += f" The pairs are taken on trust: {', '.join(self.unproven)} not recorded everywhere."
-        return said
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
 
 def strictest(rule: Rule, family: int) -> float:
     """The level that a difference of one of `family` arms must pass when no other arm shows any."""
@@ -224,9 +217,9 @@ def decide(
     labels: tuple[str, str] = ("a", "b"),
     *,
     items_variance: float | None = None,
-    withheld_because: Sequence[str] = (),
+    withheld_because: Sequence[Reason] = (),
     unproven: Sequence[str] = (),
-) -> Verdict:
+) -> Comparison:
     """`decide_all` for a study of two arms and no looks: arm b against arm a, the baseline."""
     scores = Scores(
         y_a, y_b, labels, items_variance, withheld_because=tuple(withheld_because), unproven=tuple(unproven)
@@ -234,7 +227,7 @@ def decide(
     return decide_all([scores], Rule(margin, alpha))[0]
 
 
-def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Verdict]:
+def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     """Judge each arm against the baseline, all of them together.
 
     d_s = y_b,s - y_a,s; a paired t whose variance is at least what the answers alone would give. Three statements are
@@ -271,29 +264,33 @@ def _paired(one: Scores, alpha: float) -> PairedT:
     return paired_t(b - a, alpha, scale=scale, items_variance=one.items_variance)
 
 
-def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Verdict:
+def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Comparison:
     a, b = np.asarray(one.first, dtype=float), np.asarray(one.second, dtype=float)
     dropped, together = leave_one_out(b - a), pairing(a, b)
     word, level, aside = _word(paired, steps, rule.margin)
     if one.withheld_because or paired.low is None:
         word = "withheld"
-    better = None
-    if word.startswith("better"):
-        better = one.labels[1] if (paired.estimate or 0.0) > 0 else one.labels[0]
+    better = word in ("better beyond margin", "better, size not resolved against the margin")
     spread, detectable, between = paired.spread, None, None
     if spread and paired.sd is not None and paired.n >= LEAST_SEEDS:
         factor = detectable_factor(paired.n, strictest(rule, family), rule.power)
         least = paired.items_sd or 0.0
         low, high = (factor * max(end, least) for end in sd_range(paired.sd, paired.n))
         detectable, between = factor * spread, (low, high)
-    return Verdict(
+    reasons = (*one.withheld_because, *([Reason(NO_INTERVAL, {"why": paired.reason})] if paired.reason else []))
+    return Comparison(
+        question="score",
+        subject=one.labels[1],
+        baseline=one.labels[0],
         word=word,
-        reason="; ".join([*one.withheld_because, *([paired.reason] if paired.reason else [])]) or None,
-        better=better,
-        labels=one.labels,
-        rule=rule,
-        paired=paired,
+        direction=0 if not better else 1 if (paired.estimate or 0.0) > 0 else -1,
+        estimate=paired.estimate,
+        interval=paired.interval(level),
         level=level,
+        reasons=reasons,
+        margin=rule.margin,
+        paired=paired,
+        rule=rule,
         family=family,
         leave_one_out=dropped,
         sign=sign_count(b - a),
@@ -306,7 +303,7 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
     )
 
 
-def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, float, tuple[str, ...]]:
+def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, float, tuple[Reason, ...]]:
     """The first statement that passes, and the level at which to read it; of none, the strictest at which any failed.
 
     "Better" may pass at a laxer level than the statements before it failed at, and the interval there lie beyond or
@@ -326,8 +323,7 @@ def _word(paired: PairedT, steps: Sequence[Step], margin: float) -> tuple[Word, 
             if read[0] == "practically equivalent" and paired.n < LEAST_FOR_EQUIVALENCE:
                 return word, step.level, ()  # the note on too few pairs says it
             needed = steps[words.index(read[0])].level
-            aside = f"this interval alone reads '{read[0]}', but with arms and looks counted in that must pass p < "
-            return word, step.level, (f"{aside}{needed:.3g}",)
+            return word, step.level, (Reason("reads otherwise alone", {"word": read[0], "level": needed}),)
     return "not resolved", min(step.level for step in steps), ()
 
 
@@ -340,25 +336,25 @@ def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | Non
 
 def _notes(
     word: Word, paired: PairedT, level: float, rule: Rule, family: int, dropped: LeaveOneOut | None, together: Pairing
-) -> tuple[str, ...]:
+) -> tuple[Reason, ...]:
     notes = []
     if dropped is not None and dropped.flips:
-        notes.append("leaving out one seed turns the sign of the difference")
+        notes.append(Reason("one seed turns the sign"))
     if word == "practically equivalent" and paired.p is not None and paired.p < level:
-        notes.append("the interval excludes 0: there is a difference, and it is smaller than the margin")
+        notes.append(Reason("a difference within the margin"))
     if together.r is not None and not together.helped:
-        notes.append("pairing by seed did not help: the arms are not positively correlated over seeds")
+        notes.append(Reason("pairing did not help"))
     if word == "withheld" or paired.low is None or paired.high is None:
         return tuple(notes)
     if level < rule.alpha:
-        shared = [f"{family} arms"] * (family > 1) + [f"{len(rule.looks)} declared looks"] * (len(rule.looks) > 1)
-        notes.append(f"{' and '.join(shared)} share alpha = {rule.alpha:g}: the word rests on p < {level:.3g}")
+        notes.append(
+            Reason("alpha is shared", {"arms": family, "looks": len(rule.looks), "level": level, "alpha": rule.alpha})
+        )
     if paired.items_sd is None:
-        notes.append("no answers are stored: what asking alone would vary is not known, and no part of the interval")
+        notes.append(Reason("no answers stored"))
     former = paired_t(paired.differences, rule.alpha)
     before = None if former.low is None or former.high is None else word_for(former.low, former.high, rule.margin)
     if before not in (None, word, "not resolved"):
         few = paired.n < LEAST_FOR_EQUIVALENCE and before == "practically equivalent"
-        why = f"fewer than {LEAST_FOR_EQUIVALENCE} pairs" if few else "the spread, arms and looks counted in"
-        notes.append(f"{why}: under {FORMER} this read '{before}'")
+        notes.append(Reason("read otherwise in version 0.1", {"word": before, "few": few}))
     return tuple(notes)

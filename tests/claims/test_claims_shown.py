@@ -62,9 +62,9 @@ def test_a_studys_claims_are_evaluated(declared: Path) -> None:
     assert "C09-expert-change: not testable here" in text
     assert "cf GSPO / cf GRPO = 100, 95 % interval 17.87 to 559.5" in text
     assert "C05-gap-robust" not in text
-    assert "(description)" not in text
+    assert "(descriptive)" not in text
     # two tests in the family, C04 and C09: .0289 x 2 is above .05
-    assert "C04-clip-gap: not resolved" in text
+    assert "C04-clip-gap: inconclusive" in text
 
 
 def test_all_adds_the_rest_as_description(declared: Path) -> None:
@@ -76,7 +76,7 @@ def test_all_adds_the_rest_as_description(declared: Path) -> None:
     assert gap["arms"] == {"grpo": "grpo", "gspo": "gspo"}
     assert gap["parts"][0]["estimate"] == pytest.approx(100)
     assert gap["counter_evidence"][0]["source"] == "ScaleRL, 2510.13786"
-    assert "(description)" in said("claims", "toy", "--all", "--runs", str(declared))
+    assert "(descriptive)" in said("claims", "toy", "--all", "--runs", str(declared))
 
 
 def test_no_claim_declared_is_said(tmp_path: Path) -> None:

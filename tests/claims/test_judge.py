@@ -15,6 +15,7 @@ from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
 from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
 from gspo_lab.study.judging import Statistic
+from gspo_lab.words import sentences
 
 
 def test_the_library_is_what_studies_may_name() -> None:
@@ -101,7 +102,7 @@ def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[in
         found = Findings(opened, "toy")
         said = answer(found)
     assert (said.word, said.colour) == (word, "grey" if counts else "green")
-    assert found.not_counted == (() if counts else ("Not counted: 4 runs of other seeds (3, 4).",))
+    assert sentences(found.not_counted) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
 
 
 def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
 from gspo_lab.findings.decision import Decision
 from gspo_lab.store import Evidence
+from gspo_lab.words import sentence, sentences
 
 FAR = {"a/s0": 1, "a/s1": 1, "a/s2": 1, "b/s0": 8, "b/s1": 9, "b/s2": 8}
 """Differences of .7, .8, .7 on the first three seeds: t = .733 / (.0577 / sqrt 3) = 22 is beyond any look's level."""
@@ -73,12 +74,13 @@ def test_looks_are_part_of_what_is_locked(looked: Bench) -> None:
 def test_seeds_added_later_are_description(bench: Bench) -> None:
     bench.seeds, bench.steps, bench.right = [0, 1, 2], 2, FAR
     bench.conduct()
-    word = decision(bench.runs).verdicts["b"].sentence
+    before = decision(bench.runs).verdicts["b"]
     # Two more pairs that turn the sign: were they counted, nothing would be resolved.
     bench.seeds, bench.right = [0, 1, 2, 3, 4], {**FAR, "a/s3": 9, "b/s3": 1, "a/s4": 9, "b/s4": 0}
     found, _ = bench.conduct()
     after = decision(bench.runs)
     assert len(begun(bench)) == 10
-    assert (after.seeds, after.verdicts["b"].sentence) == ((0, 1, 2), word)
-    assert after.described == ("Not counted: 2 pairs of other seeds (3, 4), b - a -0.850.",)
-    assert after.described[0] in found.seen
+    assert (after.seeds, sentence(after.verdicts["b"])) == ((0, 1, 2), sentence(before))
+    described = sentences(after.described)
+    assert described == ["Not counted: 2 pairs of other seeds (3, 4), b - a -0.850."]
+    assert described[0] in found.seen

@@ -21,6 +21,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.verified import verified
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.words import decided_sentences
 
 TUNE = """
 [tune]
@@ -122,7 +123,9 @@ def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials, own = Findings(evidence, TRIALS), Findings(evidence, "count")
         assert len(trials.runs) == 16
-        assert trials.decision.sentences == ("No verdict: these are the trials on which the arms of count chose.",)
+        assert decided_sentences(trials.decision) == [
+            "No verdict: these are the trials on which the arms of count chose."
+        ]
         assert trials.decision.verdicts == {}
         assert {run.seed for run in own.runs} == {0, 1, 2}
     assert all(arm.runs == 3 for arm in found.arms)

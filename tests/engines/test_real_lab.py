@@ -13,6 +13,7 @@ from gspo_lab.findings.decision import Decision
 from gspo_lab.records import AnswerRecord, Record, RunStatus
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
+from gspo_lab.words import sentence
 
 DECISIVE = ("bench.lottery.decisive_samples=8", "verdict.last=1")
 
@@ -58,4 +59,4 @@ def test_lost_grades_of_one_arm_make_no_verdict(make_run: MakeRun, tmp_path: Pat
     assert found.paired.estimate > honest.paired.estimate + 0.1, "leaving them out makes gspo look better"
     assert doubt.verdict.paired.differences == pytest.approx(honest.paired.differences), "counting them wrong does not"
     assert found.word == "withheld"
-    assert "could not be graded" in found.sentence
+    assert "could not be graded" in sentence(found)

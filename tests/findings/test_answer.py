@@ -8,12 +8,13 @@ import pytest
 from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
+from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
-from gspo_lab.findings.steadiness import Steadiness
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.stats.binary import fisher_p
+from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -54,7 +55,7 @@ def answered(database: Path) -> Answer:
         return answer(Findings(evidence, "toy"))
 
 
-def stood(database: Path) -> dict[str, Steadiness]:
+def stood(database: Path) -> dict[str, StabilityVerdict]:
     with Evidence.open(database) as evidence:
         return Findings(evidence, "toy").steadiness
 
@@ -69,16 +70,16 @@ def rising(gap: float) -> Change:
 def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
     assert (found.word, found.colour) == ("gspo better", "green")
-    assert found.said.startswith("gspo is better than grpo beyond margin")
-    assert found.rests_on.startswith("gspo - grpo is +0.250, 95 % interval ")
-    assert "None of 10 runs fell (up to" in found.rests_on
-    assert found.next == "gspo-lab replicate toy"
+    assert words.said(found).startswith("gspo is better than grpo by more than the margin")
+    assert words.rests_on(found).startswith("gspo - grpo is +0.250, 95 % interval ")
+    assert "None of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
+    assert found.command == "gspo-lab replicate toy"
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=3, gain=0.0))
     assert (found.word, found.colour) == ("not resolved", "grey")
-    assert found.next.startswith(("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds "))
+    assert found.command.startswith(("gspo-lab plan studies/toy.toml", "gspo-lab run studies/toy.toml --seeds "))
 
 
 def test_equivalent(tmp_path: Path) -> None:
@@ -91,37 +92,37 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     toml = TWO_ARMS + "[verdict]\nmargin = 0.3\n"
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert found.word == "equivalent"
-    assert "may still befall up to 52 % of its runs" in found.said
-    assert found.rests_on.endswith(" 5 pairs of runs. None of 10 runs fell.")
+    assert "can still have a rate of up to 52 %" in words.said(found)
+    assert words.rests_on(found).endswith(" 5 pairs of runs. None of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     assert found.word == "regime not reached"
-    assert "fell (up to 31 % still might)" in found.rests_on
-    assert found.rests_on.count("%") == 1
+    assert "unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(found)
+    assert words.rests_on(found).count("%") == 2
 
 
 def test_one_seed_is_grey(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=1))
     assert (found.word, found.colour) == ("one seed", "grey")
-    assert found.next == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
+    assert found.command == "gspo-lab run studies/toy.toml --seeds 5 --name toy-5-seeds"
 
 
 def test_running_and_missing(tmp_path: Path) -> None:
     missing = answered(make_lab(tmp_path, end=lambda run: "failed" if run.seed == 2 else "finished"))
-    assert (missing.word, missing.colour, missing.next) == ("withheld", "red", "gspo-lab run studies/toy.toml")
-    assert missing.said == "Not answered: 2 runs are missing."
-    assert missing.rests_on == "grpo seed 2 failed, gspo seed 2 failed."
+    assert (missing.word, missing.colour, missing.command) == ("withheld", "red", "gspo-lab run studies/toy.toml")
+    assert words.said(missing) == "Not answered: 2 runs are missing."
+    assert words.rests_on(missing) == "grpo seed 2 failed, gspo seed 2 failed."
 
 
 def test_all_collapsed_is_red_whatever_decides(tmp_path: Path) -> None:
     for place, study in (("score", TWO_ARMS), ("stability", STABILITY)):
         found = answered(make_lab(tmp_path / place, study, seeds=3, change=collapsing("grpo", "gspo")))
         assert (found.word, found.colour) == ("all collapsed", "red")
-        assert found.said.startswith("All 6 runs collapsed")
-        assert found.rests_on == "Cause: numbers that are not finite, at step 6."
-        assert found.next == ("gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"), (
-            "a quarter of the study's"
-        )
+        assert words.said(found).startswith("All 6 runs collapsed")
+        assert words.rests_on(found) == "Cause: numbers that are not finite, at step 6."
+        assert found.command == (
+            "gspo-lab run studies/toy.toml --set update.learning_rate=2.5e-05 --name toy-calmer"
+        ), "a quarter of the study's"
 
 
 def test_a_study_of_stability_in_which_nothing_fell_is_grey(tmp_path: Path) -> None:
@@ -130,25 +131,25 @@ def test_a_study_of_stability_in_which_nothing_fell_is_grey(tmp_path: Path) -> N
     found = answered(database)
     assert (found.word, found.colour) == ("regime not reached", "grey")
     # 1 - .025 ** (1 / 10): Clopper-Pearson of 0 of 10.
-    assert "None of 10 runs fell (up to 31 % still might)" in found.rests_on
-    assert "practically equivalent" in found.rests_on
-    assert found.next.endswith("--set update.learning_rate=0.0002 --name toy-further")
+    assert "None of 10 runs was unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(found)
+    assert "equivalent within the margin" in words.rests_on(found)
+    assert found.command.endswith("--set update.learning_rate=0.0002 --name toy-further")
 
 
 def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
     found, own = answered(database), stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
-    assert found.said == "gspo is more stable than grpo on this one starting model."
-    assert "0 of 5 runs of gspo fell, 5 of 5 of grpo" in found.rests_on
+    assert words.said(found) == "gspo is more stable than grpo on this one starting model."
+    assert "Unstable runs: gspo 0 of 5, grpo 5 of 5." in words.rests_on(found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is what could be lost.
     even, odd = 0.3 - 0.4 / 3, 0.35 - 0.45 / 3
     assert own.points.estimate == pytest.approx((3 * even + 2 * odd) / 5)
-    assert own.lost.paired.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
+    assert own.estimate == pytest.approx((3 * even / 0.15 + 2 * odd / 0.175) / 5)
     # gspo's gain is .25, so the mean stake is (.25 + .16) / 2 and the margin .02 of it.
-    assert found.rests_on.endswith(
+    assert words.rests_on(found).endswith(
         "Drop from best, relative to the gain: grpo 112 %, gspo 0 % (margin ±10 %); in points of score: 0.180, 0.000."
     )
 
@@ -167,7 +168,9 @@ def test_a_slow_learner_is_not_more_stable_for_having_little_to_lose(tmp_path: P
     own = stood(worse)["gspo"]
     assert own.lost.better == "gspo"
     assert own.word == "not resolved"
-    assert own.reason == "gspo drops less from its best, but its final score may be worse by more than the margin"
+    assert words.because(own) == (
+        "gspo drops less from its best, but its final score may be worse by more than the margin"
+    )
 
 
 def test_three_seeds_cannot_tell_all_from_none_by_counts(tmp_path: Path) -> None:
@@ -180,12 +183,15 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     """grpo shows that runs can fall here; grpo-replay and gspo do not, and lose alike."""
     study = FOUR_ARMS + '[verdict]\nquestion = "stability"\nbaseline = "grpo-replay"\nmargin = 0.2\nlast = 1\n'
     database = make_lab(tmp_path, study, seeds=5, change=collapsing("grpo"))
-    words = {arm: one.word for arm, one in stood(database).items()}
-    assert words == {"grpo": "less stable", "gspo": "as stable", "gspo-replay": "as stable"}
+    assert {arm: one.word for arm, one in stood(database).items()} == {
+        "grpo": "less stable",
+        "gspo": "as stable",
+        "gspo-replay": "as stable",
+    }
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
-    assert found.said == (
-        "Against grpo-replay on this one starting model: grpo less stable; gspo and gspo-replay as stable."
+    assert words.said(found) == (
+        "Against grpo-replay on this one starting model: grpo less stable; gspo and gspo-replay equally stable."
     )
 
 
@@ -193,8 +199,8 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
     declared = '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C12-grpo-needs-replay"\n'
     asked = f'[verdict]\nquestion = ["C04-clip-gap"]\n{declared}'
     found = answered(make_lab(tmp_path, TWO_ARMS + asked, seeds=3))
-    assert found.said.startswith("C04-clip-gap is ")
-    assert "C12" not in found.said
+    assert words.said(found).startswith("C04-clip-gap is ")
+    assert "C12" not in words.said(found)
     replay = asked.replace('["C04-clip-gap"]', '["C12-grpo-needs-replay"]')
     found = answered(make_lab(tmp_path / "replay", FOUR_ARMS + replay, seeds=3))
     assert found.colour == "grey"
@@ -237,7 +243,7 @@ def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
     assert said.word == "not resolved"
-    assert "runs are finished" not in said.rests_on
+    assert "runs are finished" not in words.rests_on(said)
 
 
 def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
@@ -249,16 +255,16 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
     declared = answered(database)
-    assert "3 of 8 runs of gspo fell" in every.rests_on
+    assert "gspo 3 of 8" in words.rests_on(every)
     assert declared.word == "regime not reached"
-    assert declared.rests_on.startswith("None of 10 runs fell")
+    assert words.rests_on(declared).startswith("None of 10 runs was unstable")
 
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
         found = Findings(evidence, "toy")
         found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
-        assert answer(found).next == "gspo-lab import SOURCE PATH --study toy --arm ARM --seed SEED"
+        assert answer(found).command == "gspo-lab import SOURCE PATH --study toy --arm ARM --seed SEED"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +286,7 @@ def test_a_sweep_is_answered_by_what_its_arms_stand(tmp_path: Path, grpo: float,
         make_lab(tmp_path, TWO_ARMS.replace("[[bench]]", doses + "[[bench]]"), seeds=4, steps=20, change=change)
     )
     assert said.word == word
-    assert said.rests_on.endswith("over 4 doses of update.learning_rate.")
+    assert words.rests_on(said).endswith("4 values of update.learning_rate were swept.")
 
 
 def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Path) -> None:
@@ -297,16 +303,16 @@ def test_a_sweep_of_which_one_arm_is_told_apart_is_resolved_in_part(tmp_path: Pa
     three = TWO_ARMS.replace("[[bench]]", doses + "[[bench]]") + '[arm.twin]\nobjective = "grpo"\nkl_coef = 0.1\n'
     said = answered(make_lab(tmp_path, three, seeds=4, steps=20, change=change))
     assert (said.word, said.colour) == ("resolved in part", "blue")
-    assert "which holds 1" in said.said
+    assert "the interval includes 1" in words.said(said)
 
 
 def test_one_arm_alone_is_no_comparison(tmp_path: Path) -> None:
     said = answered(make_lab(tmp_path, TWO_ARMS[: TWO_ARMS.index("[arm.gspo]")]))
-    assert (said.word, said.next) == ("no verdict", "gspo-lab check studies/toy.toml")
+    assert (said.word, said.command) == ("no verdict", "gspo-lab check studies/toy.toml")
 
 
 def test_every_arm_against_the_baseline_stands_in_one_sentence(tmp_path: Path) -> None:
     """Of four arms: which is better by how much, and what is open, in one line."""
     said = answered(make_lab(tmp_path, FOUR_ARMS, seeds=5))
-    assert said.said.startswith("Against grpo") or said.said.startswith("Whether ")
-    assert all(arm in said.said for arm in ("grpo-replay", "gspo", "gspo-replay"))
+    assert words.said(said).startswith("Against grpo") or words.said(said).startswith("Whether ")
+    assert all(arm in words.said(said) for arm in ("grpo-replay", "gspo", "gspo-replay"))

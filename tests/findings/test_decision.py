@@ -13,6 +13,7 @@ from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run
+from gspo_lab.words import sentences
 
 RIGHT = 8
 
@@ -54,5 +55,5 @@ def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) 
     after = decided(database)
     assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
     assert after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
-    assert after.described[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo - grpo ")
+    assert sentences(after.described)[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo - grpo ")
     assert after.matched.lock.state == "differs as declared"

@@ -15,6 +15,8 @@ from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
+from gspo_lab.words import decided_sentences, sentences
+from gspo_lab.words.sweeps import doses
 
 TOML = """
 question = "How much does it stand?"
@@ -94,10 +96,10 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     assert grpo.half.low < grpo.half.estimate < grpo.half.high
     ratio = found.ratios["gspo"]
     assert ratio.estimate == pytest.approx(10, rel=0.3)
-    assert "half collapse at update.learning_rate" in found.sentences[0]
-    assert "gspo / grpo: stands" in found.sentences[-1]
-    assert "not resolved" not in found.sentences[-1]
-    assert found.sentences[0] in report.html
+    assert "50 % collapse point at update.learning_rate" in doses(found)[0]
+    assert "gspo / grpo: tolerates" in doses(found)[-1]
+    assert "inconclusive" not in doses(found)[-1]
+    assert doses(found)[0] in report.html
     assert json.loads(report.json)["studies"]["margin"]
 
 
@@ -112,12 +114,14 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         assert [(one.half.collapsed, one.half.runs) for one in found.doses.arms if one.half] == [(6, 8), (2, 8)]
         assert [len(point.scores) for arm in found.doses.arms for point in arm.points] == [2] * 8
         told, said, report = found.decision, answer(found), render([found])
-    assert told.sentences == tuple(f"{sentence}." for sentence in found.doses.sentences)
+        shown = seen(found, said)
+    assert decided_sentences(told) == [f"{line}." for line in doses(found.doses)]
     assert said.word != "withheld"
-    assert told.described == ("Not counted: 16 runs of other seeds (2, 3).",)
-    assert told.described[0] in seen(told, said.said)
-    assert told.described[0] in report.html
-    assert told.described[0] in report.markdown
+    (described,) = sentences(told.described)
+    assert described == "Not counted: 16 runs of other seeds (2, 3)."
+    assert described in shown
+    assert described in report.html
+    assert described in report.markdown
 
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
@@ -140,7 +144,7 @@ def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> Non
         found = Findings(evidence, "margin").doses
     assert found is not None
     assert found.ratios["gspo"].estimate == pytest.approx(1)
-    assert "which holds 1: which of the two stands more is not resolved" in found.sentences[-1]
+    assert "the interval includes 1, so the comparison is inconclusive" in doses(found)[-1]
 
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
@@ -148,8 +152,8 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
         found = Findings(evidence, "margin").doses
     assert found is not None
     assert all(not one.half.resolved for one in found.arms if one.half is not None)
-    assert "0 of 16 runs collapsed" in found.sentences[0]
-    assert "doses above" in found.sentences[0]
+    assert "0 of 16 runs collapsed" in doses(found)[0]
+    assert "values above" in doses(found)[0]
     assert not found.ratios["gspo"].resolved
 
 
@@ -161,7 +165,7 @@ def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path)
     assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
     assert [one.half for one in found.arms] == [None, None]
     assert found.ratios == {}
-    assert found.sentences[0] == "grpo: no finished run that is long enough to be judged yet"
+    assert doses(found)[0] == "grpo: no finished run that is long enough to be judged yet"
 
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:
@@ -173,8 +177,8 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tm
     with Evidence.open(database) as evidence:
         found = Findings(evidence, "margin").doses
         assert found is not None
-        assert len(found.sentences) == 3
+        assert len(doses(found)) == 3
         report = render([Findings(evidence, "margin")])
     for text, places in ((report.html, 2), (report.markdown, 3)):
-        assert not any(sentence in text for sentence in found.sentences)
+        assert not any(sentence in text for sentence in doses(found))
         assert text.count("No verdict: ") == places  # the answer and the section below it; the digest too

@@ -66,7 +66,7 @@ def lab(
 def following(database: Path, study: str) -> str:
     """What the answer says to type next."""
     with Evidence.open(database) as evidence:
-        return answer(Findings(evidence, study)).next
+        return answer(Findings(evidence, study)).command
 
 
 def declared(home: Path) -> Declaration:
@@ -110,7 +110,7 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     report = rendered(database, "toy")
     data = json.loads(report.json)["studies"]["toy"]
     assert data["answer"]["headline"].count(".") > 1
-    assert "taken back by elsewise" in data["answer"]["headline"]
+    assert "contradicted by elsewise" in data["answer"]["headline"]
     assert data["answer"]["executions"]["toy-r1"] == "replication"
     assert data["replications"]["together"]["gspo"]["k"] == 3
     assert "Carried out 3 times" in report.html
@@ -190,7 +190,7 @@ def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) ->
         assert together is not None
         assert (together.k, found.executions.times("gspo")) == (2, 3)
         assert not found.executions.can_confirm
-        assert any("executions together (3, on 2 sets of seeds)" in line for line in lines(found))
+        assert any("executions combined (3, on 2 sets of seeds)" in line for line in lines(found))
 
 
 def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -> None:

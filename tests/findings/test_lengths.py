@@ -19,6 +19,8 @@ from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
+from gspo_lab.words import decided_sentences, sentences
+from gspo_lab.words.sweeps import laws as lines
 
 TOML = """
 question = "What does length do?"
@@ -107,7 +109,7 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
         assert laws is not None
         assert found.doses is None
         exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
-        sentences = found.decision.sentences
+        sentences = decided_sentences(found.decision)
         report = render([found])
     own = exponent["gspo", "spread"]
     assert own.differences == pytest.approx((-0.4, -0.5, -0.6))
@@ -122,8 +124,8 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     assert (run.drift, run.reward_first, run.gain, run.length) == (pytest.approx(DRIFT), 0.5, 1.0, 64.0)
     # Three of four mini-batches clip; three quarters of .001 and of .4.
     assert (run.clipped_grpo, run.clipped_gspo) == pytest.approx((0.00075, 0.3))
-    assert sentences == tuple(f"{one}." for one in laws.sentences)
-    assert laws.sentences[2] == "gspo: spread of log s ~ L^-0.5 [-0.748, -0.252]"
+    assert sentences == [f"{one}." for one in lines(laws)]
+    assert lines(laws)[2] == "gspo: spread of log s ~ L^-0.5 [-0.748, -0.252]"
     told = json.loads(report.json)["studies"]["long"]["lengths"]
     assert told["exponents"]["gspo"]["spread"]["estimate"] == pytest.approx(-0.5)
     assert told["runs"]["grpo"]["16"]["2"]["spread"] == pytest.approx(0.01 * 16**-0.6, rel=1e-5)
@@ -143,7 +145,7 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
     assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
     assert sorted(laws.runs["grpo"][16.0]) == [0, 1]
-    assert described == ("Not counted: 6 runs of other seeds (2).",)
+    assert sentences(described) == ["Not counted: 6 runs of other seeds (2)."]
 
 
 def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
 
     with Evidence.open(lab(tmp_path, finished)) as evidence:
         laws = Findings(evidence, "long").lengths
-        only = Findings(evidence, "long").decision.sentences
+        only = decided_sentences(Findings(evidence, "long").decision)
     assert laws is not None
     assert list(laws.runs["gspo"]) == [16.0, 64.0]
     assert only

@@ -4,11 +4,13 @@ from pathlib import Path
 import pytest
 from synthetic_lab import make_lab
 
+from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
 from gspo_lab.findings import Findings
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
+from gspo_lab.words import flags
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
 """Right answers of 20 by step: the start is the best of all and must not count."""
@@ -77,13 +79,14 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
         return record
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        decided = Findings(evidence, "toy").decision
+        found = Findings(evidence, "toy")
+        decided, shown = found.decision, seen(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
     assert dead.stability is not None
     assert (dead.state, dead.stability.collapse, dead.stability.cause) == ("finished", 9, "non-finite")
-    assert decided.flags == (
+    assert flags(decided) == [
         "Collapsed and still counted: gspo seed 1.",
         "Updates that were not finite, skipped or of a dead model: gspo seed 1 (12).",
-    )
-    assert seen(decided)[-2:] == list(decided.flags)
+    ]
+    assert shown[-2:] == flags(decided)

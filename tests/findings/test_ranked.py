@@ -37,8 +37,8 @@ def answer(report: Report) -> Any:
 @pytest.mark.parametrize(
     ("third", "said"),
     [
-        (14, "third is the best of the 3 arms: 2 of 3 pairs of arms told apart by 3 seeds."),
-        (8, "Any of the 3 arms may be the best: none of 3 pairs of arms told apart by 3 seeds."),
+        (14, "The best of the 3 arms is third: 2 of 3 pairs of arms differ over 3 seeds."),
+        (8, "Any of the 3 arms may be the best: none of 3 pairs of arms differ over 3 seeds."),
     ],
 )
 def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, third: int, said: str) -> None:
@@ -49,7 +49,7 @@ def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, thi
     assert said in answer(report)["answer"]["rests_on"]
     assert said in report.markdown
     assert said in report.lines[1]
-    assert "Places, and how sure they are" in report.html
+    assert "Ranks and their intervals" in report.html
     places = {one["arm"]: (one["place"], one["by_seed"]) for one in data["places"]}
     assert places["third"] == (1, [1, 1, 1])
     assert places["grpo"] == places["gspo"] == ((2, [2, 2, 2]) if third > 8 else (1, [1, 1, 1]))

@@ -10,13 +10,14 @@ from laboratory import rendered
 from synthetic_lab import make_lab
 
 from gspo_lab.claims import judge
-from gspo_lab.conduct.summary import seen
 from gspo_lab.findings import Findings
 from gspo_lab.findings.decision import Decision
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run
+from gspo_lab.words import because, flags, label, sentence
+from gspo_lab.words.decision import ungraded
 
 Lost = Callable[[Run, AnswerRecord, bool], bool]
 """Whether the grader fails on an answer, which is right or not."""
@@ -55,18 +56,16 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     verdict, doubt = found.verdicts["gspo"], found.ungraded["gspo"]
     assert verdict.paired.differences == pytest.approx([1 - 19 / 60, 1 - 20 / 60, 1 - 21 / 60])
     assert verdict.paired.estimate == pytest.approx(2 / 3), "a share of 1 against a third"
-    assert verdict.reason is not None
-    assert "left out it reads 'gspo: better beyond margin'" in verdict.reason
+    assert "left out it reads 'gspo better than grpo by more than the margin'" in str(because(verdict))
     assert (verdict.word, verdict.better) == ("withheld", None)
-    assert verdict.sentence.startswith("No verdict on gspo against grpo: more answers of one arm could not be graded")
+    assert sentence(verdict).startswith("No verdict on gspo against grpo: more answers of one arm could not be graded")
     # answer 3 i + e is right where it is below 17 or 18: problems 0 to 4 lose nothing, 5 loses one on one seed
     assert (doubt.answers, doubt.errors, doubt.more) == ((180, 180), (0, 127), (0, 15))
     assert doubt.p == pytest.approx(2 / 2**15)
     assert doubt.verdict.paired.differences == honest.paired.differences
-    assert doubt.sentence == (
-        f"Answers not graded: grpo 0 of 180, gspo 127 of 180. Counted as wrong, gspo - grpo is -0.039: '{honest.word}'."
-    )
-    assert seen(found)[-1] == doubt.sentence
+    counts = "Answers not graded: grpo 0 of 180, gspo 127 of 180"
+    doubted = f"{counts}. Counted as incorrect, gspo - grpo is -0.039: {label(honest)}."
+    assert ungraded(doubt) == flags(found)[-1] == doubted
 
     report = rendered(database, "toy")
     for text in (report.html, report.markdown):
@@ -89,7 +88,7 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
     assert claim.reason == (
-        "answers that could not be graded decide: left out it is contradicted, counted as wrong not resolved"
+        "answers that could not be graded decide: left out it is contradicted, counted as incorrect inconclusive"
     )
 
 

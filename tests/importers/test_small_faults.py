@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from logs import bring, csv_of, json_lines, project, refused, report
 
+from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings import Findings
 from gspo_lab.store import Evidence, ingest
@@ -63,7 +64,7 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
         said = answer(Findings(evidence, "x"))
     assert said.word == "withheld"
-    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in said.said
+    assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.said(said)
 
 
 @pytest.mark.parametrize(

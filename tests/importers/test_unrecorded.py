@@ -8,6 +8,7 @@ from calling import gspo_lab
 from laboratory import rendered
 from logs import bring, csv_of, eight_seeds
 
+from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
@@ -53,11 +54,15 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (found.regime.finished, found.regime.judged) == (16, 0)
-    assert said.said.startswith("gspo and grpo are practically equivalent. Whether runs collapse is not judged.")
-    assert said.rests_on.endswith("Whether runs fell is not judged: too few evaluations and training steps.")
+    assert words.said(said).startswith(
+        "gspo and grpo are equivalent within the margin. Whether runs collapse is not judged."
+    )
+    assert words.rests_on(said).endswith(
+        "Whether runs were unstable is not judged: too few evaluations and training steps."
+    )
     assert frame[["collapsed", "fell"]].isna().all(axis=None)
-    assert "All 16 runs are finished. Whether they fell is not judged." in page
-    assert 'data-head="fell">not judged<' in page
+    assert "All 16 runs are finished. Whether runs were unstable is not judged: too few evaluations" in page
+    assert 'data-head="unstable">not judged<' in page
 
 
 def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -> None:
@@ -67,7 +72,9 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
         said = answer(Findings(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
-    assert said.said == "Not answered: whether runs fell is not judged: too few evaluations and training steps."
+    assert words.said(said) == (
+        "Not answered: whether runs were unstable is not judged: too few evaluations and training steps."
+    )
 
 
 def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, why
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
-from gspo_lab.stats import decide
+from gspo_lab.stats import Reason, decide
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, against_itself, load_study
+from gspo_lab.words import because
 from gspo_lab.worker import StepCount
 
 STUDY = """
@@ -165,10 +166,10 @@ def _flip_lowest_bit(parts: Parts) -> None:
 
 
 def _withheld(found: Certificate) -> str:
-    verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=found.reasons["gspo"])
+    reasons = [Reason("not matched", {"why": why}) for why in found.reasons["gspo"]]
+    verdict = decide([0.1, 0.2, 0.3], [0.5, 0.61, 0.72], 0.02, withheld_because=reasons)
     assert (verdict.word, verdict.better) == ("withheld", None)
-    assert verdict.reason is not None
-    return verdict.reason
+    return str(because(verdict))
 
 
 def test_one_weight_bit_is_named(room: Room) -> None:

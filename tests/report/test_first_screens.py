@@ -49,11 +49,19 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     said = written["studies"][name]["answer"]["answer"]
     assert (said["word"], said["colour"]) == (case.word, case.colour)
     page = pages[name].read_text(encoding="utf-8")
-    assert f'<div class="said {case.colour}"><p class="chip">{case.word}</p>' in page
+    assert f'<div class="said {case.colour}"><p class="chip">{said["label"]}</p>' in page
     assert ('class="word against"' in page) is (name == "withheld"), "red is what must be mended"
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
     assert (runs in page) is (name not in ("all-collapsed", "running"))
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
+
+
+def test_no_arm_that_a_verdict_calls_worse_may_be_the_best(pages: dict[str, Path]) -> None:
+    """gspo is better than grpo: the 66 tests among twelve arms, which are weaker, must not call grpo the best."""
+    answer = json.loads(pages["twelve-arms"].with_suffix(".json").read_text())["studies"]["twelve-arms"]["answer"]
+    assert answer["verdicts"]["gspo"]["direction"] == 1
+    assert "gspo" in answer["ranking"]["may_be_best"]
+    assert "grpo" not in answer["ranking"]["may_be_best"]
 
 
 def test_the_digest_of_twelve_arms_fits_a_pull_request_too(pages: dict[str, Path]) -> None:

@@ -117,13 +117,11 @@ def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
     assert verdict["differences"] == [0.2, 0.25, 0.3]
     assert verdict["estimate"] == 0.25
     assert [verdict["low"], verdict["high"]] == pytest.approx([0.12579, 0.37421], abs=1e-5)
-    assert "gspo is better than grpo beyond margin on this one starting model." in found.html
+    assert "gspo is better than grpo by more than the margin on this one starting model." in found.html
     assert "+0.250" in found.html
     assert "+0.126 to +0.374" in found.html
-    assert (
-        "**gspo is better than grpo beyond margin on this one starting model.** gspo − grpo = +0.250, 95 % interval"
-        in found.markdown
-    )
+    sentence = "**gspo is better than grpo by more than the margin on this one starting model.**"
+    assert f"{sentence} gspo − grpo = +0.250, 95 % interval" in found.markdown
 
 
 def test_the_table_of_scores_has_every_seed_and_the_gain(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report)
     found = section(toy, "scores")["benches"]["addition"]["problems"]["differences"]["gspo"]
     assert found["these_problems"] == [compared["low"], compared["high"]]
     assert found["new_problems_too"] == compared["new_problems_too"]
-    assert "the same, new problems too" in toy.html
+    assert "interval, new problems too" in toy.html
     assert f"new problems too {low:+.3f} to {high:+.3f}".replace("-", "−") in toy.markdown
 
 
@@ -287,8 +287,8 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     arms = [Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name)) for name, t in (("b", 6.0), ("c", 4.0))]
     first, second = decide_all(arms, Rule(1.0))
     # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
-    assert "95 % interval +1.442 to +3.925, the word rests on 97.5 %, +1.120 to +4.246" in numbers(first)
-    assert "rests on" not in numbers(second)
+    assert "95 % interval +1.442 to +3.925, interval of the verdict +1.120 to +4.246 (97.5 %)" in numbers(first)
+    assert "of the verdict" not in numbers(second)
     assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
     assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
 

@@ -311,21 +311,21 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
         section = collapse(Findings(evidence, "toy"))
     assert section is not None
-    assert section.markdown.startswith("1 of 4 runs fell: 1 collapsed. ")
+    assert section.markdown.startswith("1 of 4 runs were unstable: 1 collapsed. ")
     run = section.data["runs"]["grpo s0"]
     assert run["collapse"] == pytest.approx(106, abs=3)
     assert run["crossed_before"] == {"stale_k3": 80}
     assert section.data["false_alarms"]["stale_k3"] == [1, 3]
     fell = min(run["collapse"], run["regression"])
     assert f"drift k3 at 80 ({fell - 80} before)" in section.markdown
-    assert "What left its range first, in 1 that fell: drift k3 in 1." in section.markdown
+    assert "What left its range first, in 1 unstable runs: drift k3 in 1." in section.markdown
 
 
 def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
         section = collapse(Findings(evidence, "toy"))
     assert section is not None
-    assert section.markdown == "0 of 6 runs fell."
+    assert section.markdown == "0 of 6 runs were unstable."
     assert not charts(section)
 
 
@@ -334,9 +334,9 @@ def test_runs_too_short_to_be_judged_are_not_said_to_have_stood(tmp_path: Path) 
         found = Findings(evidence, "toy")
         section, table = collapse(found), scores(found)
     assert section is not None
-    assert section.markdown == "0 of 6 runs fell. 6 have too few steps for the reward to be judged."
+    assert section.markdown == "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged."
     assert table is not None
-    assert "| fell |" in table.markdown
+    assert "| unstable |" in table.markdown
     assert table.markdown.count("| 0 of 3 |") == 2, "as the table of arms has it, by the final scores"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
+from gspo_lab import words
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.conduct.summary import outcome
 from gspo_lab.findings import Findings
@@ -36,7 +37,7 @@ def one_failed(run: Run) -> str:
     return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
 
-BETTER = "gspo is better than grpo beyond margin on this one starting model."
+BETTER = "gspo is better than grpo by more than the margin on this one starting model."
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "far apart": (TWO_ARMS, {"gain": 0.35}, BETTER),
     "two treatments": (
@@ -50,7 +51,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "not matched": (TWO_ARMS, {"change": other_torch}, "undeclared difference in packages: torch (seeds 0, 1, 2)"),
     "one arm": (ONE_ARM, {}, "No verdict: grpo is the only arm, so there is nothing to compare it with."),
     "no benchmark": (NO_BENCH, {}, "No verdict: the study declares no benchmark"),
-    "a sweep": (A_SWEEP, {"steps": 20}, "grpo: not resolved (0 of 6 runs collapsed)"),
+    "a sweep": (A_SWEEP, {"steps": 20}, "grpo: inconclusive (0 of 6 runs collapsed)"),
 }
 """The study, what became of its runs, and what its verdict says."""
 
@@ -62,9 +63,9 @@ def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).seen
     with Evidence.open(database) as evidence:
         found = Findings(evidence, "toy")
-        written = answer(found)
+        written, answered = answer(found), words.lines(answer_to(found))
     assert written is not None
-    assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answer_to(found).lines
+    assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answered
     compared = written.data.get("comparisons")
     sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]
     assert wanted in " ".join(sentences)

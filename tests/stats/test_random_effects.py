@@ -5,10 +5,11 @@ import pytest
 from scipy import stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats import decide
+from gspo_lab.stats import Reason, decide
 from gspo_lab.stats.executions import Fate, agreement, clusters, fate, random_effects, together
 from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.verdict import Verdict
+from gspo_lab.words.executions import carries
 
 BCG = np.array(
     [
@@ -26,7 +27,7 @@ def test_two_executions_by_pencil() -> None:
     assert both is not None
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
-    assert "hardly confirm" in both.carries
+    assert "hardly confirm" in carries(both)
 
 
 def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
@@ -151,5 +152,7 @@ def test_what_became_of_a_word(first: float, again: float, word: str, then: Fate
 
 def test_where_nothing_was_said_nothing_holds() -> None:
     assert fate(said(0.0, spread=0.1), said(0.0)) is None
-    withheld = decide([0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=["runs are missing"])
+    withheld = decide(
+        [0.0] * 5, [0.1, 0.11, 0.12, 0.1, 0.1], 0.02, withheld_because=[Reason("not matched", {"why": "x"})]
+    )
     assert fate(said(0.0), withheld) is None

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from gspo_lab.stats.ranking import Ranking, ranking
+from gspo_lab.words import best_arms
 
 # Five seeds, sd 1: a mean of t / sqrt 5 has the statistic t.
 PATTERN = np.array([-2, -1, 0, 1, 2]) / 2.5**0.5
@@ -32,7 +33,7 @@ def test_three_arms_by_pencil() -> None:
     # c - b is -1.265 + 0.894 on the first seed, and above 0 on the others.
     assert [one.by_seed for one in found.places] == [(2, 1, 1, 1, 1), (1, 2, 2, 2, 2), (3, 3, 3, 3, 3)]
     assert (found.may_be_best, found.apart, found.compared) == (("c", "b"), 2, 3)
-    assert found.sentence == "The best of the 3 arms is c or b: 2 of 3 pairs of arms told apart by 5 seeds."
+    assert best_arms(found) == "The best of the 3 arms is c or b: 2 of 3 pairs of arms differ over 5 seeds."
     assert found.to_json()["places"][2] == {
         "arm": "a",
         "mean": 0.0,
@@ -47,7 +48,7 @@ def test_one_arm_is_the_best_where_it_is_told_from_all_others() -> None:
     """Both differences to b have t = 6; c - a has t = 0."""
     found = ranked(a=np.zeros(5), b=shifted(6), c=np.array([1e-3, -1e-3, 0, 0, 0]))
     assert found.may_be_best == ("b",)
-    assert found.sentence == "b is the best of the 3 arms: 2 of 3 pairs of arms told apart by 5 seeds."
+    assert best_arms(found) == "The best of the 3 arms is b: 2 of 3 pairs of arms differ over 5 seeds."
     assert [(one.first, one.last) for one in found.places] == [(1, 1), (2, 3), (2, 3)]
 
 
@@ -57,7 +58,7 @@ def test_holm_counts_every_pair_of_six_arms() -> None:
         name: np.array([1, -1, 0, 0, 0]) * scale for name, scale in zip("cdef", (1e-3, 2e-3, 3e-3, 4e-3), strict=True)
     }
     found = ranked(a=np.zeros(5), b=shifted(6), **near)
-    assert found.sentence == "Any of the 6 arms may be the best: none of 15 pairs of arms told apart by 5 seeds."
+    assert best_arms(found) == "Any of the 6 arms may be the best: none of 15 pairs of arms differ over 5 seeds."
     assert {(one.first, one.last) for one in found.places} == {(1, 6)}
     assert found.places[0].arm == "b"
 
@@ -72,7 +73,7 @@ def test_what_answers_alone_vary_and_equal_scores_tell_nothing_apart() -> None:
 
 def test_two_seeds_bound_nothing() -> None:
     found = ranking({"a": [0.0, 0.1], "b": [0.5, 0.6], "c": [0.9, 0.9]}, 0.05, lambda a, b: None)
-    assert found.sentence == "Which of the 3 arms is best cannot be told from fewer than 3 seeds."
+    assert best_arms(found) == "Fewer than 3 seeds cannot rank the 3 arms."
     assert {(one.first, one.last) for one in found.places} == {(1, 3)}
 
 

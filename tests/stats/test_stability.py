@@ -50,14 +50,12 @@ def test_runs_that_all_hold_are_never_less_stable() -> None:
     seldom = Runs([0.8] * 5, [0.8] * 5, [0.2] * 5, (0, 5))
     (verdict,) = decide_stability([RunPairs(always, seldom)], MARGIN)
     assert verdict.lost.better == "b"
-    assert (verdict.word, verdict.reason) == (
-        "not resolved",
-        "b drops less from its best, but no run of a was unstable",
-    )
+    assert (verdict.word, verdict.direction) == ("not resolved", 0)
+    assert verdict.reasons == (("nothing unstable opposite", {"steady": "b", "falling": "a"}),)
     (contrary,) = decide_stability(
         [RunPairs(replace(always, unstable=(1, 5)), replace(seldom, unstable=(2, 5)))], MARGIN
     )
-    assert contrary.reason == "b drops less from its best, but more of its runs were unstable"
+    assert contrary.reasons == (("more unstable runs", {"steady": "b"}),)
 
 
 def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
@@ -67,7 +65,7 @@ def test_a_slow_learner_that_ends_below_is_not_more_stable() -> None:
     (verdict,) = decide_stability([RunPairs(fast, slow)], MARGIN)
     assert verdict.lost.better == "b"
     assert verdict.word == "not resolved"
-    assert verdict.reason == "b drops less from its best, but its final score may be worse by more than the margin"
+    assert verdict.reasons == (("final score may be worse", {"steady": "b"}),)
 
 
 def test_alpha_is_shared_by_arms_alone() -> None:

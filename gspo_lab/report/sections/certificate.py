@@ -28,7 +28,7 @@ def certificate(found: Findings) -> Section | None:
     ]
     odd = [row for row in details if row[1] == UNDECLARED]
     body: list[Html] = [h("p", INTRODUCTION)]
-    body.append(h("p", matched.headline.partition(": ")[2], class_="warn" if matched.undeclared else None))
+    body.append(h("p", matched.summary, class_="warn" if matched.undeclared else None))
     body += [h("p", f"Mismatch accepted on {one.at}: {one.reason}", class_="warn") for one in matched.acceptances]
     if odd:
         body.append(table(["check", "", "what differs", "pairs"], odd, caption="Undeclared differences"))

@@ -1,23 +1,17 @@
 """The declared claims: the source's value beside this study's, the word and its reason, and what speaks against."""
 
-from gspo_lab.claims import Estimate, Result, Word, judge
+from gspo_lab.claims import Estimate, Result, judge
 from gspo_lab.findings import Findings
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
 from gspo_lab.report.section import Section
+from gspo_lab.words import short, tone
 
 INTRODUCTION = (
     "Statements fixed before the first step, each held against what was recorded. Supported and contradicted need the "
     "whole interval over seeds on that side, after Holm's adjustment over the declared claims; one run never "
     "decides, and no seed that was added later counts. Only the primary score carries the study's verdict."
 )
-HEAD = ("claim", "its source says", "here", "word", "reason")
-
-WORDS: dict[Word, str] = {
-    "supported": "decided",
-    "contradicted": "against",
-    "not resolved": "open",
-    "not testable here": "missing",
-}
+HEAD = ("claim", "its source says", "here", "verdict", "reason")
 
 
 def claims(found: Findings) -> Section | None:
@@ -35,7 +29,13 @@ def claims(found: Findings) -> Section | None:
         shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
         body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
     told = [
-        [result.claim.id, result.claim.value, "; ".join(_parts(result)) or NOT_MEASURED, result.word, result.reason]
+        [
+            result.claim.id,
+            result.claim.value,
+            "; ".join(_parts(result)) or NOT_MEASURED,
+            short(result.verdict),
+            result.reason,
+        ]
         for result in results
     ]
     markdown = [markdown_table(HEAD, told)]
@@ -57,7 +57,7 @@ def _row(result: Result) -> tuple[Html | str, ...]:
             h("div", f"{claim.source} · grade {claim.grade}", class_="soft"),
         ]
     )
-    word = h("strong", result.word, class_=f"word {WORDS[result.word]}")
+    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
     link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.reading is not None else ""
     return name, claim.value, join([here, link]), word, result.reason
 

@@ -1,4 +1,4 @@
-"""Which runs fell, when, and what had left its range before."""
+"""Which runs were unstable, when, and what had left its range before."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
 
 RULES = (
-    "A run fell if it collapsed, regressed, or ended below half of its best score. Regression: the reward's moving "
-    "average stays below its peak by half of what it had gained (and three times its noise) for the required number of "
-    "steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is not "
-    f"finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the {FROZEN} "
-    "steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
+    "A run is unstable if it collapsed, regressed, or ended below half of its best score. Regression: the reward's "
+    "moving average stays below its peak by half of what it had gained (and three times its noise) for the required "
+    "number of steps. Collapse: such a stretch below half of the peak, or a loss, gradient, weight or log-prob that is "
+    "not finite. Both are dated by their first step. A signal crosses when it leaves the median ± 5 MAD of the "
+    f"{FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
 )
 HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
 TOLD = {
@@ -80,30 +80,31 @@ def _summary(runs: list[RunOutcome]) -> str:
     regressed = sum(one.fell for one in known) - collapsed - halved
     counts = {"collapsed": collapsed, "regressed": regressed, "ended below half of their best score alone": halved}
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    told = [f"{collapsed + regressed + halved} of {len(known)} runs fell{': ' * bool(how)}{how}."] if known else []
+    unstable = collapsed + regressed + halved
+    told = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."] if known else []
     if not known:
-        told.append(f"Whether runs fell is {NOT_JUDGED}.")
+        told.append(f"Whether runs were unstable is {NOT_JUDGED}.")
     if short := sum(not one.judged for one in runs):
         told.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
     return " ".join(told)
 
 
 def _before(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, int]:
-    """The signals that crossed before the run fell, the earliest first."""
+    """The signals that crossed before the run became unstable, the earliest first."""
     fell = _fell(stable)
     found = {signal: one.step for signal, one in onsets.items() if one.step is not None}
     return dict(sorted(((s, step) for s, step in found.items() if fell is None or step < fell), key=lambda one: one[1]))
 
 
 def _first(before: Sequence[Mapping[str, int]]) -> str:
-    """Which signals were the first to leave their range, in how many of the runs that fell and could be judged."""
+    """Which signals were the first to leave their range, in how many of the unstable runs that could be judged."""
     if not before:
         return ""
     firsts = [[one for one, step in own.items() if step == min(own.values())] for own in before]
     counted = Counter(TOLD[signal] for own in firsts for signal in own).most_common()
     told = [f"{signal} in {count}" for signal, count in counted]
     told += [f"nothing in {firsts.count([])}"] if [] in firsts else []
-    return f"What left its range first, in {len(before)} that fell: {', '.join(told)}."
+    return f"What left its range first, in {len(before)} unstable runs: {', '.join(told)}."
 
 
 def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset]) -> list[str]:

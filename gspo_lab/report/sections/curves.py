@@ -77,7 +77,7 @@ def curves(found: Findings) -> Section | None:
 
 def _finding(found: Findings, chart: Chart, number: str) -> str:
     """The arm that is farthest from the baseline in a declared number of the runs, with its interval."""
-    own = [one for one in found.compared if one.scalar.name.partition(", primary")[0] == number]
+    own = [one for one in found.compared if one.scalar.name == number]
     apart = [(one.arm, one.paired) for one in own if one.paired.estimate is not None]
     if not apart or found.declaration.sweep is not None:
         return ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction, interval
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction
 from gspo_lab.findings.measured import Measured
 from gspo_lab.readings import average
 from gspo_lab.report.chart import Chart, Series
@@ -13,6 +13,8 @@ from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Section
 from gspo_lab.report.titles import each_from_first_to_last, over_length
+from gspo_lab.words import decided_sentences
+from gspo_lab.words.sweeps import bounds, interval
 
 HEAD = ("arm", "limit", "length", *QUANTITIES.values(), "reward at the start", "gain")
 LAWS_HEAD = ("y ~ L^exponent", "exponent", "95 % interval over seeds", "per seed")
@@ -43,7 +45,7 @@ def lengths(found: Findings) -> Section | None:
         (
             f"{law.family}: {QUANTITIES[law.quantity]}",
             number(law.exponent.estimate),
-            interval(law.exponent).partition(" ")[2].strip("[]()"),
+            bounds(law.exponent).strip("[]") or law.exponent.reason or NOT_MEASURED,
             ", ".join(number(one) for one in law.exponent.differences),
         )
         for law in laws.laws
@@ -52,14 +54,14 @@ def lengths(found: Findings) -> Section | None:
         "" if laws.moved is None else EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
     )
     body: tuple[Html | Chart, ...] = (
-        h("ul", *(h("li", line) for line in found.decision.sentences)),
+        h("ul", *(h("li", line) for line in decided_sentences(found.decision))),
         h("p", RULE, class_="soft"),
         *_charts(laws),
         h("p", moved or NOT_EXTRAPOLATED, class_="soft"),
         table(list(LAWS_HEAD), fitted, caption="The laws"),
         table(list(HEAD), rows, caption="Every length, means over seeds; log-ratios in nats, of mini-batches ≥ 1"),
     )
-    lines = "\n".join(f"- {plain(line)}" for line in found.decision.sentences)
+    lines = "\n".join(f"- {plain(line)}" for line in decided_sentences(found.decision))
     return Section(
         "lengths", "Response length", body, laws.to_json(), f"{lines}\n\n{markdown_table(LAWS_HEAD, fitted)}"
     )

@@ -100,7 +100,7 @@ def limits(declared: Declaration) -> list[str]:
             "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
             "seeds."
         )
-    out.append("Only the declared score carries the verdict; the curves and the other numbers are description.")
+    out.append("Only the declared score carries the verdict; the curves and the other numbers are descriptive.")
     if not any(bench for one in every for bench in one.bench):
         out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
     return out

@@ -44,13 +44,13 @@ def _row(one: Compared) -> list[str]:
     told = paired.reason or f"{signed(paired.low)} to {signed(paired.high)}"
     shown = "decides" if one.scalar.primary else number(adjusted, 2) if adjusted is not None else "–"
     p = number(paired.p, 2) if paired.p is not None else "–"
-    return [one.scalar.name, one.arm, signed(paired.estimate), told, str(paired.n), p, shown]
+    return [one.scalar.title, one.arm, signed(paired.estimate), told, str(paired.n), p, shown]
 
 
 def _data(one: Compared) -> dict[str, Any]:
     paired = one.paired
     return {
-        "number": one.scalar.name,
+        "number": one.scalar.title,
         "arm": one.arm,
         "primary": one.scalar.primary,
         "estimate": paired.estimate,

@@ -1,4 +1,4 @@
-"""Original, replications and all together: which words held."""
+"""Original, replications and all combined: which verdicts were confirmed."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,18 +9,20 @@ from gspo_lab.findings.executions import Execution, Executions
 from gspo_lab.report.card import summary
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, plain, signed, table
 from gspo_lab.report.section import Section
+from gspo_lab.words import became, decided_sentences, label
+from gspo_lab.words.executions import FATES, carries
 
-HEAD = ("execution", "arm", "seeds", "difference", "interval", "word", "the first's word")
+HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict", "the first execution's verdict")
 ABOUT = (
     "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
-    "Together is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
+    "Combined is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
     "them, Hartung and Knapp's interval on one degree of freedom fewer than executions). Executions that share seeds "
-    "count once, by each seed's mean. Each word was said by its own execution's rule; together says none."
+    "count once, by each seed's mean. Each verdict follows its own execution's rule. The combined estimate has none."
 )
 
 
 def replications(found: Findings) -> Section | None:
-    """Every execution beside the others, and what became of their words; None for a study that was run once."""
+    """Every execution beside the others, and what became of their verdicts; None for a study that was run once."""
     every = found.executions
     if not every.others:
         return None
@@ -30,7 +32,14 @@ def replications(found: Findings) -> Section | None:
         "executions": [_data(one) for one in every.every],
         "together": {arm: _together(every, arm) for arm in _arms(every)},
         "words": [
-            {"arm": one.arm, "word": one.said.word, "by": one.by, "later": one.later, "fate": one.fate}
+            {
+                "arm": one.arm,
+                "word": one.said.word,
+                "label": label(one.said),
+                "by": one.by,
+                "later": one.later,
+                "fate": one.fate,
+            }
             for one in every.words
         ],
     }
@@ -44,14 +53,14 @@ def replications(found: Findings) -> Section | None:
 
 
 def linked(every: Executions) -> str | None:
-    """Which executions there are and what became of words, in a line; None for a study that was run once."""
+    """Which executions there are and what became of verdicts, in a line; None for a study that was run once."""
     if not every.others:
         return None
     told = ", ".join(f"{one.name} ({_relation(one)})" for one in every.every)
     fates = Counter(one.fate for one in every.words)
-    became = ", ".join(f"{count} {fate}" for fate, count in sorted(fates.items()))
+    counts = ", ".join(f"{fates[fate]} {text}" for fate, text in FATES.items() if fates[fate])
     times = sum(one.counts for one in every.every)
-    return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; words: {became}" if became else "")
+    return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; verdicts: {counts}" if counts else "")
 
 
 def lines(found: Findings) -> list[str]:
@@ -71,16 +80,29 @@ def _arms(every: Executions) -> list[str]:
 
 def _rows(every: Executions) -> Iterator[list[str]]:
     first = next((one.name for one in every.every if one.counts), None)
-    fates = {(one.arm, one.later): one.fate for one in every.words if one.by == first}
+    fates = {(one.arm, one.later): FATES[one.fate] for one in every.words if one.by == first}
     for one in every.every:
         name = f"{one.name} ({_relation(one)})"
         if not one.verdicts:
-            yield [name, "–", _seeds(one), "–", "–", " ".join(one.said) or "–", "–"]
+            yield [name, "–", _seeds(one), "–", "–", " ".join(_instead(one)) or "–", "–"]
         for arm, verdict in one.verdicts:
-            paired = verdict.paired
-            interval = NOT_MEASURED if paired.low is None else f"{signed(paired.low)} to {signed(paired.high)}"
-            fate = fates.get((arm, one.name), "–")
-            yield [name, arm, _seeds(one), signed(paired.estimate), interval, verdict.word, fate]
+            interval = NOT_MEASURED
+            if verdict.paired is not None and verdict.paired.low is not None:
+                interval = f"{signed(verdict.paired.low)} to {signed(verdict.paired.high)}"
+            yield [
+                name,
+                arm,
+                _seeds(one),
+                signed(verdict.estimate),
+                interval,
+                label(verdict),
+                fates.get((arm, one.name), "–"),
+            ]
+
+
+def _instead(one: Execution) -> list[str]:
+    """What an execution without a verdict on any arm says."""
+    return decided_sentences(one.decision) if one.decision is not None else []
 
 
 def _seeds(one: Execution) -> str:
@@ -92,7 +114,7 @@ def _together_rows(every: Executions) -> Iterator[list[str]]:
         both = every.together(arm)
         if both is not None:
             interval = f"{signed(both.low)} to {signed(both.high)}"
-            yield [f"together ({_times(every, arm, both.k)})", arm, "–", signed(both.estimate), interval, "–", "–"]
+            yield [f"combined ({_times(every, arm, both.k)})", arm, "–", signed(both.estimate), interval, "–", "–"]
 
 
 def _together_lines(every: Executions) -> Iterator[str]:
@@ -101,7 +123,7 @@ def _together_lines(every: Executions) -> Iterator[str]:
         if both is not None:
             between = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
             yield (
-                f"{arm}, executions together ({_times(every, arm, both.k)}): {signed(both.estimate)}, "
+                f"{arm}, executions combined ({_times(every, arm, both.k)}): {signed(both.estimate)}, "
                 f"{100 * (1 - both.alpha):.3g} % interval {signed(both.low)} to {signed(both.high)}{between}."
             )
 
@@ -113,20 +135,19 @@ def _times(every: Executions, arm: str, seeds: int) -> str:
 
 
 def _words(every: Executions) -> list[str]:
-    """What became of each word, the ones taken back first."""
-    order = ("taken back", "not said again", "held")
-    return [one.sentence for one in sorted(every.words, key=lambda one: order.index(one.fate))]
+    """What became of each verdict, the contradicted ones first."""
+    order = list(FATES)
+    return [became(one) for one in sorted(every.words, key=lambda one: order.index(one.fate))]
 
 
 def _carried(every: Executions) -> Iterator[str]:
-    """What so many executions can carry, and whether they agree."""
+    """What so many executions can show, and whether they agree."""
     for arm in _arms(every):
         p = every.agreement(arm)
         if p is not None:
             said = "agree within" if p >= 0.05 else "differ by more than"
             yield f"On {arm} the executions {said} what their own pairs let expect (Welch's test, p = {number(p, 2)})."
-    carries = dict.fromkeys(both.carries for arm in _arms(every) if (both := every.together(arm)) is not None)
-    yield from carries
+    yield from dict.fromkeys(carries(both) for arm in _arms(every) if (both := every.together(arm)) is not None)
 
 
 def _together(every: Executions, arm: str) -> dict[str, Any] | None:
@@ -143,6 +164,6 @@ def _data(one: Execution) -> dict[str, Any]:
         "seeds": list(one.seeds),
         "unread": one.unread,
         "copy_of": one.copy_of,
-        "said": list(one.said),
+        "said": _instead(one),
         "comparisons": {arm: summary(verdict) for arm, verdict in one.verdicts},
     }

@@ -21,7 +21,7 @@ from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
-HEAD = ["arm", "final score", "each seed", "start", "gain", "fell", "runs finished", "answers not graded"]
+HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
 
 

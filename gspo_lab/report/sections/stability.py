@@ -9,11 +9,12 @@ from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
 from gspo_lab.report.section import Section
 from gspo_lab.report.titles import each_best, first_above_zero
+from gspo_lab.words import decided_sentences
 
 
 def stability(found: Findings) -> Section | None:
     """None for a study that sweeps nothing. What it says is the answer: no half collapse where runs are not matched."""
-    doses, lines = found.doses, found.decision.sentences
+    doses, lines = found.doses, decided_sentences(found.decision)
     if doses is None:
         return None
     rows = [

@@ -1,0 +1,34 @@
+"""Codes in, English out: the one place that says a verdict, its reasons and the answer to a study's question.
+
+Everything below works with codes and data (`stats.verdict.Verdict`, `Reason`). No code reads what is written here.
+"""
+
+from gspo_lab.words.answers import best_arms, chip, lines, rests_on, said, said_in_parts, unstable_runs
+from gspo_lab.words.answers import to_json as answer_to_json
+from gspo_lab.words.decision import decided_sentences, flags
+from gspo_lab.words.executions import became
+from gspo_lab.words.labels import label, short, tone
+from gspo_lab.words.reasons import say, sentences
+from gspo_lab.words.verdicts import because, headline, sentence
+
+__all__ = [
+    "answer_to_json",
+    "became",
+    "because",
+    "best_arms",
+    "chip",
+    "decided_sentences",
+    "flags",
+    "headline",
+    "label",
+    "lines",
+    "rests_on",
+    "said",
+    "said_in_parts",
+    "say",
+    "sentence",
+    "sentences",
+    "short",
+    "tone",
+    "unstable_runs",
+]

@@ -1,0 +1,185 @@
+"""The answer to a study's question in English: a label, a sentence, its ground, the command to type."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.decision import Decision
+from gspo_lab.findings.outcomes import NOT_JUDGED
+from gspo_lab.findings.steadiness import Regime
+from gspo_lab.stats.binary import clopper_pearson
+from gspo_lab.stats.paired import LEAST_SEEDS
+from gspo_lab.stats.ranking import Ranking
+from gspo_lab.stats.stability import StabilityVerdict
+from gspo_lab.stats.verdict import Comparison, Reason, Verdict
+from gspo_lab.words.labels import label
+from gspo_lab.words.reasons import SAY
+from gspo_lab.words.sweeps import swept
+from gspo_lab.words.text import capital, counted, level, listed, percent, signed
+from gspo_lab.words.verdicts import because, headline, statements
+
+CHIPS = {"regime not reached": "no unstable runs", "not resolved": "inconclusive", "withheld": "no verdict"}
+CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward collapsed"}
+"""`Stability.cause` in words."""
+
+
+def chip(answer: Answer) -> str:
+    """The answer in a few words; of a single verdict its label."""
+    single = len(answer.verdicts) == 1 and not answer.why
+    return label(answer.verdicts[0]) if single else CHIPS.get(answer.word, answer.word)
+
+
+def said(answer: Answer) -> str:
+    """The answer as a sentence, with what limits it."""
+    return " ".join(said_in_parts(answer))
+
+
+def said_in_parts(answer: Answer) -> list[str]:
+    """The answer as one sentence, then what limits it."""
+    if answer.why:
+        return [_say(answer.why)]
+    return statements(answer.verdicts[0]) if len(answer.verdicts) == 1 else [headline(answer.verdicts)]
+
+
+def rests_on(answer: Answer) -> str:
+    """Its ground."""
+    return " ".join(filter(None, map(_say, answer.grounds)))
+
+
+def lines(answer: Answer) -> tuple[str, str, str]:
+    """For a terminal and a digest."""
+    return said(answer), rests_on(answer), f"Next: {answer.command}"
+
+
+def to_json(answer: Answer) -> dict[str, str]:
+    """Plain data, as the report's JSON has it."""
+    texts = {"label": chip(answer), "said": said(answer), "rests_on": rests_on(answer), "next": answer.command}
+    return {"word": answer.word, "colour": answer.colour, **texts}
+
+
+def unstable_runs(regime: Regime, level: float | None = None) -> str:
+    """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
+    if not regime.judged:
+        return f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."
+    if regime.fell:
+        collapsed = f", {regime.collapsed} of them collapsed" if regime.collapsed else ""
+        return f"{regime.fell} of {counted(regime.judged, 'run')} {_was(regime.fell)} unstable{collapsed}."
+    rest = regime.finished - regime.judged
+    none = f"None of {counted(regime.judged, 'run')} was unstable{f', {rest} {NOT_JUDGED}' if rest else ''}"
+    if level is None:
+        return f"{none}."
+    high = clopper_pearson(0, regime.judged, level).high
+    return f"{none} ({percent(level)} interval of the rate: 0 to {percent(high)})."
+
+
+def best_arms(ranking: Ranking) -> str:
+    """Which arms may be the best."""
+    arms, best = len(ranking.places), ranking.may_be_best
+    if ranking.seeds < LEAST_SEEDS:
+        return f"Fewer than {LEAST_SEEDS} seeds cannot rank the {arms} arms."
+    pairs = f"{ranking.apart or 'none'} of {ranking.compared} pairs of arms differ over {ranking.seeds} seeds"
+    if len(best) == arms:
+        return f"Any of the {arms} arms may be the best: {pairs}."
+    return f"The best of the {arms} arms is {listed(best, 'or')}: {pairs}."
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _differences(verdicts: Sequence[Comparison]) -> str:
+    """The differences that the verdicts rest on."""
+    known = [(one, one.estimate) for one in verdicts if one.estimate is not None]
+    if not known:
+        return "No difference is measured."
+    one, estimate = known[0]
+    margin, pairs = f"margin ±{one.margin:g}", f"{counted(one.paired.n, 'pair')} of runs"
+    if len(known) > 1:
+        values = [value for _, value in known]
+        return f"Differences of {signed(min(values))} to {signed(max(values))}, {margin}, {pairs} an arm."
+    interval = ""
+    if one.paired.low is not None:
+        ends = f"{signed(one.paired.low)} to {signed(one.paired.high or 0.0)}"
+        interval = f", {level(one.alpha)} interval {ends}"
+    return f"{one.subject} - {one.baseline} is {signed(estimate)}{interval}, {margin}, {pairs}."
+
+
+def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
+    """How many runs of every arm were unstable, the baseline last."""
+    counts = {one.subject: one.unstable[1] for one in verdicts} | {str(verdicts[0].baseline): verdicts[0].unstable[0]}
+    told = ", ".join(f"{arm} {one.k} of {one.n}" for arm, one in counts.items())
+    return f"Unstable runs: {told}."
+
+
+def _drops(verdicts: Sequence[StabilityVerdict]) -> str:
+    """How far final scores lie below the best ones, arm by arm, relative and in points of score."""
+    known = [verdict for verdict in verdicts if verdict.points.n]
+    if not known:
+        return ""
+    arms = [(known[0].baseline, known[0].drops[0]), *((verdict.subject, verdict.drops[1]) for verdict in known)]
+    shares = ", ".join(f"{arm} {percent(share)}" for arm, (share, _) in arms)
+    points = ", ".join(f"{points:.3f}" for _, (_, points) in arms)
+    margin = f"margin ±{percent(known[0].lost.margin)}"
+    return f"Drop from best, relative to the gain: {shares} ({margin}); in points of score: {points}."
+
+
+def _missing(runs: Sequence[str]) -> str:
+    more = f" and {len(runs) - 4} more" if len(runs) > 4 else ""
+    return f"{', '.join(runs[:4])}{more}."
+
+
+def _few(seeds: int) -> str:
+    return f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least {LEAST_SEEDS} are needed."
+
+
+def _finished(finished: int, planned: int, collapsed: int) -> str:
+    return f"{finished} of {planned} runs are finished{f', {collapsed} of them collapsed' if collapsed else ''}."
+
+
+def _causes(steps: tuple[int, int] | None, causes: Sequence[str]) -> str:
+    if steps is None:
+        return "Every run that could be judged."
+    at = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
+    return f"Cause: {' and '.join(CAUSES[cause] for cause in causes)}, at {at}."
+
+
+def _claims(verdicts: Sequence[Verdict]) -> str:
+    return " ".join(f"{capital(text)}." for one in verdicts if (text := because(one)))
+
+
+def _swept(decided: Decision) -> str:
+    return " ".join(f"{line}." for line in swept(decided))
+
+
+GROUNDS: Mapping[str, Callable[..., Any]] = {
+    "runs": lambda runs: f"{counted(runs, 'run')}.",
+    "runs finished": _finished,
+    "still running": lambda: "Not answered yet: the study is still running.",
+    "all collapsed": lambda runs: f"All {runs} runs collapsed, in every arm: nothing is left to compare.",
+    "causes": _causes,
+    "runs missing": lambda runs: f"Not answered: {counted(runs, 'run')} {'is' if runs == 1 else 'are'} missing.",
+    "these runs": _missing,
+    "barred": lambda verdict: f"Not answered: {because(verdict)}.",
+    "too few seeds": _few,
+    "differences": _differences,
+    "best arms": best_arms,
+    "unstable runs": unstable_runs,
+    "stability not judged": lambda: (
+        f"Not answered: whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."
+    ),
+    "stability unknown": lambda: "Not answered: no run became unstable, so these settings cannot compare stability.",
+    "scores alone": lambda verdicts: f"Final scores alone: {headline(verdicts, bounded=False)}",
+    "unstable by arm": _unstable_by_arm,
+    "drops": _drops,
+    "swept": _swept,
+    "unmatched sweep": lambda: "The sweep's runs are not matched; see the certificate.",
+    "values": lambda key, values: f"{values} values of {key} were swept.",
+    "claims": _claims,
+}
+
+
+def _say(reason: Reason) -> str:
+    """One ground as a sentence."""
+    if reason.code in GROUNDS:
+        return str(GROUNDS[reason.code](**reason.data))
+    return f"{capital(SAY[reason.code](**reason.data))}."

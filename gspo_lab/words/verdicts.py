@@ -1,0 +1,100 @@
+"""Verdicts in English sentences: one, and all verdicts of a question in one."""
+
+from collections.abc import Sequence
+
+from gspo_lab.stats.binary import clopper_pearson
+from gspo_lab.stats.verdict import Comparison, Verdict, Word
+from gspo_lab.words.labels import ALIKE, APART, better, short
+from gspo_lab.words.reasons import say
+from gspo_lab.words.text import listed, percent
+
+
+def because(verdict: Verdict) -> str | None:
+    """Why there is no verdict; None where nothing stands against one."""
+    return "; ".join(map(say, verdict.reasons)) or None
+
+
+def sentence(verdict: Verdict, *, bounded: bool = True) -> str:
+    """The verdict in words, without numbers; with `bounded` those that bound what was not seen."""
+    return " ".join(statements(verdict, bounded=bounded))
+
+
+def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
+    """The verdict as one sentence, then what limits it."""
+    first, second = verdict.subject, verdict.baseline
+    about = say(verdict.about) if verdict.about else ""
+    if second is None:
+        text = f"{first} is {short(verdict)}."
+    elif verdict.word == "withheld":
+        text = f"No verdict on {first} against {second}: {because(verdict)}."
+    elif verdict.word in APART:
+        text = f"{first} is {APART[verdict.word].format(better=better(verdict), second=second, about=about)}."
+    elif verdict.word in ALIKE:
+        text = f"{first} and {second} are {ALIKE[verdict.word]}{about}."
+    else:
+        why = f": {because(verdict)}" if verdict.reasons else ""
+        text = f"{_whether([verdict])} is inconclusive{why}."
+    out = [text]
+    if isinstance(verdict, Comparison):
+        if bounded and verdict.word == "practically equivalent":
+            out.append(unseen(verdict))
+        if verdict.flips:
+            out.append("Leaving out one seed turns the sign.")
+        if verdict.unproven:
+            out.append(f"The pairs are taken on trust: {', '.join(verdict.unproven)} not recorded everywhere.")
+    return out
+
+
+def _whether(verdicts: Sequence[Verdict]) -> str:
+    first = verdicts[0]
+    about = say(first.about) if first.about else ""
+    differs = "differs in stability" if first.question == "stability" else "differs"
+    return f"Whether {listed([one.subject for one in verdicts], 'or')} {differs} from {first.baseline}{about}"
+
+
+def unseen(verdict: Comparison) -> str:
+    """What runs without a collapse leave open: the bounds of the rate (Clopper-Pearson)."""
+    both = (verdict.baseline, verdict.subject)
+    known = [(one, arm) for one, arm in zip(verdict.collapsed or (), both, strict=False) if one.n]
+    interval = f"{percent(1 - verdict.alpha)} interval"
+    if verdict.collapsed is not None and not known:
+        return "Whether runs collapse is not judged."
+    if len(known) < 2 and not any(one.k for one, _ in known):
+        none = clopper_pearson(0, verdict.paired.n, 1 - verdict.alpha)
+        return (
+            f"An event seen in none of an arm's {none.n} runs can still have a rate of up to {percent(none.high)} "
+            f"({interval})."
+        )
+    if len(known) == 2 and known[0][0] == known[1][0]:
+        one = known[0][0]
+        return f"{one.k} of {one.n} runs of each arm collapsed ({interval} of the rate: up to {percent(one.high)})."
+    counts = " and ".join(f"{one.k} of {one.n} runs of {arm}" for one, arm in known)
+    high = " and ".join(percent(one.high) for one, _ in known)
+    return f"{counts} collapsed ({interval} of the rate: up to {high})."
+
+
+def headline(verdicts: Sequence[Verdict], *, bounded: bool = True) -> str:
+    """All verdicts of one question in one sentence."""
+    if len(verdicts) == 1:
+        return sentence(verdicts[0], bounded=bounded)
+    first = verdicts[0]
+    if first.baseline is None:
+        return f"{'; '.join(f'{one.subject} is {short(one)}' for one in verdicts)}."
+    words = {one.word for one in verdicts}
+    if words == {"not resolved"}:
+        return f"{_whether(verdicts)} is inconclusive."
+    if words == {"withheld"}:
+        return f"No verdict on {listed([one.subject for one in verdicts], 'or')} against {first.baseline}."
+    groups: dict[tuple[Word, int], list[Verdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.word, verdict.direction), []).append(verdict)
+    about = say(first.about) if first.about else ""
+    return f"Against {first.baseline}{about}: {'; '.join(map(_group, groups.values()))}."
+
+
+def _group(verdicts: Sequence[Verdict]) -> str:
+    """Subjects of which the same is said."""
+    subjects = [one.subject for one in verdicts]
+    if verdicts[0].word == "withheld":
+        return f"no verdict on {listed(subjects, 'or')}"
+    return f"{listed(subjects)} {short(verdicts[0])}"

@@ -1,0 +1,185 @@
+"""One verdict, one statement: every surface says the same of a subject, and no label stands without it."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laboratory import rendered
+from synthetic_lab import TWO_ARMS, Change, make_lab
+
+import gspo_lab
+from gspo_lab import words
+from gspo_lab.claims import answer
+from gspo_lab.conduct.summary import seen
+from gspo_lab.findings import Findings
+from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.report.card import grounds
+from gspo_lab.report.markup import signed
+from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
+from gspo_lab.stats.ranking import ranking
+from gspo_lab.stats.verdict import Verdict, Word
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run
+
+ARMS = ("gspo", *(f"gspo-{width}" for width in range(5, 9)))
+FIVE = TWO_ARMS + "".join(
+    f'[arm.{arm}]\nobjective = "gspo"\nclip_low = {arm[-1]}e-4\nclip_high = {arm[-1]}e-4\n' for arm in ARMS[1:]
+)
+STABILITY = '[verdict]\nquestion = "stability"\nlast = 1\n'
+BEST = {"grpo": 0.6, "gspo": 0.7}
+END = {"grpo": 0.2, "gspo": 0.6}
+
+
+def scored(score: Callable[[Run, int], float]) -> Change:
+    """After each step so many of the 20 problems are right, the first ones."""
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        number = int(record.problem.rpartition("-")[2])
+        return replace(record, correct=int(number < round(20 * score(run, record.step))))
+
+    return change
+
+
+def course(run: Run, step: int) -> float:
+    """grpo rises to .6 and ends at .2, gspo rises to .7 and ends at .6; all others end at .05. Odd seeds: .05 more."""
+    odd = 0.05 * (run.seed % 2)
+    if not step:
+        return 0.3
+    if step < 12:
+        return BEST.get(run.arm, 0.7) + odd
+    return END.get(run.arm, 0.05) + odd * (run.arm == "gspo")
+
+
+@pytest.fixture(scope="module")
+def stability(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lab(tmp_path_factory.mktemp("stability"), FIVE + STABILITY, seeds=5, change=scored(course))
+
+
+def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Path) -> None:
+    """Of gains .4 and .3 (odd seeds .45 and .35) gspo drops .1, grpo .4 (.45). Its final score is .4 (.45) higher."""
+    with Evidence.open(stability) as evidence:
+        found = Findings(evidence, "toy")
+        verdict, score = found.verdicts["gspo"], found.decision.verdicts["gspo"]
+        terminal = "\n".join(seen(found, answer(found)))
+        fold = str(grounds(list(found.verdicts.values()), 5, {}, {}))
+    assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
+    even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
+    assert (verdict.estimate, score.estimate) == (pytest.approx((3 * even + 2 * odd) / 5), pytest.approx(0.42))
+    report = rendered(stability, "toy")
+    data = json.loads(report.json)["studies"]["toy"]["answer"]
+    with gspo_lab.open(stability.parent) as lab:
+        frame = lab.study("toy").verdicts().set_index("arm")
+    assert frame.loc["gspo", "estimate"] == verdict.estimate
+    assert data["verdicts"]["gspo"]["estimate"] == pytest.approx(verdict.estimate, abs=1e-4)
+    assert data["verdicts"]["gspo"]["label"] == frame.loc["gspo", "label"] == words.label(verdict)
+    for text in (fold, terminal, report.html, report.markdown):
+        assert words.sentence(verdict) in text
+        assert words.sentence(score) not in text, "the score is not the question"
+    for text in (fold, report.html, report.markdown):
+        assert signed(verdict.estimate) in text
+    assert "+1.075" in terminal
+    assert "gspo - grpo: +0.420" not in terminal
+
+
+def test_the_ground_counts_every_arm(stability: Path) -> None:
+    with Evidence.open(stability) as evidence:
+        ground = words.rests_on(answer(Findings(evidence, "toy")))
+    counts = ", ".join(["gspo 0 of 5", *(f"{arm} 5 of 5" for arm in ARMS[1:]), "grpo 5 of 5"])
+    assert f"Unstable runs: {counts}." in ground
+
+
+def test_less_stable_is_not_green(stability: Path) -> None:
+    with Evidence.open(stability) as evidence:
+        found = Findings(evidence, "toy")
+        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in found.verdicts.items()}
+    assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(ARMS[1:], ("less stable", "worse"))
+    page = rendered(stability, "toy").html
+    assert 'class="word worse">less stable' in page
+    assert 'class="word decided">less stable' not in page
+
+
+def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
+    """gspo ends .4 below grpo: in Python, in the table of executions, on the page."""
+    change = scored(lambda run, step: (0.7 if run.arm == "grpo" else 0.3) + 0.05 * (run.seed % 2) if step else 0.3)
+    database = make_lab(tmp_path, seeds=5, change=change)
+    make_lab(tmp_path, TWO_ARMS.replace("{seeds}", "[5, 6, 7, 8, 9]"), name="again", change=change)
+    said = "gspo worse than grpo by more than the margin"
+    with gspo_lab.open(database.parent) as lab:
+        row = lab.study("toy").verdicts().iloc[0]
+    assert (row["label"], row["direction"], row["word"]) == (said, -1, "better beyond margin")
+    assert row["estimate"] == pytest.approx(-0.4)
+    report = rendered(database, "toy")
+    data = json.loads(report.json)["studies"]["toy"]["replications"]
+    assert [one["label"] for one in data["words"]] == [said]
+    rows = [line for line in report.markdown.splitlines() if line.startswith(("| toy ", "| again "))]
+    assert len(rows) == 2
+    assert all(f"| {said} |" in line for line in rows)
+    assert "better beyond margin" not in report.html + report.markdown
+
+
+def verdict_on(differences: Sequence[Sequence[float]]) -> list[Comparison]:
+    n = len(differences[0])
+    arms = [Scores(np.zeros(n), np.array(one), ("grpo", f"arm{i}")) for i, one in enumerate(differences)]
+    return decide_all(arms, Rule(0.02))
+
+
+def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
+    """p = .0299 (t = 3.3 on 4 degrees) alone excludes 0 and does not pass .05 / 3: the fact must be the wider one."""
+    pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
+    first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
+    assert (first.word, first.paired.low is not None and first.paired.low > 0) == ("not resolved", True)
+    text = str(grounds([first, *rest], 5, {}, {}))
+    assert first.interval is not None
+    low, high = map(signed, first.interval)
+    assert f"<td>{low} to {high} (98.3 %)</td>" in text.replace(' class="n"', "")
+    assert ">the same<" not in text
+
+
+def test_a_verdict_moves_both_of_its_arms_ranks() -> None:
+    """Three arms with one score each seed and no test among them: the verdict alone tells a from c."""
+    scores = {"a": [0.5, 0.4, 0.6], "b": [0.5, 0.6, 0.4], "c": [0.4, 0.5, 0.6]}
+    found = ranking(scores, 0.05, lambda first, second: None, [("a", "c")])
+    assert {one.arm: (one.first, one.last) for one in found.places} == {"a": (1, 2), "b": (1, 3), "c": (2, 3)}
+    assert words.best_arms(found) == "The best of the 3 arms is a or b: 1 of 3 pairs of arms differ over 3 seeds."
+
+
+CODES: list[tuple[Word, int]] = [
+    ("better beyond margin", 1),
+    ("better beyond margin", -1),
+    ("practically equivalent", 0),
+    ("better, size not resolved against the margin", -1),
+    ("more stable", 1),
+    ("less stable", -1),
+    ("as stable", 0),
+    ("supported", 1),
+    ("contradicted", -1),
+    ("not testable here", 0),
+    ("not resolved", 0),
+    ("withheld", 0),
+]
+
+
+@pytest.mark.parametrize(("word", "direction"), CODES)
+@pytest.mark.parametrize("baseline", ["grpo", None])
+def test_every_label_and_sentence_names_its_subject(word: Word, direction: int, baseline: str | None) -> None:
+    verdict = Verdict(
+        question="score",
+        subject="gspo",
+        baseline=baseline,
+        word=word,
+        direction=direction,
+        estimate=None,
+        interval=None,
+        level=0.05,
+        reasons=(Reason("not matched", {"why": "other weights"}),),
+    )
+    for text in (words.label(verdict), words.sentence(verdict), words.headline([verdict, verdict])):
+        assert "gspo" in text
+        assert baseline is None or baseline in text
+        assert "{" not in text
+        assert ("better" in text) <= (direction > 0)
