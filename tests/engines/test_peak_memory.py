@@ -68,9 +68,6 @@ CASES = [
         for name, overrides in {
             "float32": (),
             "bfloat16": BFLOAT16,
-            "lora": ("update.lora_rank=16",),
-            "lora-bfloat16": ("update.lora_rank=16", *BFLOAT16),
-            "small microbatches": ("update.microbatch_tokens=512",),
         }.items()
     ),
 ]
