@@ -279,7 +279,6 @@ POOLED_ELSEWHERE: dict[str, int] = {
     "claims/clipping.py": 1,
     "claims/learning.py": 1,
     "claims/needs.py": 5,
-    "claims/recorded.py": 1,
     "claims/statistics.py": 9,
     "cli/evaluation_tables.py": 6,
     "cli/show.py": 2,

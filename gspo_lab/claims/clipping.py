@@ -1,18 +1,21 @@
 """C04 to C06: how much the two rules clip. Symbols as in records/update.py; cf = clip_fraction_tokens."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from gspo_lab.claims import needs
 from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Side, Untestable, exact
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.recorded import Recorded, settled
 from gspo_lab.claims.statistics import number
 from gspo_lab.findings.clipped import SATURATED
 from gspo_lab.readings.named import CLIP_EVERYWHERE
+from gspo_lab.readings.responses import band_counts
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import paired_t
+from gspo_lab.stats.arrays import Floats
 
 PAIR = ("grpo", "gspo")
 CLIP = "clip_fraction_tokens"
@@ -54,7 +57,7 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
     pairs = recorded.seeds(roles.values())
     log_SGH = np.full((len(pairs), len(BAND_SCALES), len(BAND_SCALES)), np.nan)
     for place, seed in enumerate(pairs):
-        counts = [recorded.band_counts(roles[role], seed) for role in PAIR]
+        counts = [_band_counts(recorded, roles[role], seed) for role in PAIR]
         grpo, gspo = (counts[0][rule] + counts[1][rule] for rule in PAIR)
         for g, high in enumerate(gspo):
             for h, low in enumerate(grpo):
@@ -92,6 +95,13 @@ def gap_on_the_grid(recorded: Recorded, roles: Roles) -> Estimates:
     return Estimates((part,))
 
 
+def _band_counts(recorded: Recorded, arm: str, seed: int) -> Mapping[str, Floats]:
+    counts, _ = band_counts(recorded.found, recorded.found.finished[arm, seed])
+    if not counts:
+        raise Untestable(f"band_counts was not recorded in {arm}, seed {seed}")
+    return counts
+
+
 def grows_with_minibatch(recorded: Recorded, roles: Roles) -> Estimates:
     """Spearman's rank correlation of cf and minibatch over a run's settled updates with minibatch >= 1."""
     pairs = recorded.seeds(roles.values())
@@ -101,7 +111,7 @@ def grows_with_minibatch(recorded: Recorded, roles: Roles) -> Estimates:
         found = {}
         for seed in pairs:
             at_zero[f"{arm}/s{seed}"] = number(recorded, arm, seed, "largest with minibatch = 0", CLIP)
-            rows = recorded.settled(arm, seed, CLIP, later=True)
+            rows = settled(recorded, arm, seed, CLIP)
             if rows[CLIP].nunique() > 1:
                 ranks = rows[[CLIP, "minibatch"]].rank()
                 found[seed] = float(np.corrcoef(ranks[CLIP], ranks["minibatch"])[0, 1])

@@ -8,7 +8,7 @@ import numpy as np
 from gspo_lab.claims.claim import Roles
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition
 from gspo_lab.claims.recorded import Recorded
-from gspo_lab.readings import Minibatch, Reading, Steps, Window, average, pooled
+from gspo_lab.readings import Minibatch, Reading, Steps, Window, average, by_layer, pooled
 from gspo_lab.readings.read import SIGNALS
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import normalised_auc, time_to_threshold
@@ -34,7 +34,7 @@ def expert_change(recorded: Recorded, roles: Roles) -> Estimates:
     for seed in recorded.seeds(roles.values()):
         after_one[seed] = recorded.number(one_update, arm, seed)
         last[seed] = recorded.number(last_update, arm, seed)
-        changes = recorded.by_layer(per_layer, arm, seed)
+        changes = _by_layer(recorded, per_layer, arm, seed)
         layers = len(changes)
         slope[seed] = float(np.polyfit(np.arange(layers), changes, 1)[0]) if layers > 1 else 0.0
     above = Region(above=0)
@@ -49,6 +49,14 @@ def expert_change(recorded: Recorded, roles: Roles) -> Estimates:
         unknown = f"not testable here, the model has {layers} routed layers and about {DEEP} are needed"
         notes.insert(0, f"direction only: the magnitude .05 to .15 is {unknown}")
     return Estimates(tuple(parts), tuple(also), tuple(notes))
+
+
+def _by_layer(recorded: Recorded, reading: Reading, arm: str, seed: int) -> list[float]:
+    layers = by_layer(recorded.found, reading, range(recorded.settings[arm].steps))
+    values = layers.get(recorded.found.finished[arm, seed], ())
+    if not values or None in values:
+        raise Untestable(f"{reading.metric} was not recorded in {arm}, seed {seed}")
+    return [float(value or 0.0) for value in values]
 
 
 def gained_by_grpo_alone(recorded: Recorded, roles: Roles) -> Estimate:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gspo_lab.claims.claim import Need, Roles
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.recorded import Recorded, details
 from gspo_lab.findings.clipped import SATURATED, active_share, saturated
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average
 from gspo_lab.study.dotted import BAND
@@ -71,7 +71,7 @@ def _same_first_rollout(recorded: Recorded, roles: Roles) -> Unmet:
 def _spread_of_lengths(recorded: Recorded, roles: Roles) -> Unmet:
     arm = _first(roles)
     for seed in recorded.seeds(roles.values()):
-        length = recorded.details(arm, seed).length
+        length = details(recorded, arm, seed).length
         bins = length_bins(length)
         if len(bins) < LEAST_BINS:
             return (

@@ -1,13 +1,10 @@
 """What a study recorded, as claims read it: finished runs of the deciding seeds, settled steps, one number per seed."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
 from gspo_lab.findings import Findings
@@ -16,15 +13,17 @@ from gspo_lab.readings import (
     Curve,
     Minibatch,
     Reading,
+    Source,
     Steps,
     Value,
     Weight,
     Window,
     average,
-    by_layer,
     by_step,
+    once,
     read,
 )
+from gspo_lab.readings.responses import Columns, responses
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite
@@ -47,6 +46,10 @@ class Details:
     """Tokens that the clip bound."""
 
 
+DETAILS = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
+"""The lists of `response_detail` behind the fields of `Details`."""
+
+
 class Recorded:
     """One study's findings as claims read them. Arms are named as in the study. With `wrong` answers that could not be
     graded count as wrong, else they are left out."""
@@ -57,8 +60,6 @@ class Recorded:
         self.settings: dict[str, Settings] = {name: arm.settings for name, arm in found.declaration.arms.items()}
         self.verdict = found.declaration.verdict
         self._frames: dict[tuple[str, tuple[str, ...]], DataFrame] = {}
-        self.details = cache(self._details)
-        self.band_counts = cache(self._band_counts)
 
     @cached_property
     def mixtures(self) -> dict[str, bool | None]:
@@ -89,20 +90,6 @@ class Recorded:
                 raise Untestable(f"{metric} was not recorded in {arm}, seed {seed}")
         return own
 
-    def settled(self, arm: str, seed: int, *metrics: str, later: bool = False) -> "DataFrame":
-        """One run's updates after the warm-up of the learning rate; with `later` those with minibatch >= 1."""
-        own = self.of(arm, seed, "updates", *metrics)
-        first = self.found.settled[self.found.finished[arm, seed]]
-        rows = own[(own["step"] >= first) & (own["minibatch"] >= (1 if later else 0))]
-        if rows.empty:
-            raise self._unsettled(arm, self.found.finished[arm, seed], later=later)
-        return rows
-
-    def _unsettled(self, arm: str, run: str, *, later: bool) -> Untestable:
-        after = " and minibatch >= 1" if later else ""
-        steps = f"{self.found.settled[run]} of {self.settings[arm].steps} steps warm up"
-        return Untestable(f"{arm} has no update after the learning rate's warm-up{after}: {steps}")
-
     def read(self, reading: Reading, arm: str, seed: int) -> Value:
         """The reading of one run, with a finite value. Untestable, with the reason, where it has none."""
         run = self.found.finished[arm, seed]
@@ -113,7 +100,7 @@ class Recorded:
         if not read(self.found, everywhere)[run].weight:
             raise Untestable(f"{reading.metric} was not recorded in {arm}, seed {seed}")
         if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
-            raise self._unsettled(arm, run, later=reading.window.minibatch is Minibatch.LATER)
+            raise _unsettled(self, arm, run, later=reading.window.minibatch is Minibatch.LATER)
         raise Untestable(f"{reading.metric} is finite at no step of {arm}, seed {seed}")
 
     def number(self, reading: Reading, arm: str, seed: int) -> float:
@@ -129,15 +116,6 @@ class Recorded:
         """The reading of one run step by step. Untestable where its metric was not recorded."""
         self.read(reading, arm, seed)
         return by_step(self.found, reading)[self.found.finished[arm, seed]]
-
-    def by_layer(self, reading: Reading, arm: str, seed: int) -> list[float]:
-        """The reading of one run layer by layer. Untestable where a layer was not recorded."""
-        run = self.found.finished[arm, seed]
-        steps = by_step(self.found, Reading("expert_change", Window(Steps.ALL)))[run].steps
-        layers = by_layer(self.found, reading, map(int, steps)).get(run, ())
-        if not layers or None in layers:
-            raise Untestable(f"{reading.metric} was not recorded in {arm}, seed {seed}")
-        return [float(layer or 0.0) for layer in layers]
 
     def reward(self, arm: str, seed: int) -> tuple[Floats, Floats]:
         """Steps and mean training reward of a run, by the findings' rule."""
@@ -200,19 +178,32 @@ class Recorded:
             raise Untestable(f"reward_mean was not recorded in {arm}, seed {seed}")
         return found
 
-    def _details(self, arm: str, seed: int) -> Details:
-        rows = self.settled(arm, seed, "response_detail", later=True)["response_detail"].dropna()
-        if rows.empty:
-            raise Untestable(f"response_detail was recorded at no settled update of {arm}, seed {seed}")
-        found = [json.loads(text) for text in rows]
-        names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
-        return Details(*(np.concatenate([np.asarray(one[name], dtype=np.float64) for one in found]) for name in names))
 
-    def _band_counts(self, arm: str, seed: int) -> Mapping[str, Floats]:
-        """Per rule the tokens that its reference range x 1/4, 1/2, 1, 2, 4 would bind in the run's settled updates."""
-        rows = self.settled(arm, seed, "band_counts")["band_counts"].dropna()
-        found = [json.loads(text) for text in rows]
-        return {
-            rule: np.sum([[*map(sum, zip(one[rule]["low"], one[rule]["high"], strict=True))] for one in found], axis=0)
-            for rule in ("grpo", "gspo")
-        }
+def settled(recorded: Recorded, arm: str, seed: int, metric: str) -> "DataFrame":
+    """A metric of one run's updates with minibatch >= 1 after the warm-up of the learning rate."""
+    rows = recorded.of(arm, seed, "updates", metric)
+    run = recorded.found.finished[arm, seed]
+    kept = rows[(rows["step"] >= recorded.found.settled[run]) & (rows["minibatch"] >= 1)]
+    if kept.empty:
+        raise _unsettled(recorded, arm, run, later=True)
+    return kept
+
+
+def details(recorded: Recorded, arm: str, seed: int) -> Details:
+    """The recorded responses of one run. Untestable where none was recorded."""
+    columns = _responses(recorded.found)[recorded.found.finished[arm, seed]]
+    if not len(columns["length"]):
+        raise Untestable(f"response_detail was recorded at no settled update of {arm}, seed {seed}")
+    return Details(*(columns[name] for name in DETAILS))
+
+
+@once
+def _responses(of: Source) -> Mapping[str, Columns]:
+    most = max(arm.settings.steps for arm in of.declaration.arms.values())
+    return responses(of, DETAILS, Window(minibatch=Minibatch.LATER), range(most))
+
+
+def _unsettled(recorded: Recorded, arm: str, run: str, *, later: bool) -> Untestable:
+    after = " and minibatch >= 1" if later else ""
+    steps = f"{recorded.found.settled[run]} of {recorded.settings[arm].steps} steps warm up"
+    return Untestable(f"{arm} has no update after the learning rate's warm-up{after}: {steps}")

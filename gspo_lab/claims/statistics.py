@@ -6,7 +6,7 @@ import numpy as np
 
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.claims.needs import length_bins
-from gspo_lab.claims.recorded import Details, Recorded
+from gspo_lab.claims.recorded import Details, Recorded, details
 from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window
 from gspo_lab.readings.read import CURVES
@@ -17,7 +17,7 @@ Template = tuple[Window, Reduce]
 
 
 def _variance_within(recorded: Recorded, arm: str, seed: int) -> Floats:
-    one = recorded.details(arm, seed)
+    one = details(recorded, arm, seed)
     long = one.length > 1
     variance: Floats = one.squares[long] / one.length[long] - (one.total[long] / one.length[long]) ** 2
     return variance
@@ -28,7 +28,7 @@ def _clipped(recorded: Recorded, arm: str, seed: int) -> Details:
     loss = recorded.settings[arm].objective.policy_loss
     if loss in WITHOUT_CLIP:
         raise Untestable(f"{arm} clips nothing: policy_loss = '{loss}'")
-    return recorded.details(arm, seed)
+    return details(recorded, arm, seed)
 
 
 def _clipped_in_part(recorded: Recorded, arm: str, seed: int) -> float:
@@ -46,7 +46,7 @@ def _clipped_shortest_minus_longest(recorded: Recorded, arm: str, seed: int) -> 
 
 def _by_length(recorded: Recorded, arm: str, seed: int) -> tuple[Floats, Floats, Floats]:
     """Per length bin: log of the mean length, std of the responses' mean l, variance of their sum."""
-    one = recorded.details(arm, seed)
+    one = details(recorded, arm, seed)
     bins = length_bins(one.length)
     spread = np.array([(one.total[own] / one.length[own]).std() for own in bins])
     if not (spread > 0).all():

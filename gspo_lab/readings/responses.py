@@ -31,17 +31,23 @@ def responses(of: Source, names: Sequence[str], window: Window, at: Iterable[int
 
 
 @once
-def band_shares(of: Source, run: str) -> Mapping[str, Floats]:
-    """Per rule the share of a run's response tokens that its reference range x BAND_SCALES would bind, over all settled
-    updates that counted them; empty where none did."""
-    row = next(one for one in recorded_runs(of) if one.id == run)
+def band_counts(of: Source, run: str) -> tuple[Mapping[str, Floats], float]:
+    """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over all settled updates
+    that counted them, and these updates' tokens; ({}, 0) where none did."""
+    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
     found = rows_of(of, row, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
     tokens = float(sum(count or 0 for _, count in found))
     counts = [json.loads(text) for text, _ in found]
     if not tokens:
-        return {}
-    sides = {rule: [np.add(one[rule]["low"], one[rule]["high"]) for one in counts] for rule in RULES}
-    return {rule: np.asarray(per_update, dtype=np.float64).sum(axis=0) / tokens for rule, per_update in sides.items()}
+        return {}, 0.0
+    sides = {rule: [np.add(update[rule]["low"], update[rule]["high"]) for update in counts] for rule in RULES}
+    return {rule: np.asarray(updates, dtype=np.float64).sum(axis=0) for rule, updates in sides.items()}, tokens
+
+
+def band_shares(of: Source, run: str) -> Mapping[str, Floats]:
+    """Per rule these counts as shares of the tokens; empty where nothing was counted."""
+    counts, tokens = band_counts(of, run)
+    return {rule: counted / tokens for rule, counted in counts.items()}
 
 
 def shared_bounds(lengths: Iterable[Floats], bins: int) -> Floats:

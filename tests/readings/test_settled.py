@@ -8,7 +8,7 @@ import pytest
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
 from gspo_lab.claims.estimates import Untestable
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.recorded import Recorded, settled
 from gspo_lab.findings import Findings
 from gspo_lab.readings import by_minibatch
 from gspo_lab.readings.named import CLIP
@@ -60,7 +60,7 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
         found = Findings(evidence, "toy")
         assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
-        first = {arm: Recorded(found).settled(arm, 0, CLIP.metric)["step"].min() for arm in found.arms}
+        first = {arm: settled(Recorded(found), arm, 0, CLIP.metric)["step"].min() for arm in found.arms}
         assert first == {"grpo": 2, "gspo": 4}
         judged = {arm: found.onsets(f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
@@ -73,4 +73,4 @@ def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
         recorded = Recorded(Findings(evidence, "toy"))
         with pytest.raises(Untestable, match="7 of 7 steps warm up"):
-            recorded.settled("gspo", 0, CLIP.metric)
+            settled(recorded, "gspo", 0, CLIP.metric)
