@@ -68,6 +68,7 @@ CASES = [
         for name, overrides in {
             "float32": (),
             "bfloat16": BFLOAT16,
+            "lora": ("update.lora_rank=16",),
         }.items()
     ),
 ]
