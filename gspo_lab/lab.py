@@ -20,6 +20,8 @@ from gspo_lab.layout import database_of
 from gspo_lab.registry import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pandas import DataFrame
 
     from gspo_lab.findings import Findings
@@ -132,6 +134,53 @@ class Study:
         frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in wanted}
         return frame
 
+    def reading(
+        self,
+        metric: str,
+        *,
+        steps: str = "settled",
+        minibatch: str = "all",
+        reduce: str = "mean",
+        weight: str = "own",
+        seeds: str = "finished",
+    ) -> "DataFrame":
+        """A row per run: one number of its record, the very one that the report shows under that window.
+
+        arm; seed; value (None: not measured); weight (what the mean was made of). `steps` is "settled" (after the
+        learning rate's warm-up), "all", "baseline", "step0" or "last"; `minibatch` "all", "first", "later" or "final";
+        `reduce` "mean", "largest", "median", "peak", "area" or "last-fifth"; `weight` "own" (as docs/metrics.md
+        declares) or "rows"; `seeds` "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the
+        reading's stable key. LabError for a word that is none of these, or a name that is no metric.
+        """
+        from pandas import DataFrame
+
+        from gspo_lab.readings import (
+            FINISHED,
+            RECORDED,
+            Minibatch,
+            Reading,
+            Reduce,
+            Steps,
+            Weight,
+            Window,
+            deciding,
+            read,
+            runs,
+        )
+
+        window = Window(Steps(_word("steps", steps, Steps)), Minibatch(_word("minibatch", minibatch, Minibatch)))
+        chosen = Reading(
+            metric, window, Reduce(_word("reduce", reduce, Reduce)), Weight(_word("weight", weight, Weight))
+        )
+        sets = {"recorded": RECORDED, "finished": FINISHED, "deciding": deciding(self.findings.declaration)}
+        _word("seeds", seeds, (*sets, "decided"))
+        counted = self.findings.decision.runs if seeds == "decided" else sets[seeds]
+        values = read(self.findings, chosen)
+        rows = [(run.arm, run.seed, *values[run.id]) for run in runs(self.findings, counted)]
+        frame = DataFrame(rows, columns=["arm", "seed", "value", "weight"])
+        frame.attrs |= {"reading": chosen.key, "seeds": counted.label(), "unit": chosen.column.unit}
+        return frame
+
     def verdicts(self) -> "DataFrame":
         """A row per verdict on the declared question; empty where no score can decide.
 
@@ -213,3 +262,11 @@ class Study:
         found = self.findings
         finished = sum(run.finished for run in found.runs)
         return found.study, found.declaration.question, ", ".join(found.arms), len(found.runs), finished
+
+
+def _word(name: str, word: str, known: "Iterable[str]") -> str:
+    """The word; LabError where it is none of those that are known."""
+    words = [str(one) for one in known]
+    if word not in words:
+        raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")
+    return word

@@ -8,6 +8,7 @@ stopped; grpo's seed 1 died.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from laboratory import added_later
@@ -15,7 +16,10 @@ from synthetic_lab import FOUR_ARMS, make_lab
 
 from gspo_lab.claims.recorded import Recorded
 from gspo_lab.conduct.summary import arm_results
+from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
+from gspo_lab.findings.noise import noise
+from gspo_lab.lab import Study
 from gspo_lab.readings import FINISHED, RECORDED, Reading, Steps, Weight, Window, deciding, read, runs, summarise
 from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
@@ -29,7 +33,9 @@ from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.together import together
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
+from gspo_lab.study import Study as StudyFile
 
+ALL = Window(Steps.ALL, CLIP.window.minibatch)
 STEPS, STOPPED = 20, ("gspo-replay", 2)
 
 
@@ -137,3 +143,56 @@ def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Findin
 
 def test_claims_clip_as_the_report_does(found: Findings) -> None:
     assert Recorded(found).read(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
+
+
+def test_python_gives_the_reports_numbers_under_their_keys(found: Findings) -> None:
+    study = Study(found)
+    frame = study.reading("clip_fraction_tokens", minibatch="later", seeds="decided")
+    section = clipping(found)
+    assert section is not None
+    assert frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
+    assert frame.attrs["seeds"] == found.decision.runs.label()
+    values = read(found, CLIP)
+    for row in frame.to_dict("records"):
+        assert row["value"] == values[f"toy/{row['arm']}/s{row['seed']}"].value
+    with pytest.raises(LabError, match=r"steps='setled' \(did you mean 'settled'\?\): it is one of all, settled"):
+        study.reading("clip_fraction_tokens", steps="setled")
+
+
+def test_a_score_has_one_interval_wherever_it_is_compared(found: Findings) -> None:
+    """The verdict counted the answers' variance; "other numbers" and "interval, these problems" did not."""
+    for compared in found.compared:
+        if compared.scalar.bench is None:
+            continue
+        asked = next(one for one in found.asked if one.bench == compared.scalar.bench)
+        blocks = found.answered(asked, ("grpo", compared.arm), found.decision.seeds)
+        part = noise(blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha)
+        assert part is not None
+        assert part.over_seeds.items_sd == pytest.approx(compared.paired.items_sd)
+        if found.declaration.verdict.last == 1:
+            assert (part.over_seeds.low, part.over_seeds.high) == pytest.approx(
+                (compared.paired.low, compared.paired.high)
+            )
+
+
+@pytest.mark.parametrize("mutation", [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}])
+def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_python(
+    found: Findings, folder: Path, mutation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weight swapped, mini-batch 0 let in, warm-up let in: every surface shows another number."""
+    study = load_study(folder / "studies" / "toy.toml")
+    before = surfaces(found, study)
+    changed = replace(CLIP, **mutation)
+    for module in ("gspo_lab.conduct.summary", "gspo_lab.report.arms"):
+        monkeypatch.setattr(f"{module}.CLIP", changed)
+    after = surfaces(found, study)
+    assert [a != b for a, b in zip(before, after, strict=True)] == [True] * len(before)
+
+
+def surfaces(found: Findings, study: StudyFile) -> list[str]:
+    """GSPO's clipped share in the answer's table and in the terminal."""
+    from gspo_lab.claims import answer
+
+    table = str(arms_table(found, answer(found))).partition("gspo</th>")[2]
+    cell = table.partition('data-head="clipped">')[2].partition("<")[0]
+    return [cell, *(str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo")]

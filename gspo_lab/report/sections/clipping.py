@@ -106,10 +106,14 @@ def clipping(found: Findings) -> Section | None:
     body: list[Part] = [h("p", INTRODUCTION), steps, by_minibatch]
     body += [h("p", _saturation(found, arm), class_="warn") for arm in order if saturated(found, arm)]
     body.append(
-        table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over seeds")
+        table(head, shown, caption="Share of tokens clipped after the learning rate's warm-up, mean over recorded runs")
     )
     body.append(Fold("What either rule would have clipped on the same batches", (counterfactual,)))
-    data = {"arms": {row.pop("arm"): row for row in [dict(row) for row in rows]}}
+    data = {
+        "arms": {row.pop("arm"): row for row in [dict(row) for row in rows]},
+        "readings": {name: reading.key for name, reading in COLUMNS.items()},
+        "seeds": RECORDED.label(),
+    }
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
 
 
