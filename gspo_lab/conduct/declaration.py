@@ -16,7 +16,7 @@ from gspo_lab.layout import ARCHIVE, STUDY
 from gspo_lab.matching.settings import shown
 from gspo_lab.runfolder import begun_arms
 from gspo_lab.study import Arm, Declaration, Edit, Study, digest, flat
-from gspo_lab.study.declaration import SEEDS_ADDED, Band, locked_of, reference_bands
+from gspo_lab.study.declaration import ARMS_ADDED, SEEDS_ADDED, Band, locked_of, reference_bands
 from gspo_lab.study.dotted import BAND, differing
 
 SHOWN = 4
@@ -123,7 +123,7 @@ def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Decl
     if seeds := tuple(seed for seed in study.seeds if seed not in before.seeds):
         edits.append(f"{SEEDS_ADDED}{', '.join(map(str, seeds))}")
     if added := [name for name in study.arms if name not in before.arms]:
-        edits.append(f"arms added: {', '.join(added)}")
+        edits.append(f"{ARMS_ADDED}{', '.join(added)}")
     arms: dict[str, Arm] = dict(before.arms)
     for name, arm in study.arms.items():
         if name in begun:

@@ -201,6 +201,7 @@ def _verdicts(
                     found, declared.baseline, arm, list(pairs), counted_wrong=counted_wrong
                 ),
                 collapsed=_collapses(ended, pairs, declared.baseline, arm),
+                unstable=_unstable(ended, pairs, declared.baseline, arm),
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,
             )
@@ -226,6 +227,13 @@ def _collapses(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[t
     if not first and not second and any(run.fall_judged for of_arm in runs for run in of_arm):
         return None
     return (sum(first), len(first)), (sum(second), len(second))
+
+
+def _unstable(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Per arm how many runs were unstable, of those that could be judged."""
+    runs = [[run for run in ended if run.arm == arm and run.seed in seeds and run.fall_judged] for arm in arms]
+    first, second = ((sum(run.fell for run in of_arm), len(of_arm)) for of_arm in runs)
+    return first, second
 
 
 def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[Reason]:

@@ -1,7 +1,8 @@
 """Stability as a number: at which dose of a swept setting do half of an arm's runs collapse, and how far arms differ.
 
 Collapse is decided run by run by `stats.collapse`, the fit is `stats.dose`'s: Firth-penalised logistic regression on
-log10 of the dose with profile intervals, which all-or-none data have too.
+log10 of the dose with profile intervals, which all-or-none data have too. Ratios share alpha by Holm's rule, and their
+intervals hold for other starting models. Swept values and arms that were added after the first step do not count.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.recorded import deciding_runs
+from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, average, once
-from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratio, half_collapse
+from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratios, half_collapse
+from gspo_lab.stats.verdict import Reason
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,17 @@ class ArmResponse:
 
 @dataclass(frozen=True)
 class DoseResponse:
-    """All arms of a sweep over `key`, and each arm's dose of half collapse over the baseline's."""
+    """All arms of a sweep over `key`, and each arm's dose of half collapse over the baseline's.
+
+    `about` says of which starting models it is, where they are fewer than the seeds; `added` came after the first step.
+    """
 
     key: str
     baseline: str
     arms: tuple[ArmResponse, ...]
     ratios: dict[str, DoseRatio]
+    about: Reason | None = None
+    added: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as the report's JSON has it."""
@@ -61,7 +69,8 @@ class DoseResponse:
                 }
                 for one in self.arms
             },
-            "ratios": {arm: _limits(ratio) for arm, ratio in self.ratios.items()},
+            "ratios": {arm: {**_limits(ratio), "p": ratio.p} for arm, ratio in self.ratios.items()},
+            "not_counted": list(self.added),
         }
 
 
@@ -75,21 +84,23 @@ def dose_response(found: Source) -> DoseResponse | None:
     declared = found.declaration
     if declared.sweep is None or declared.sweep.key == LENGTH:
         return None
-    names = declared.families
+    added = set(declared.arms_added)
+    counted = [arm for arm in declared.arms.values() if arm.dose is not None and arm.name not in added]
+    names = [name for name in declared.families if any(arm.of == name for arm in counted)]
     baseline = declared.verdict.baseline or names[0]
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
-    for one in outcomes(found, declared.primary or ""):
-        arm = declared.arms[one.arm]
-        if (one.arm, one.seed) in deciding_runs(found) and arm.of is not None and arm.dose is not None:
-            runs[arm.of].append((arm.dose, one))
-    doses = sorted({arm.dose for arm in declared.arms.values() if arm.dose is not None})
+    by_name = {arm.name: arm for arm in counted}
+    deciding = deciding_runs(found)
+    for run in outcomes(found, declared.primary or ""):
+        arm = by_name.get(run.arm)
+        if (run.arm, run.seed) in deciding and arm is not None and arm.of is not None and arm.dose is not None:
+            runs[arm.of].append((arm.dose, run))
+    doses = sorted({arm.dose for arm in counted if arm.dose is not None})
     arms = tuple(_response(name, doses, runs[name]) for name in names)
-    ratios = {
-        name: dose_ratio(*_columns(runs[baseline]), *_columns(runs[name]))
-        for name in names
-        if name != baseline and _columns(runs[name])[0] and _columns(runs.get(baseline, []))[0]
-    }
-    return DoseResponse(declared.sweep.key, baseline, arms, ratios)
+    first = _columns(runs.get(baseline, []))
+    others = {name: columns for name in names if name != baseline and (columns := _columns(runs[name]))[0] and first[0]}
+    ratios = dose_ratios(first, others, declared.verdict.alpha)
+    return DoseResponse(declared.sweep.key, baseline, arms, ratios, about(declared), declared.arms_added)
 
 
 def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]]) -> ArmResponse:
@@ -98,13 +109,14 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]
         here = [one for at, one in runs if at == dose]
         scores = tuple(one.final for one in here if one.final is not None)
         points.append(Point(dose, sum(one.judged for one in here), sum(one.collapsed for one in here), scores))
-    tried, collapsed = _columns(runs)
+    tried, collapsed, _ = _columns(runs)
     return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
 
 
-def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int]]:
-    judged = [(dose, one) for dose, one in runs if one.judged]
-    return [dose for dose, _ in judged], [int(one.collapsed) for _, one in judged]
+def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[int], list[int]]:
+    """Dose, collapsed and seed of every run that could be judged."""
+    judged = [(dose, run) for dose, run in runs if run.judged]
+    return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
 
 
 def _limits(found: HalfCollapse | DoseRatio) -> dict[str, Any]:

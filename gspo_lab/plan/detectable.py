@@ -2,9 +2,9 @@
 the seeds that it takes, and whether seeds or answers are the better buy."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -30,6 +30,32 @@ LIKE = "this model, task, start and number of steps on a benchmark asked in this
 
 UNITS = (3, 5, 8, 16)
 """Seeds whose smallest effect is told in units of the sd where that is not known."""
+SEEDS = (3, 5, 7, 10)
+"""Seeds whose chance to find a difference is told."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """What scores vary by, as standard deviations.
+
+    `starts`: of a run's score, by what the arms of a seed share, its starting model above all; it cancels in a pair.
+    The others are parts of a pair's difference, as squares: `seeds` by what training does to one arm on one seed,
+    `evaluations` from one of the deciding evaluations to the next (None: there is one), `answers` by finitely many
+    answers (None: not stored).
+    """
+
+    starts: float
+    seeds: float
+    evaluations: float | None
+    answers: float | None
+
+    def line(self) -> str:
+        """All components that are known, in one line."""
+        parts = {"seeds": self.seeds, "evaluations": self.evaluations, "answers": self.answers}
+        known = ", ".join(f"{name} {'not known' if sd is None else f'{sd:.3f}'}" for name, sd in parts.items())
+        return (
+            f"a pair's difference varies (sd) by {known}; a seed's starts by {self.starts:.3f}, which cancels in pairs"
+        )
 
 
 @dataclass(frozen=True)
@@ -41,6 +67,7 @@ class Noise:
     basis: str
     between: tuple[float, float] | None = None
     answers_sd: float | None = None
+    components: Components | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +90,10 @@ class Detectable:
     """What of `sd` finitely many answers alone give."""
     with_more_answers: int | None = None
     """Seeds for equivalence if each problem were asked TIMES as often, at best."""
+    components: Components | None = None
+    """Where the noise comes from."""
+    power: dict[int, dict[float, float]] | None = None
+    """Per number of seeds the chance to find a true difference of one, two and four margins."""
 
     def line(self) -> str:
         """The smallest detectable effect in one line, with what it rests on."""
@@ -73,11 +104,22 @@ class Detectable:
         between = (
             "" if self.effect_range is None else " ({:.3f} to {:.3f}, as the sd is vague)".format(*self.effect_range)
         )
-        return (
+        first = (
             f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of a "
             f"pair's difference {self.sd:.3f}, {self.basis}); {_count(self.seeds_for_margin)} seeds would find the "
-            f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence\n{self._buy()}"
+            f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence"
         )
+        return "\n".join([first, *self._powers(), *([self.components.line()] if self.components else []), self._buy()])
+
+    def _powers(self) -> list[str]:
+        if not self.power:
+            return []
+        effects = ", ".join(f"{effect:g}" for effect in next(iter(self.power.values())))
+        chances = "; ".join(
+            f"{seeds} seeds {', '.join(f'{100 * chance:.0f} %' for chance in of.values())}"
+            for seeds, of in self.power.items()
+        )
+        return [f"chance to find a true difference of {effects}: {chances}"]
 
     def _buy(self) -> str:
         """Seeds or answers, and why."""
@@ -92,7 +134,7 @@ class Detectable:
 
 def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Detectable:
     """The smallest effect at the assumed noise, or at that of earlier runs like those that are planned."""
-    from gspo_lab.stats.power import detectable_factor, seeds_for_equivalence, seeds_needed
+    from gspo_lab.stats.power import detectable_factor, detection_chance, seeds_for_equivalence, seeds_needed
     from gspo_lab.stats.verdict import Rule, strictest
 
     noise = Noise(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
@@ -121,6 +163,15 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
         answers_sd=noise.answers_sd,
         with_more_answers=None if noise.answers_sd is None else seeds_for_equivalence(least, rule.margin, alpha),
+        components=noise.components,
+        power={
+            seeds: {
+                times * rule.margin: detection_chance(seeds, times * rule.margin / spread, alpha) for times in (1, 2, 4)
+            }
+            for seeds in SEEDS
+        }
+        if spread
+        else None,
     )
 
 
@@ -130,13 +181,16 @@ def _count(seeds: int | None) -> str:
 
 @dataclass(frozen=True)
 class _Apart:
-    """Two arms of an earlier study: the differences of their final scores, seed by seed, where these lie, and what of
-    their variance the answers alone give; None: not known."""
+    """Two arms of an earlier study: the differences of their final scores, seed by seed, where these lie, what of
+    their variance the answers alone give and what single evaluations; None: not known. `shared` is the covariance of
+    the arms' scores over seeds."""
 
     study: str
     differences: list[float]
     level: float
     answers: float | None
+    evaluations: float | None
+    shared: float
 
     @property
     def degrees(self) -> int:
@@ -161,14 +215,30 @@ def _measured(study: Study, runs: Path) -> Noise:
         return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
     sd = math.sqrt(sum((d - fmean(pair.differences)) ** 2 for pair in kept for d in pair.differences) / degrees)
     names = ", ".join(dict.fromkeys(pair.study for pair in kept))
-    known = [(pair.degrees, pair.answers) for pair in kept if pair.answers is not None]
-    total = sum(weight for weight, _ in known)
+    answers = _pooled([(pair.degrees, pair.answers) for pair in kept])
+    evaluations = _pooled([(pair.degrees, pair.evaluations) for pair in kept])
+    shared = _pooled([(pair.degrees, pair.shared) for pair in kept]) or 0.0
+    # What single evaluations vary holds what their answers do.
+    single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
+    seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return Noise(
         sd,
         f"measured in {names}, at scores around {fmean(pair.level for pair in kept):.2f}",
         sd_range(sd, degrees + 1),
-        math.sqrt(sum(weight * alone for weight, alone in known) / total) if total else None,
+        _root(answers),
+        Components(math.sqrt(max(0.0, shared)), math.sqrt(seeds), _root(single), _root(answers)),
     )
+
+
+def _pooled(variances: Sequence[tuple[int, float | None]]) -> float | None:
+    """The mean of those that are known, weighted by their degrees of freedom."""
+    known = [(weight, variance) for weight, variance in variances if variance is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * variance for weight, variance in known) / total if total else None
+
+
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else math.sqrt(variance)
 
 
 def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
@@ -201,6 +271,8 @@ def _levels(found: "Findings", study: Study) -> list[float]:
 
 def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
+    from gspo_lab.stats.paired import shared_variance
+
     same = found.declaration.primary == study.primary
     for (one, a), (other, b) in combinations(sorted(_alike(found, study).items()), 2):
         both = sorted(a.keys() & b.keys())
@@ -210,4 +282,28 @@ def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
                 differences=[b[seed] - a[seed] for seed in both],
                 level=fmean(scores[seed] for scores in (a, b) for seed in both),
                 answers=found.answers_variance(one, other, both) if same else None,
+                evaluations=_evaluations_variance(found, study.primary, one, other, both),
+                shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )
+
+
+def _evaluations_variance(
+    found: "Findings", bench: str | None, first: str, second: str, seeds: Sequence[int]
+) -> float | None:
+    """What one pair's mean difference over the deciding evaluations varies by because evaluations differ.
+
+    sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
+    """
+    from gspo_lab.stats.two_way import items_variance
+
+    ends = {(run.arm, run.seed): run for run in found.outcomes(bench)}
+    ids = {(run.arm, run.seed): run.id for run in found.runs}
+    scores = found.scores[found.scores["bench"] == bench].set_index(["run_id", "step"])["score"]
+    curves = [
+        [[float(scores[ids[arm, seed], step]) for step in ends[arm, seed].steps] for arm in (first, second)]
+        for seed in seeds
+    ]
+    if len({len(curve) for pair in curves for curve in pair}) != 1:
+        return None
+    rows = [[b - a for a, b in zip(*pair, strict=True)] for pair in curves]
+    return None if any(map(math.isnan, chain(*rows))) else items_variance(rows)

@@ -6,7 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gspo_lab.stats.cells import AT_MARGIN, AT_ZERO, HOLM, LOOKED, PAIRED, Method
+from gspo_lab.stats.cells import (
+    AT_MARGIN,
+    AT_ZERO,
+    HOLM,
+    LOOKED,
+    PAIRED,
+    UNEVEN_HOLM,
+    UNEVEN_LOOKED,
+    UNEVEN_PAIRED,
+    Method,
+)
+from gspo_lab.stats.simulate import UNEVEN
 from gspo_lab.stats.verdict import Comparison
 
 ALPHA = 0.05
@@ -41,11 +52,44 @@ def calibration_line(n: int, alpha: float) -> str | None:
     if not rows:
         return None
     own = {row["cell"]: row["rate"] for row in rows}
+    uneven = ""
+    if (rates := _uneven_rates(n, alpha, UNEVEN_PAIRED)) is not None:
+        uneven = (
+            f"; {_percent(rates[1])} where 15 % of one arm's runs alone are unstable, {_percent(rates[2])} where one "
+            f"arm alone is skewed ({rates[0]} pairs, means equal)"
+        )
     return (
         f"Calibrated: {_percent(own['score, normal'])} false alarms in {record()['studies']:,} simulated studies of "
-        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(own.values()))} where runs are uneven, "
-        "skewed, heavy-tailed or collapse"
+        f"{rows[0]['n']} pairs without a difference, at most {_percent(max(own.values()))} where both arms are alike "
+        f"skewed, heavy-tailed or collapsing, or one is noisier{uneven}"
     )
+
+
+def uneven_line(verdict: Comparison) -> str | None:
+    """Beside a "better" that rests on arms with unstable runs: how often it is said there though the means are equal.
+
+    No rule on few pairs keeps alpha there: where none of an arm's runs happens to be unstable, its scores look like
+    those of a better arm. None for other words, without unstable runs, and where nothing was measured.
+    """
+    if verdict.better is None or not any(k for k, _ in verdict.unstable or ()):
+        return None
+    looks = verdict.rule.looks
+    method = UNEVEN_LOOKED if len(looks) > 1 else UNEVEN_HOLM if verdict.family > 1 else UNEVEN_PAIRED
+    rates = _uneven_rates(looks[-1] if len(looks) > 1 else verdict.paired.n, verdict.alpha, method)
+    if not rates:
+        return None
+    n, unstable, skewed = rates
+    return (
+        f"runs are unstable here: in simulated studies of {n} pairs with equal means 'better' is said in "
+        f"{_percent(unstable)} where 15 % of one arm's runs are unstable, in {_percent(skewed)} where one arm is skewed"
+    )
+
+
+def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[int, float, float] | None:
+    """Pairs, and the rates where one arm alone has unstable runs and where its scores alone are skewed."""
+    rows = _rows(n, alpha, lambda row: row["method"] == method.name)
+    unstable, skewed = ([row["rate"] for row in rows if name in row["cell"]] for name in UNEVEN)
+    return (rows[0]["n"], unstable[0], skewed[0]) if rows else None
 
 
 def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) -> str | None:

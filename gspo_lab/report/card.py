@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gspo_lab.report.calibration import uneven_line
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed, table
 from gspo_lab.stats import Comparison, PairedT, TwoWay, Verdict
 from gspo_lab.stats.binary import Proportion
@@ -93,6 +94,8 @@ def _notes(verdict: Verdict) -> list[str]:
     if one.word == "not resolved" and one.more_seeds:
         more = "one more seed" if one.more_seeds == 1 else f"{one.more_seeds} more seeds"
         notes.append(f"about {more} would settle it at the spread seen, which is itself uncertain")
+    if one is verdict and (uneven := uneven_line(one)) is not None:
+        notes.append(uneven)
     if paired.n:
         notes.append(f"in {one.sign.k} of {one.sign.n} pairs {one.subject} is ahead")
     if paired.differences:
@@ -123,7 +126,9 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     parts += [f"margin ±{one.margin:.3g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
     if one.smallest_detectable is not None:
         parts.append(f"smallest detectable effect {_detectable(one)}")
-    return capital(", ".join(parts) + ".") if stability else ", ".join(parts) + "."
+    uneven = uneven_line(one) if one is verdict else None
+    told = ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
+    return capital(told) if stability else told
 
 
 def head(verdict: Verdict) -> dict[str, Any]:
@@ -179,7 +184,8 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out.estimates),
         "seeds_for_margin": verdict.seeds_for_margin,
         "seeds_for_equivalence": verdict.seeds_for_equivalence,
-        "notes": [say(note) for note in verdict.notes],
+        "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],
+        "notes": [*map(say, verdict.notes), *([uneven] if (uneven := uneven_line(verdict)) else [])],
     }
 
 

@@ -11,17 +11,35 @@ import numpy as np
 from numpy.random import Generator
 
 from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.dose import seed_shifts
+from gspo_lab.stats.holm import step_down
 from gspo_lab.stats.looks import first_resolving
 from gspo_lab.stats.paired import LEAST_SEEDS, paired_t
 from gspo_lab.stats.series import last_fifth, normalised_auc
-from gspo_lab.stats.simulate import NOISE, Arms, Benchmark, answers, benchmark_scores, curves, scores, several
+from gspo_lab.stats.simulate import (
+    DOSES,
+    NOISE,
+    UNEVEN,
+    Arms,
+    Benchmark,
+    Learner,
+    answers,
+    benchmark_scores,
+    courses,
+    curves,
+    scores,
+    several,
+    sweeps,
+)
+from gspo_lab.stats.stability import RunPairs, Runs, decide_stability
 from gspo_lab.stats.two_way import items_variance, two_way
 from gspo_lab.stats.verdict import Rule, Scores, decide, decide_all, word_for
 
 RESAMPLES = 1000
 
-Expectation = Literal["inside the band", "at most the band", "at most half", "must fail", "told"]
-"""Of alpha's exact binomial band; "at most half": of that of alpha / 2; "told": a power, held to nothing."""
+Expectation = Literal["inside the band", "at most the band", "at most half", "must fail", "stated", "told"]
+"""Of alpha's exact binomial band; "at most half": of that of alpha / 2; "stated": no rule keeps alpha there, so reports
+state the measured rate; "told": a power, held to nothing."""
 
 
 class Conclusion(NamedTuple):
@@ -94,6 +112,30 @@ def _seed_by_seed(a_S: Floats, b_S: Floats, alpha: float, rng: Generator) -> Con
     return Conclusion(any(p is not None and p < alpha for p in every), None)
 
 
+def _stability(*alarms: str) -> Judge:
+    """Whether any arm gets one of these words. A run is unstable if it ends below half of its best score."""
+
+    def judge(a_S3: Floats, b_MS3: Floats, alpha: float, rng: Generator) -> Conclusion:
+        first, *others = (_runs(arm_S3) for arm_S3 in (a_S3, *b_MS3))
+        verdicts = decide_stability([RunPairs(first, second) for second in others], Rule(MARGIN, alpha))
+        return Conclusion(any(verdict.word in alarms for verdict in verdicts), None)
+
+    return judge
+
+
+def _runs(arm_S3: Floats) -> Runs:
+    start_S, best_S, final_S = arm_S3.T
+    return Runs(best_S, final_S, start_S, (int((final_S < best_S / 2).sum()), len(final_S)))
+
+
+def _shifted(a_SJ: Floats, b_MSJ: Floats, alpha: float, rng: Generator) -> Conclusion:
+    """Whether seeds tell any arm of a sweep apart. A ratio of doses asks for this and for its likelihood besides."""
+    seeds_N = np.repeat(np.arange(len(a_SJ)), len(DOSES)).tolist()
+    first, *others = ((np.tile(np.log10(DOSES), len(a_SJ)), arm_SJ.ravel(), seeds_N) for arm_SJ in (a_SJ, *b_MSJ))
+    steps = step_down([seed_shifts(first, second, alpha).p for second in others], alpha)
+    return Conclusion(any(step.rejected for step in steps), None)
+
+
 def _equivalent(difference: float) -> Judge:
     """Whether "practically equivalent" is said at this true difference, in margins."""
 
@@ -159,6 +201,8 @@ def _conclusion(low: float | None, high: float | None) -> Conclusion | None:
 
 
 LOOKS = (5, 8)
+MARGIN = 0.02
+"""Of stability, in points of score."""
 SEED_SDS, ITEM_SD = (0.3, 0.5, 0.8), 0.5
 """Standard deviations of a pair's difference in margins: over runs, and because answers are finitely many."""
 
@@ -182,6 +226,13 @@ UNADJUSTED = Method("each arm by its own interval", _each_by_itself, "must fail"
 LOOKED = Method("better, at any look", _looking(LOOKS), "at most the band")
 ADDED = Method("better, by the 5 declared of 10 seeds", _looking((5,)), "at most the band")
 ONE_BY_ONE = Method("a seed at a time, first hit counts", _seed_by_seed, "must fail", 0.1)
+UNEVEN_PAIRED = Method("paired t, means equal", _decided, "stated")
+UNEVEN_HOLM = Method("better, of any arm, Holm, means equal", _any_of_several, "stated")
+UNEVEN_LOOKED = Method("better, at any look, means equal", _looking(LOOKS), "stated")
+STABLE = Method("more or less stable", _stability("more stable", "less stable"), "at most the band")
+STABLER = Method("more stable", _stability("more stable"), "at most the band")
+STABLE_POWER = Method("more stable, of any arm", _stability("more stable"), "told")
+SWEPT = Method("any ratio of doses, Holm, by seeds", _shifted, "at most the band")
 AT_MARGIN = Method("equivalent, truth: the margin", _equivalent(1.0), "at most half")
 AT_ZERO = Method("equivalent, truth: no difference", _equivalent(0.0), "told")
 UNSEEN = Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "told")
@@ -195,6 +246,20 @@ BENCHMARKS = {
 }
 ARMS = {3: (3, 5, 8), 11: (10,)}
 """Treatments in a study, and pairs of each."""
+HOLDING, FALLING = Learner(0.35, 0.03, unstable=1 / 7), Learner(0.35, 0.03, unstable=3 / 7)
+FAST = Learner(0.40, 0.12, unstable=0.15)
+SLOW = Learner(0.40 - FAST.loss - 0.05, 0.02)
+"""Loses next to nothing and ends .07 below FAST."""
+EVEN = Learner(0.35, HOLDING.loss)
+"""Loses as much as HOLDING on average, and every run alike."""
+STABILITY = {
+    "stability: 3 of 7 runs of either arm unstable": (FALLING, [FALLING], (3, 5, 7), STABLE),
+    "stability: a slow learner ends .07 below": (FAST, [SLOW], (5, 7), STABLER),
+    "stability: equal mean drops of unequal shape": (EVEN, [HOLDING], (5, 7, 8), STABLE),
+    "stability: 3 of 7 runs unstable, 1 of 7 of the arm": (FALLING, [HOLDING], (7, 10), STABLE_POWER),
+    "stability: 3 of 7 runs unstable, 1 of 7 of four arms": (FALLING, [HOLDING] * 4, (7, 10), STABLE_POWER),
+}
+"""A baseline and its arms, pairs, and what is asked."""
 CURVES = {3: (AREA, TAIL, ONE_SEED), 5: (AREA, TAIL)}
 
 CELLS = (
@@ -241,4 +306,31 @@ CELLS = (
         for n in (5, 8)
     ),
     *(Cell("curve, 500 steps", n, partial(curves, seeds=n), methods) for n, methods in CURVES.items()),
+    *(
+        Cell(f"score, {name}", n, partial(scores, noise=noise, seeds=n), (UNEVEN_PAIRED,))
+        for name, noise in UNEVEN.items()
+        for n in (3, 5, 7, 8)
+    ),
+    *(
+        Cell(f"4 arms against one, {name}", n, partial(several, arms=4, seeds=n, noise=noise), (UNEVEN_HOLM,))
+        for name, noise in UNEVEN.items()
+        for n in (3, 5, 7, 8)
+    ),
+    *(
+        Cell(f"{name}, looks after 5 and 8", LOOKS[-1], partial(scores, noise=noise, seeds=LOOKS[-1]), (UNEVEN_LOOKED,))
+        for name, noise in UNEVEN.items()
+    ),
+    *(
+        Cell(name, n, partial(courses, first=first, second=second, seeds=n), (method,))
+        for name, (first, second, sizes, method) in STABILITY.items()
+        for n in sizes
+    ),
+    *(
+        Cell(
+            f"sweep, {arms} arms against one, starts {name}", n, partial(sweeps, seeds=n, arms=arms, apart=sd), (SWEPT,)
+        )
+        for name, sd in (("alike for all arms", 0.0), ("vary by arm", 0.08))
+        for arms in (2, 3)
+        for n in (4, 8)
+    ),
 )

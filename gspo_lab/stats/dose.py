@@ -2,12 +2,12 @@
 
 Logistic regression of collapsed (0 or 1) on log10(dose) with Firth's penalty, and intervals by the profile of the
 penalised likelihood (Heinze and Schemper 2002); where all runs of an arm ended alike, the one limit that exists follows
-from counting alone. More dose is taken never to mean fewer collapses. Runs count as independent: runs that share a seed
-across doses may make the intervals too narrow.
+from counting alone. More dose is taken never to mean fewer collapses. The likelihood counts runs as independent. Runs
+of one seed share their starting model, so a ratio's interval is also that of a paired t over seeds, the wider one.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,18 @@ from scipy import special
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
 from gspo_lab.stats.firth import best_fit
+from gspo_lab.stats.holm import step_down
+from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, paired_t
 
 _ANGLES = 25
 """Points of the profile between the estimate and infinity at which a crossing is looked for."""
 
 FARTHEST = 6
 """Decades: an estimate or a limit farther from the tried doses' centre, or a ratio farther from 1, says nothing."""
+
+
+SweptRuns = tuple[Sequence[float], Sequence[int], Sequence[int]]
+"""Dose, collapsed (0 or 1) and seed, run by run."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class DoseRatio:
     """ED50 of the second arm over that of the first, one common slope: above 1, the second arm stands more.
 
     `estimate` is None where all runs of an arm ended alike, or no limit is known; one limit may be known all the same.
+    `p` is two-sided against a ratio of 1: p < 1 - level says that the interval excludes it. None: not resolved.
     """
 
     estimate: float | None
@@ -66,6 +73,7 @@ class DoseRatio:
     resolved: bool
     reason: str | None
     needed: Needed | None
+    p: float | None = None
 
 
 def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> HalfCollapse:
@@ -100,12 +108,19 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
 
 
 def dose_ratio(
-    dose_a: ArrayLike, collapsed_a: ArrayLike, dose_b: ArrayLike, collapsed_b: ArrayLike, level: float = 0.95
+    dose_a: ArrayLike,
+    collapsed_a: ArrayLike,
+    dose_b: ArrayLike,
+    collapsed_b: ArrayLike,
+    level: float = 0.95,
+    *,
+    seeds: tuple[Sequence[int], Sequence[int]] | None = None,
 ) -> DoseRatio:
     """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line bioassay, Finney 1952).
 
     The profile runs over r. That the slope is common is an assumption. An arm without a collapse has no upper limit of
-    its dose, one with nothing else no lower limit, and the ratio inherits that.
+    its dose, one with nothing else no lower limit, and the ratio inherits that. With `seeds`, one per run of either
+    arm, the interval is at least as wide as that of `seed_shifts`; fewer than three complete seeds give none.
     """
     x_a, y_a = _runs(dose_a, collapsed_a)
     x_b, y_b = _runs(dose_b, collapsed_b)
@@ -129,9 +144,16 @@ def dose_ratio(
         high = None
     if y_b.all() or not y_a.any():
         low = None
+    p = float(special.chdtrc(1, 2 * max(0.0, lost(0.0))))
+    if seeds is not None and low is not None and high is not None:
+        shifts = seed_shifts((x_a, y_a, seeds[0]), (x_b, y_b, seeds[1]), 1 - level)
+        if shifts.low is None or shifts.high is None or shifts.p is None:
+            reason = f"an interval over starting models needs {LEAST_SEEDS} seeds with every dose, not {shifts.n}"
+            return DoseRatio(_at(shift) if shift is not None else None, None, None, slope, False, reason, None)
+        low, high, p = min(low, shifts.low), max(high, shifts.high), max(p, shifts.p)
     estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
     if low_ratio is not None and high_ratio is not None:
-        return DoseRatio(estimate, low_ratio, high_ratio, slope, True, None, None)
+        return DoseRatio(estimate, low_ratio, high_ratio, slope, True, None, None, p)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
     at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
     lacks = [(name, *_what_lacks(x, y, None, None)) for name, x, y in at_fault]
@@ -140,6 +162,42 @@ def dose_ratio(
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
     wanted = Needed(min(belows, default=None), max(aboves, default=None))
     return DoseRatio(estimate, low_ratio, high_ratio, slope, False, reason, wanted)
+
+
+def dose_ratios(first: SweptRuns, others: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseRatio]:
+    """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule gives it."""
+
+    def ratio(name: str, level: float) -> DoseRatio:
+        second = others[name]
+        return dose_ratio(*first[:2], *second[:2], 1 - level, seeds=(first[2], second[2]))
+
+    plain = {name: ratio(name, alpha) for name in others}
+    steps = step_down([found.p for found in plain.values()], alpha)
+    return {
+        name: plain[name] if step.level == alpha else ratio(name, step.level)
+        for name, step in zip(plain, steps, strict=True)
+    }
+
+
+def seed_shifts(
+    first: tuple[Floats, Floats, Sequence[int]], second: tuple[Floats, Floats, Sequence[int]], alpha: float = 0.05
+) -> PairedT:
+    """How far the second arm's collapse point lies above the first's, in decades, paired by seed: the starting model.
+
+    Each arm is (log10 dose, collapsed, seed) by run. A seed's collapse point is Spearman and Kaerber's: from below the
+    lowest dose up by the width of each dose that was survived. Only seeds with all doses of both arms count. The dose
+    grid hides where a point lies within its step h: each has variance h^2 / 12, so a difference has at least h^2 / 6.
+    """
+    grid = sorted({*first[0].tolist(), *second[0].tolist()})
+    width = dict(zip(grid, np.gradient(np.array(grid)).tolist(), strict=True))
+    by_arm: list[dict[int, dict[float, float]]] = [{}, {}]
+    for of, arm in zip(by_arm, (first, second), strict=True):
+        for dose, collapsed, seed in zip(arm[0].tolist(), arm[1].tolist(), arm[2], strict=True):
+            of.setdefault(seed, {})[dose] = collapsed
+    complete = [seed for seed in by_arm[0] if all(len(of.get(seed, {})) == len(grid) for of in by_arm)]
+    points = [[sum(width[dose] * (1 - of[seed][dose]) for dose in grid) for seed in complete] for of in by_arm]
+    hidden = float(np.mean(list(width.values()))) ** 2 / 6
+    return paired_t(np.subtract(points[1], points[0]), alpha, scale=1.0, items_variance=hidden)
 
 
 def _at(decades: float, centre: float = 0.0) -> float | None:

@@ -209,5 +209,12 @@ def pairing(y_a: ArrayLike, y_b: ArrayLike) -> Pairing:
     return Pairing(r, 1 / (1 - r) if 1 - r > ROUNDING else None, True)
 
 
+def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
+    """The covariance of two arms over two seeds or more: what a seed gives both of them, and cancels in its pair."""
+    a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
+    same_length(a, b, "shared variance")
+    return float(np.cov(a, b)[0, 1])
+
+
 def _flat(values: Floats) -> bool:
     return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())

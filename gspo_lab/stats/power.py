@@ -24,22 +24,34 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 _SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2
 
 
+def detection_chance(n: int, effect: float, alpha: float = 0.05) -> float:
+    """The chance that the paired t on `n` seeds finds a true difference of `effect` sd of a pair's difference.
+
+    P(|T| > t_{n-1, 1-alpha/2}) for T ~ t(n-1, effect sqrt(n)): that of a normal mean beyond t s, averaged over s;
+    scipy's own nctdtr gives NaN in the far tail.
+    """
+    _check_seeds(n)
+    return _detected(effect * math.sqrt(n), _reach(n, alpha))
+
+
+def _reach(n: int, alpha: float) -> Floats:
+    return t_quantile(n - 1, 1 - share(alpha, "alpha") / 2) * _sd_quantiles(n, _SHARES)
+
+
+def _detected(shift: float, reach: Floats) -> float:
+    return float((_WEIGHTS * (special.ndtr(shift - reach) + special.ndtr(-shift - reach))).sum())
+
+
 @lru_cache(maxsize=4096)
 def detectable_factor(n: int, alpha: float = 0.05, power: float = 0.8) -> float:
     """Smallest effect, in sd, that the paired t on `n` seeds detects with chance `power`; from the noncentral t.
 
-    Solves P(|T| > t_{n-1, 1-alpha/2}) = power for T ~ t(n-1, effect sqrt(n)): 3.26, 2.13, 1.68 at n = 3, 4, 5.
-    The chance is that of a normal mean beyond t s, averaged over s; scipy's own nctdtr gives NaN in the far tail.
+    Solves detection_chance = power: 3.26, 2.13, 1.68 at n = 3, 4, 5.
     """
     _check_seeds(n)
     _check_rates(alpha, power)
-    reach = t_quantile(n - 1, 1 - alpha / 2) * _sd_quantiles(n, _SHARES)
-
-    def lacking(shift: float) -> float:
-        detected = special.ndtr(shift - reach) + special.ndtr(-shift - reach)
-        return power - float((_WEIGHTS * detected).sum())
-
-    return _root(lacking, tolerance=1e-10) / math.sqrt(n)
+    reach = _reach(n, alpha)
+    return _root(lambda shift: power - _detected(shift, reach), tolerance=1e-10) / math.sqrt(n)
 
 
 @lru_cache(maxsize=4096)

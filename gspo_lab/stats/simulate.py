@@ -3,7 +3,7 @@
 Shapes: R studies, S seeds, I items, T steps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +34,23 @@ NOISE: Mapping[str, tuple[Noise, Noise]] = {
     "skewed": (lambda rng, shape: rng.standard_exponential(shape) - 1,) * 2,
     "15 % collapse": (lambda rng, shape: rng.standard_normal(shape) - 6 * (rng.random(shape) < 0.15),) * 2,
 }
-"""Noise of the first and the second arm, of standard deviation 1 but for the name's sake; means equal."""
+"""Noise of the first and the second arm, of standard deviation 1 but for the name's sake; means equal. The pairs'
+differences are symmetric around 0."""
+
+UNSTABLE, FALL = 0.15, 6.0
+"""Share of an unstable arm's runs that end lower, and by how many standard deviations."""
+
+UNEVEN: Mapping[str, tuple[Noise, Noise]] = {
+    "15 % of one arm's runs unstable": (
+        _normal,
+        lambda rng, shape: rng.standard_normal(shape) - FALL * ((rng.random(shape) < UNSTABLE) - UNSTABLE),
+    ),
+    "one arm skewed": (
+        lambda rng, shape: 0.25 * rng.standard_normal(shape),
+        lambda rng, shape: rng.standard_exponential(shape) - 1,
+    ),
+}
+"""The same with differences that are not symmetric, though the means are equal."""
 
 
 def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int) -> Arms:
@@ -43,12 +59,45 @@ def scores(rng: Generator, noise: tuple[Noise, Noise], studies: int, seeds: int)
     return Arms(*(pair_RS + draw(rng, (studies, seeds)) for draw in noise))
 
 
-def several(rng: Generator, studies: int, seeds: int, arms: int) -> Arms:
-    """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`."""
+def several(
+    rng: Generator, studies: int, seeds: int, arms: int, noise: tuple[Noise, Noise] = (_normal, _normal)
+) -> Arms:
+    """One score per run of a baseline, [R, S], and of `arms` treatments, [R, M, S], pair by pair as in `scores`. The
+    baseline has the second noise."""
     pair_RS = rng.standard_normal((studies, seeds))
-    return Arms(
-        pair_RS + rng.standard_normal((studies, seeds)), pair_RS[:, None] + rng.standard_normal((studies, arms, seeds))
-    )
+    alike, apart = noise
+    others = alike(rng, (studies, arms * seeds)).reshape(studies, arms, seeds)
+    return Arms(pair_RS + apart(rng, (studies, seeds)), pair_RS[:, None] + others)
+
+
+class Learner(NamedTuple):
+    """How an arm's runs go, in points of score: `gain` to the best score, then a `drop`, on average; a share `unstable`
+    of runs instead loses `fall` of its best score."""
+
+    gain: float
+    drop: float
+    unstable: float = 0.0
+    fall: float = 0.65
+
+    @property
+    def loss(self) -> float:
+        """The mean drop from best of all runs, from a start of .3."""
+        return (1 - self.unstable) * self.drop + self.unstable * self.fall * (0.3 + self.gain)
+
+
+def courses(rng: Generator, first: Learner, second: Sequence[Learner], studies: int, seeds: int) -> Arms:
+    """Start, best and final score of each run: of a baseline [R, S, 3], of the others [R, M, S, 3]. The start,
+    N(.3, .04), is shared by a pair; gains vary by a sixth, drops by a third, falls by a tenth of themselves."""
+    start_RS = rng.normal(0.3, 0.04, (studies, seeds))
+
+    def arm(one: Learner) -> Floats:
+        best_RS = start_RS + one.gain * (1 + rng.standard_normal((studies, seeds)) / 6)
+        drop_RS = one.drop * (1 + rng.standard_normal((studies, seeds)) / 3)
+        fall_RS = one.fall * best_RS * (1 + rng.standard_normal((studies, seeds)) / 10)
+        lost_RS = np.where(rng.random((studies, seeds)) < one.unstable, fall_RS, drop_RS)
+        return np.stack([start_RS, best_RS, best_RS - np.maximum(lost_RS, 0.0)], axis=-1)
+
+    return Arms(arm(first), np.stack([arm(learner) for learner in second], axis=1))
 
 
 def answers(
@@ -93,6 +142,24 @@ def benchmark_scores(rng: Generator, bench: Benchmark, studies: int, seeds: int)
         return rng.binomial(graded, special.expit(logit_RSI)) / graded
 
     return Arms(*(arm(share) for share in bench.ungraded))
+
+
+DOSES = (7e-4, 9e-4, 1.15e-3, 1.5e-3, 1.9e-3)
+"""Of a simulated sweep, J = 5."""
+
+
+def sweeps(rng: Generator, studies: int, seeds: int, arms: int, apart: float) -> Arms:
+    """Which runs collapse (0 or 1) of a sweep over DOSES: of a baseline [R, S, J], of `arms` others [R, M, S, J].
+
+    In decades a run's collapse point is log10(1.15e-3) plus what its seed's starting model does to all arms, N(0, .08),
+    what it does to this arm, N(0, apart), and what this run has by itself, N(0, .05).
+    """
+    start_R1S1 = rng.normal(0.0, 0.08, (studies, 1, seeds, 1))
+    arm_RMS1 = rng.normal(0.0, apart, (studies, arms + 1, seeds, 1))
+    own_RMSJ = rng.normal(0.0, 0.05, (studies, arms + 1, seeds, len(DOSES)))
+    points_RMSJ = np.log10(1.15e-3) + start_R1S1 + arm_RMS1 + own_RMSJ
+    collapsed_RMSJ = (np.log10(DOSES) > points_RMSJ).astype(np.float64)
+    return Arms(collapsed_RMSJ[:, 0], collapsed_RMSJ[:, 1:])
 
 
 def curves(rng: Generator, studies: int, seeds: int, steps: int = 500) -> Arms:

@@ -123,8 +123,9 @@ class Scores:
     """What is known of an arm `labels[1]` and the baseline `labels[0]`: one score per run, in the same order of seeds.
 
     `items_variance` is what the answers alone would vary in one pair's difference (`two_way.items_variance`),
-    `collapsed` (k, n) per arm how many of the runs that could be judged collapsed; None: not known. `withheld_because`
-    forbids a word, `unproven` is what should prove that the runs are pairs and was not recorded of all of them.
+    `collapsed` and `unstable` are (k, n) per arm: how many of the runs that could be judged collapsed, and how many
+    were unstable in any way; None: not known. `withheld_because` forbids a word, `unproven` is what should prove that
+    the runs are pairs and was not recorded of all of them.
     """
 
     first: ArrayLike
@@ -132,6 +133,7 @@ class Scores:
     labels: tuple[str, str] = ("a", "b")
     items_variance: float | None = None
     collapsed: tuple[tuple[int, int], tuple[int, int]] | None = None
+    unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
     withheld_because: tuple[Reason, ...] = ()
     unproven: tuple[str, ...] = ()
 
@@ -159,6 +161,8 @@ class Comparison(Verdict):
     collapsed: tuple[Proportion, Proportion] | None
     notes: tuple[Reason, ...]
     unproven: tuple[str, ...] = ()
+    unstable: tuple[tuple[int, int], tuple[int, int]] | None = None
+    """Per arm (k, n): the unstable runs of those that could be judged. None: not known."""
 
     @property
     def better(self) -> str | None:
@@ -300,6 +304,7 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
         collapsed=_collapsed(one, 1 - rule.alpha),
         notes=(*aside, *_notes(word, paired, level, rule, family, dropped, together)),
         unproven=one.unproven,
+        unstable=one.unstable,
     )
 
 

@@ -30,6 +30,7 @@ LOCKED = (
 """The keys of study.json that its digest is of."""
 
 SEEDS_ADDED = "seeds added: "
+ARMS_ADDED = "arms added: "
 """How the edit begins that a growing study notes them by."""
 
 T = TypeVar("T")
@@ -170,6 +171,12 @@ class Declaration:
     def baseline(self) -> str:
         """The arm that others are held against: the declared one, else the first."""
         return self.verdict.baseline or next(iter(self.arms))
+
+    @property
+    def arms_added(self) -> tuple[str, ...]:
+        """The arms that were added after the first step, a sweep's further values among them."""
+        noted = [edit.what.removeprefix(ARMS_ADDED) for edit in self.edits if edit.what.startswith(ARMS_ADDED)]
+        return tuple(name for names in noted for name in names.split(", ") if name in self.arms)
 
     @property
     def deciding(self) -> tuple[int, ...]:

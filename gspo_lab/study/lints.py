@@ -30,6 +30,8 @@ LEAST_TOKEN_NOISE = 0.02
 DETECTABLE = {3: 3.26, 4: 2.13}
 """Smallest effect at 80 % power in sd of the pair difference, by number of seeds: as `stats.power` has them."""
 PAPER_PRESETS = ("grpo", "gspo", "gspo-token")
+LENGTH = "rollout.max_tokens"
+"""A sweep of it is one over the length of answers: it has no dose at which runs collapse."""
 OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 """Words in an arm's name that say that it is not the paper's aggregation."""
 
@@ -263,6 +265,15 @@ def _seeds(study: Study, known: Known) -> Iterator[Finding]:
         yield Finding("warn", "too-few-seeds", message, source)
 
 
+def _sweep(study: Study, known: Known) -> Iterator[Finding]:
+    settings = [arm.settings for arm in study.arms.values()]
+    if study.sweep is None or study.sweep.key == LENGTH:
+        return
+    if any(arm.embedded and not arm.warm_start.per_seed for arm in settings):
+        message = "all seeds share one starting model, so the ratio of doses holds for it alone; set per_seed = true"
+        yield Finding("warn", "sweep-one-start", f"warm_start: {message}", "a false ratio in 17 to 22 % of sweeps")
+
+
 def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
     primary = study.primary
@@ -332,7 +343,7 @@ def _removed(study: Study, known: Known) -> Iterator[Finding]:
 
 LINTS: tuple[Callable[[Study, Known], Iterator[Finding]], ...] = (
     *(_too_wide, _too_narrow, _aggregation_label, _aggregation_constant, _kl, _undeclared, _replay),
-    *(_mismatch, _lag, _unread, _one_arm_only, _seeds, _benchmarks, _warmup, _evaluations, _graders, _removed),
+    *(_mismatch, _lag, _unread, _one_arm_only, _seeds, _sweep, _benchmarks, _warmup, _evaluations, _graders, _removed),
 )
 
 

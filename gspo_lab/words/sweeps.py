@@ -5,6 +5,7 @@ from gspo_lab.findings.dose_response import DoseResponse
 from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths
 from gspo_lab.stats import PairedT
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse
+from gspo_lab.words.reasons import say
 
 
 def swept(decided: Decision) -> list[str]:
@@ -18,9 +19,11 @@ def swept(decided: Decision) -> list[str]:
 
 
 def doses(found: DoseResponse) -> list[str]:
-    """One line per arm, then one per ratio."""
+    """One line per arm, then one per ratio, then what does not count."""
+    about = "" if found.about is None else say(found.about)
     lines = [f"{one.arm}: {_half(one.half, found.key)}" for one in found.arms]
-    return lines + [f"{arm} / {found.baseline}: {_ratio(ratio, found.key)}" for arm, ratio in found.ratios.items()]
+    lines += [f"{arm} / {found.baseline}: {_ratio(ratio, found.key)}{about}" for arm, ratio in found.ratios.items()]
+    return lines + [f"Not counted, added after the first step: {', '.join(found.added)}"] * bool(found.added)
 
 
 def laws(found: Lengths) -> list[str]:

@@ -117,9 +117,12 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
     assert all(line.endswith("ok") for line in rows)
     data = json.loads(said("calibrate", "--simulations", "100", "--json"))
     assert data["ok"] is True
-    told = [row for row in data["rows"] if row["expectation"] == "told"]  # the rule's power, held to nothing
-    assert all(row["method"].startswith("equivalent") for row in told)
-    assert len(data["rows"]) == len(rows) + len(told)
+    power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
+    assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
+    stated = [row for row in data["rows"] if row["expectation"] == "stated"]
+    assert len(data["rows"]) == len(rows) + len(power) + len(stated)
+    block = text.split("no rule keeps .05")[1].split("How often an answer")[0]
+    assert all(f"n = {row['n']}" in block and row["cell"] in block for row in stated)
     first = data["rows"][0]
     assert first["rate_low"] <= first["rate"] == first["false_alarms"] / 100 <= first["rate_high"]
 

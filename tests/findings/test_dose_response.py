@@ -124,6 +124,22 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
     assert described in report.markdown
 
 
+def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
+    """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
+    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    path = database.parent / "margin" / "study.json"
+    edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
+    ingest(database.parent)
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "margin").doses
+    assert found is not None
+    assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
+    assert found.arms[0].half is not None
+    assert found.arms[0].half.runs == 12
+    assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
+
+
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     """As in a study.json that an earlier version let grow without its list of doses."""
     database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})

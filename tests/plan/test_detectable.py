@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
@@ -31,6 +32,43 @@ def test_an_assumed_sd_names_seeds_for_both_words(tmp_path: Path) -> None:
     assert (found.effect_range, found.answers_sd, found.with_more_answers) == (None, None, None)
     assert "5 seeds would find the margin of 0.02, 5 would show equivalence" in found.line()
     assert found.line().endswith("no stored answers tell what asking alone varies")
+
+
+def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(tmp_path: Path) -> None:
+    make_lab(tmp_path, seeds=5)
+    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 0.02)
+    assert found.power is not None
+    # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral t's.
+    assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
+    assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
+    assert "chance to find a true difference of 0.02, 0.04, 0.08: 3 seeds 18 %, 47 %, 91 %; 5 seeds" in found.line()
+
+
+def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
+    """Three evaluations decide. A pair differs by 1 + seed 20ths on each, and by 1 more on one evaluation of seed 0."""
+    toml = TWO_ARMS + "[verdict]\nlast = 3\n"
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        number = int(record.problem.rpartition("-")[2])
+        leap = 1 if record.step == 12 and run.seed == 0 else 0
+        right = 4 + 2 * run.seed + (run.seed + 1 + leap if run.arm == "gspo" else 0)
+        changed: AnswerRecord = replace(record, correct=int(number < right))
+        return changed
+
+    make_lab(tmp_path, toml, seeds=3, steps=12, every=4, change=change)
+    study = load_study(tmp_path / "studies" / "toy.toml")
+    parts = detectable(study, tmp_path / "runs").components
+    assert parts is not None
+    assert parts.evaluations is not None
+    assert parts.answers is not None
+    # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds share.
+    assert parts.starts**2 == pytest.approx(np.cov([0.2, 0.3, 0.4], [0.25 + 0.05 / 3, 0.4, 0.55])[0, 1])
+    # One of nine cells is .05 higher: residuals' squares sum to .05^2 (1 - 1/3)(1 - 1/3), over 2 x 2 x 3.
+    single = 0.05**2 * 4 / 9 / 12
+    assert parts.evaluations**2 == pytest.approx(max(0.0, single - parts.answers**2))
+    assert "seeds 0." in parts.line()
 
 
 def test_where_nothing_is_known_seeds_are_weighed_in_units_of_the_sd(tmp_path: Path) -> None:

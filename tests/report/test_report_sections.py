@@ -12,6 +12,7 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
+from gspo_lab.claims.simulated import CLAIM_CELLS
 from gspo_lab.cli.calibrate import SEED
 from gspo_lab.findings import Findings
 from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
@@ -19,13 +20,14 @@ from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
-from gspo_lab.report.calibration import calibration_line, calibration_lines, record
+from gspo_lab.report.calibration import calibration_line, calibration_lines, record, uneven_line
 from gspo_lab.report.card import numbers, summary
 from gspo_lab.report.markup import marked
 from gspo_lab.report.palette import LIGHT
 from gspo_lab.report.sections.diagnostics import COVERED, skipping
 from gspo_lab.report.sections.transcripts import BUDGET, HEAD, TAIL, _turns
 from gspo_lab.stats.calibration import run_calibration
+from gspo_lab.stats.cells import CELLS
 from gspo_lab.stats.verdict import Rule, Scores, decide_all
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
@@ -308,17 +310,43 @@ def test_each_word_quotes_its_own_row() -> None:
     assert calibration_lines(decide_all(tight, Rule(0.02, alpha=0.01))) == []
 
 
+def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
+    """The row's own: of two arms, of several, of looks; beside no other word, and without unstable runs nowhere."""
+    low, high = [0.1, 0.12, 0.11, 0.1, 0.13], [0.5, 0.52, 0.5, 0.53, 0.52]
+    rates = {(row["cell"], row["n"], row["method"]): f"{100 * row['rate']:.1f} %" for row in record()["rows"]}
+
+    def line(scores: list[float], unstable: tuple[int, int], arms: int = 1, looks: tuple[int, ...] = ()) -> str | None:
+        counts = (unstable[0], 5), (unstable[1], 5)
+        judged = decide_all([Scores(low, scores, ("a", "b"), unstable=counts)] * arms, Rule(0.02, looks=looks))
+        return uneven_line(judged[0])
+
+    unstable = "15 % of one arm's runs unstable"
+    two, four, looked = line(high, (1, 0)), line(high, (1, 0), arms=4), line(high, (0, 2), looks=(5, 8))
+    assert two is not None
+    assert rates[f"score, {unstable}", 5, "paired t, means equal"] in two
+    assert four is not None
+    assert rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four
+    assert looked is not None
+    assert rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
+    assert line(high, (0, 0)) is None
+    assert line(low, (1, 0)) is None
+    badge = calibration_line(5, 0.05)
+    assert badge is not None
+    assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
+    assert "both arms are alike skewed" in badge
+
+
 def test_the_calibration_on_the_page_is_that_of_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
     printed = re.findall(r"^  (.+?)\s+n = (\d+)  (.+?)\s+([\d.]+) \[", docs, re.MULTILINE)
     shown = [(row["cell"], str(row["n"]), row["method"], f"{row['rate']:.3f}") for row in record()["rows"]]
-    assert len(shown) == 73
+    assert len(shown) == 120
     assert sorted(shown) == sorted((cell, n, method.strip(), rate) for cell, n, method, rate in printed)
 
 
 @pytest.mark.slow
 def test_the_calibration_on_the_page_is_what_this_code_measures() -> None:
-    found = run_calibration(record()["studies"], np.random.default_rng(SEED), lambda row: None)
+    found = run_calibration(record()["studies"], np.random.default_rng(SEED), cells=(*CELLS, *CLAIM_CELLS))
     assert [row.rate.k for row in found.rows] == [row["false_alarms"] for row in record()["rows"]]
 
 

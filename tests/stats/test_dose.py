@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.dose import dose_ratio, half_collapse
+from gspo_lab.stats.dose import dose_ratio, dose_ratios, half_collapse, seed_shifts
 from gspo_lab.stats.firth import best_fit, penalised_likelihood
 
 minimize: Any = optimize.minimize
@@ -186,3 +187,54 @@ def test_a_slope_near_0_bounds_nothing_and_breaks_nothing() -> None:
             ends = [end for end in (found.low, found.estimate, found.high) if end is not None]
             assert all(1e-12 < end < 1e12 for end in ends)
             assert found.resolved == (found.low is not None and found.high is not None)
+
+
+def by_seed(stood: Sequence[int], doses: Sequence[float]) -> tuple[list[float], list[int], list[int]]:
+    """Runs of seeds of which each survives so many of the doses, the lowest first."""
+    runs = [(dose, int(place >= count), seed) for seed, count in enumerate(stood) for place, dose in enumerate(doses)]
+    return [run[0] for run in runs], [run[1] for run in runs], [run[2] for run in runs]
+
+
+def test_a_seed_s_collapse_point_by_hand() -> None:
+    # Doses 1, 10, 100: each survived dose is worth a decade. Seeds survive 1, 1, 2 of them, in the other arm 2, 1, 3.
+    a, b = by_seed((1, 1, 2), (1, 10, 100)), by_seed((2, 1, 3), (1, 10, 100))
+    first, second = ((np.log10(of[0]), np.array(of[1], dtype=float), of[2]) for of in (a, b))
+    shifts = seed_shifts(first, second)
+    assert shifts.differences == pytest.approx((1.0, 0.0, 1.0))
+    # The grid hides where in its decade a point lies: variance 1 / 12 each.
+    assert shifts.items_sd == pytest.approx(math.sqrt(1 / 6))
+    assert shifts.df == 2.0
+
+
+def test_an_interval_over_starting_models_is_never_narrower_than_that_of_independent_runs() -> None:
+    doses = (1e-3, 2e-3, 4e-3, 8e-3)
+    a, b = by_seed((1, 2, 1, 2), doses), by_seed((3, 2, 3, 2), doses)
+    plain = dose_ratio(*a[:2], *b[:2])
+    clustered = dose_ratio(*a[:2], *b[:2], seeds=(a[2], b[2]))
+    assert plain.low is not None
+    assert plain.high is not None
+    assert clustered.low is not None
+    assert clustered.high is not None
+    assert clustered.low <= plain.low
+    assert clustered.high >= plain.high
+    # Two seeds of four show a shift of two doses, and two none: 1.73 on 3 degrees of freedom.
+    assert plain.p is not None
+    assert plain.p < 0.05
+    assert clustered.p == pytest.approx(0.182, abs=1e-3)
+    assert clustered.low < 1 < clustered.high
+    few = dose_ratio(*a[:2], *b[:2], seeds=([0] * 16, [0] * 16))
+    assert few.reason == "an interval over starting models needs 3 seeds with every dose, not 1"
+
+
+def test_ratios_share_alpha_by_holm() -> None:
+    """p of .03 alone is below .05, and two of them are not below .025."""
+    doses = (1e-3, 2e-3, 4e-3, 8e-3)
+    a, b = by_seed((2, 2, 1, 2, 2), doses), by_seed((3, 3, 3, 3, 2), doses)
+    alone = dose_ratios(a, {"b": b})["b"]
+    assert alone.p is not None
+    assert 0.025 < alone.p < 0.05
+    assert alone.low is not None
+    assert alone.low > 1
+    both = dose_ratios(a, {"b": b, "c": b})
+    assert both["b"].low is not None
+    assert both["b"].low < 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gspo_lab.claims.simulated import CLAIM_CELLS
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.errors import LabError
 from gspo_lab.report.calibration import record
@@ -18,7 +19,7 @@ from gspo_lab.stats.verdict import Verdict, decide
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
-    return run_calibration(300, np.random.default_rng(0))
+    return run_calibration(300, np.random.default_rng(0), cells=(*cells.CELLS, *CLAIM_CELLS))
 
 
 def test_production_code_keeps_its_promise(found: Calibration) -> None:
@@ -26,6 +27,16 @@ def test_production_code_keeps_its_promise(found: Calibration) -> None:
     assert found.ok
     assert {row.n for row in found.rows if row.method == "paired t over seeds"} == {3, 4, 5, 8}
     assert all(row.studies == 300 for row in found.rows)
+
+
+def test_rows_that_no_rule_holds_are_stated_with_their_rate() -> None:
+    """One arm's runs alone are unstable or skewed, and means are equal: scores, four arms, looks, claims."""
+    stated = {(row["cell"], row["n"]): row["rate"] for row in record()["rows"] if row["expectation"] == "stated"}
+    assert {cell.partition(",")[0] for cell, _ in stated} >= {"score", "4 arms against one", "4 claims"}
+    assert len(stated) == 8 + 8 + 2 + 6
+    assert all(0.04 < rate < 0.2 for rate in stated.values())
+    # .85 ** 5 of the studies show no unstable run; a fifth of those say "better".
+    assert stated["score, 15 % of one arm's runs unstable", 5] == pytest.approx(0.2 * 0.85**5, abs=0.02)
 
 
 def test_negative_controls_fail_loudly(found: Calibration) -> None:

@@ -129,6 +129,11 @@ def arm(which: str, lines: str) -> tuple[str, str]:
         ([arm("gspo", 'mismatch_correction = "tis"')], LONG, "error: correction-one-arm: (grpo: none, gspo: tis)"),
         ([("seeds = 5", "seeds = 2")], LONG, "warn: too-few-seeds: 2 seeds: no interval"),
         ([("seeds = 5", "seeds = 3")], LONG, "warn: too-few-seeds: 3.26 sd"),
+        (
+            [("[update]", "[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[update]")],
+            LONG,
+            "warn: sweep-one-start: all seeds share one starting model",
+        ),
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn: tiny-benchmark: 99"),
         (
             # 64 x 1 x 5 = 320 answers, however many evaluations ask for them: 1.96 sqrt(.5 / 320) = .0775
@@ -211,6 +216,7 @@ def test_a_lint_fires(tmp_path: Path, changes: list[tuple[str, str]], known: Kno
         ([arm("gspo", '[arm.rloo]\nobjective = "rloo"\n[arm.minirl]\nobjective = "minirl"')], LONG),
         ([arm("gspo", '[arm.dppo]\nobjective = "dppo-kl"\n[arm.gmpo]\nobjective = "gmpo"')], LONG),
         # 99 x 10 x 5 = 4,950 answers: ±.0197
+        ([("[update]", "[warm_start]\nper_seed = true\n[sweep]\nupdate.learning_rate = [1e-4, 1e-3]\n[update]")], LONG),
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 10")], LONG),
         ([("warmup_updates = 8", "warmup_updates = 0")], LONG),
         (
