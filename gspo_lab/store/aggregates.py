@@ -74,8 +74,17 @@ def from_texts(found: str | None) -> list[tuple[float | None, ...]]:
 def of_groups(table: str, by: str, metrics: Iterable[str], how: str) -> str:
     """Rows (run id, first and last step; of updates lowest and highest mini-batch too) of `by` ("step", "minibatch", or
     "whole" for all rows as one) and, metric by metric, `pool_of` the rows that share it, in its order."""
+    if (table, by) == ("steps", "step"):  # a row is a pool: nothing is grouped
+        rows = ", ".join(f'"{metric}", {_weight_in_row(table, metric, how)}' for metric in metrics)
+        return f"SELECT step, {rows} FROM steps {_window(table)} ORDER BY step"
     pools = ", ".join(pool_of(table, metric, how) for metric in metrics)
     return f"SELECT {by if by != 'whole' else 0} AS pool, {pools} FROM {table} {_window(table)} GROUP BY pool"
+
+
+def _weight_in_row(table: str, metric: str, how: str) -> str:
+    weight = RECORD_TABLES[table].column(metric).per if how == "own" else None
+    known = "1" if weight is None else f'IFNULL("{weight}", 1)'
+    return f'CASE WHEN "{metric}" IS NULL THEN 0 ELSE {known} END'
 
 
 def of_entries(table: str, metric: str) -> str:
