@@ -87,7 +87,7 @@ def _answer(found: "Findings", claims: Sequence[Verdict]) -> Answer:
 
 def _refused(found: "Findings") -> Answer | None:
     """Where no arm has a verdict: runs that are missing or unmatched, too few seeds."""
-    decided, verdicts = found.decision, tuple(found.decision.verdicts.values())
+    decided, verdicts = found.decision, found.decision.answering
     if any(one.word != "withheld" for one in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
@@ -113,11 +113,12 @@ def _colour(verdicts: Sequence[Verdict], *, partly: bool) -> Colour:
 
 
 def _of_scores(found: "Findings") -> Answer:
-    verdicts = tuple(found.decision.verdicts.values())
+    verdicts = found.decision.answering
     words = {one.word for one in verdicts}
     # One bound on what may still happen is enough: the sentence's own, where it has one.
     bounded = words == {"practically equivalent"} and len(verdicts) == 1
-    best = (Reason("best arms", {"ranking": found.ranking}),) if found.ranking is not None else ()
+    ranked = found.ranking is not None and found.decision.contrast is None
+    best = (Reason("best arms", {"ranking": found.ranking}),) if ranked else ()
     grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(found, bounded=not bounded))
     if words == {"withheld"}:
         return Answer("withheld", "grey", _replicate(found), grounds, verdicts)

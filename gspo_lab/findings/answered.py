@@ -1,11 +1,12 @@
 """The graded answers of a study's arms, and what finitely many of them leave uncertain."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gspo_lab.findings.asked import Asked, asked
 from gspo_lab.findings.noise import Graded, graded, variance_of_answers
 from gspo_lab.readings import Source, once
+from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store.answers import grades
 
 if TYPE_CHECKING:
@@ -53,3 +54,14 @@ def answers_variance(
     benchmark = in_training(of, bench or of.declaration.primary)
     blocks = {} if benchmark is None else answered(of, benchmark, (first, second), seeds, counted_wrong=counted_wrong)
     return variance_of_answers(blocks[first], blocks[second]) if {first, second} <= blocks.keys() else None
+
+
+def contrast_variance(
+    of: Source, weights: Mapping[str, float], seeds: Sequence[int], *, counted_wrong: bool = False
+) -> float | None:
+    """The same of a weighted sum of these arms' runs of one seed, in the primary score."""
+    benchmark = in_training(of, of.declaration.primary)
+    blocks = {} if benchmark is None else answered(of, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    if not weights.keys() <= blocks.keys() or any(list(blocks[arm].seeds) != list(seeds) for arm in weights):
+        return None
+    return items_variance(sum(weight * blocks[arm].rate_SI for arm, weight in weights.items()))

@@ -1,11 +1,11 @@
 """The decision on a study: which pairs of runs count, what forbids a verdict, and what `stats.decide_all` says."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from gspo_lab.findings.answered import answers_variance
+from gspo_lab.findings.answered import answers_variance, contrast_variance
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.matched import study_certificate
@@ -20,6 +20,7 @@ from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.study import Declaration
+from gspo_lab.study.contrast import formula, sides
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Decision:
     reason: Reason | None = None
     ended: tuple[RunOutcome, ...] = ()
     verdicts: dict[str, Comparison] = field(default_factory=dict)
+    contrast: Comparison | None = None
+    """The declared contrast, which then answers the question in place of the arms."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     described: tuple[Reason, ...] = ()
     """What the runs of other seeds show, which changes no word."""
@@ -57,8 +60,13 @@ class Decision:
 
     @property
     def resolved(self) -> bool:
-        """Whether a word has been said of every arm."""
-        return bool(self.verdicts) and all(verdict.resolved for verdict in self.verdicts.values())
+        """Whether the question has an answer: on the contrast where one is declared, else on every arm."""
+        return bool(self.verdicts) and all(verdict.resolved for verdict in self.answering)
+
+    @property
+    def answering(self) -> tuple[Comparison, ...]:
+        """The verdicts on final scores that answer the question."""
+        return tuple(self.verdicts.values()) if self.contrast is None else (self.contrast,)
 
     @property
     def stopped(self) -> bool:
@@ -98,6 +106,7 @@ def decision(found: Source) -> Decision:
         planned=len(every),
         ended=tuple(one for one in ended if one.seed in seeds),
         verdicts=verdicts,
+        contrast=judged.contrast and replace(judged.contrast, about=about(declared)),
         missing=judged.missing,
         described=tuple(_described(declared, ended, seeds)),
         ungraded=judged.ungraded,
@@ -109,7 +118,7 @@ S = TypeVar("S", bound=Source)
 
 def against(of: S, baseline: str) -> S:
     """The same records with another arm as the baseline: its verdicts are descriptive."""
-    rule = of.declaration.verdict.model_copy(update={"baseline": baseline})
+    rule = of.declaration.verdict.model_copy(update={"baseline": baseline, "order": None})
     changed = copy(of)
     changed.base = of
     # What does not depend on the baseline is known already.
@@ -158,10 +167,12 @@ class _Judged:
     verdicts: dict[str, Comparison]
     missing: dict[str, tuple[str, ...]]
     ungraded: dict[str, Ungraded]
+    contrast: Comparison | None = None
 
     def ends(self) -> bool:
         """Whether no later look is asked: what lacks runs at one look lacks them at all later ones."""
-        return any(self.missing.values()) or all(one.resolved for one in self.verdicts.values())
+        answering = self.verdicts.values() if self.contrast is None else (self.contrast,)
+        return any(self.missing.values()) or all(one.resolved for one in answering)
 
 
 def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
@@ -171,7 +182,7 @@ def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) ->
     missing = {arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1] for arm in declared.treatments}
     looked_at = [one for one in ended if one.seed in seeds]
     verdicts, ungraded = doubted(found, looked_at, lambda scored, wrong: _verdicts(found, scored, seeds, wrong))
-    return _Judged(verdicts, missing, ungraded)
+    return _Judged(verdicts, missing, ungraded, _contrast(found, looked_at, seeds, verdicts))
 
 
 def _verdicts(
@@ -180,7 +191,7 @@ def _verdicts(
     """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
     matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
     declared = found.declaration
-    rule = Rule(declared.verdict.margin, declared.verdict.alpha, declared.looks)
+    rule = _rule(declared)
     matched = study_certificate(found).on(seeds)
     forbidden = matched.reasons
     running = any(one.state == State.RUNNING for one in ended)
@@ -207,6 +218,60 @@ def _verdicts(
             )
         )
     return dict(zip(declared.treatments, decide_all(scores, rule), strict=True))
+
+
+def _rule(declared: Declaration) -> Rule:
+    verdict = declared.verdict
+    return Rule(verdict.margin, verdict.alpha, declared.looks, order=tuple(verdict.order or ()))
+
+
+def _contrast(
+    found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int], verdicts: Mapping[str, Comparison]
+) -> Comparison | None:
+    """The declared contrast as one comparison of two weighted means, which has alpha to itself; None where none is
+    declared. What withholds the verdict on one of its arms withholds it too, and so do ungraded answers that turn it.
+    """
+    declared = found.declaration
+    weights = declared.verdict.contrast
+    if weights is None:
+        return None
+    barred = [verdicts[arm] for arm in weights if arm in verdicts and verdicts[arm].barred]
+    both = [
+        _weighed(found, ended, seeds, weights, wrong, barred[0].reasons if barred else ()) for wrong in (False, True)
+    ]
+    judged, wrong = (replace(one, question="contrast") for one in both)
+    if (judged.word, judged.direction) != (wrong.word, wrong.direction):
+        counts = f"{sum(run.errors for run in ended if run.arm in weights)} of its arms"
+        why = Reason("ungraded answers decide", {"counts": counts, "left_out": judged, "counted_wrong": wrong})
+        return replace(judged, word="withheld", direction=0, reasons=(why,))
+    return judged
+
+
+def _weighed(
+    found: Source,
+    ended: Sequence[RunOutcome],
+    seeds: Sequence[int],
+    weights: Mapping[str, float],
+    wrong: bool,
+    reasons: tuple[Reason, ...],
+) -> Comparison:
+    negative, positive = sides(weights)
+    finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
+    whole = [seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)]
+    first, second = (
+        [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
+        for side in (negative, positive)
+    )
+    if len(whole) < len(seeds) and not reasons:
+        running = any(run.state == State.RUNNING for run in ended)
+        data = {"running": running, "complete": len(whole), "planned": len(seeds)}
+        reasons = (Reason("pairs incomplete", data),)
+    signed = {arm: -weight for arm, weight in negative.items()} | positive
+    variance = contrast_variance(found, signed, whole, counted_wrong=wrong)
+    unproven = study_certificate(found).on(seeds).unproven
+    labels = formula(negative), formula(positive)
+    scores = Scores(first, second, labels, variance, withheld_because=reasons, unproven=unproven)
+    return decide_all([scores], replace(_rule(found.declaration), order=()))[0]
 
 
 def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> Iterator[str]:

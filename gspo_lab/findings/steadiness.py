@@ -65,7 +65,10 @@ def steadiness(found: Source) -> dict[str, StabilityVerdict]:
 
 def verdicts(found: Source) -> Mapping[str, Verdict]:
     """Per arm the verdict on the declared question, which every surface states; of claims those of the scores."""
-    return steadiness(found) if found.declaration.verdict.question == "stability" else decision(found).verdicts
+    decided = decision(found)
+    if found.declaration.verdict.question == "stability":
+        return steadiness(found)
+    return decided.verdicts if decided.contrast is None else {decided.contrast.subject: decided.contrast}
 
 
 def _runs(ended: Sequence[RunOutcome]) -> Runs:

@@ -2,7 +2,7 @@
 the seeds that it takes, and whether seeds or answers are the better buy."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
+from gspo_lab.study.contrast import factorial
 from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
@@ -94,9 +95,14 @@ class Detectable:
     """Where the noise comes from."""
     power: dict[int, dict[float, float]] | None = None
     """Per number of seeds the chance to find a true difference of one, two and four margins."""
+    contrast: str | None = None
+    """What a contrast over the arms of a 2 x 2 design would detect, as a line to declare it by."""
 
     def line(self) -> str:
         """The smallest detectable effect in one line, with what it rests on."""
+        return "\n".join(filter(None, (self._effect(), self.contrast)))
+
+    def _effect(self) -> str:
         if self.sd is None:
             return f"smallest detectable effect: not known, {self.basis}"
         if self.effect is None:
@@ -152,12 +158,13 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         low, high = noise.between
         between = (factor * max(low, alone), factor * max(high, alone))
     least = math.sqrt(max(0.0, spread**2 - alone**2) + alone**2 / TIMES)
+    effect = None if factor is None else factor * spread
     return Detectable(
         seeds=n,
         margin=rule.margin,
         sd=spread,
         basis=noise.basis,
-        effect=None if factor is None else factor * spread,
+        effect=effect,
         seeds_for_margin=seeds_needed(spread, rule.margin, alpha),
         effect_range=between,
         seeds_for_equivalence=seeds_for_equivalence(spread, rule.margin, alpha),
@@ -172,7 +179,56 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
         }
         if spread
         else None,
+        contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
     )
+
+
+def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measured: bool) -> str | None:
+    """What the contrast of a 2 x 2 design among the arms detects, which has alpha to itself; None without such a
+    design. Its sd is that of earlier runs of these arms, else the pair's / sqrt(2): as if both pairs were independent.
+    """
+    from gspo_lab.stats.power import detectable_factor
+    from gspo_lab.stats.verdict import Rule
+
+    rule = study.verdict
+    design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
+    if design is None or rule.contrast is not None:
+        return None
+    known = _contrast_sd(study, runs, design.weights) if measured else None
+    factor = detectable_factor(len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha))
+    weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
+    basis = "sd measured on these arms" if known else "sd of independent pairs"
+    tables = " by ".join(key.split(".")[0] for key in design.keys)
+    return (
+        f"these four arms are a 2 x 2 ({tables}): [verdict] contrast = {{{weights}}} detects "
+        f"{factor * (known or sd / math.sqrt(2)):.3f} where the pair detects {pair:.3f} ({basis})"
+    )
+
+
+def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> float | None:
+    """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms."""
+    from gspo_lab.findings import Findings
+
+    if not database_of(runs).exists():
+        return None
+    squares, degrees = 0.0, 0
+    with Evidence.open(database_of(runs), runs) as evidence:
+        for found in (Findings(evidence, name) for name in evidence.studies()):
+            arms = found.declaration.arms
+            alike = {
+                name: next((own for other, own in _alike(found, study).items() if _same(arms[other], study, name)), {})
+                for name in weights
+            }
+            seeds = set.intersection(*(set(own) for own in alike.values()))
+            sums = [sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds]
+            if len(sums) > 1:
+                squares += sum((one - fmean(sums)) ** 2 for one in sums)
+                degrees += len(sums) - 1
+    return math.sqrt(squares / degrees) if degrees >= LEAST_DEGREES else None
+
+
+def _same(arm: Arm, study: Study, name: str) -> bool:
+    return arm.settings == study.arms[name].settings
 
 
 def _count(seeds: int | None) -> str:

@@ -13,7 +13,7 @@ from gspo_lab.readings import average, summarise
 from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
-from gspo_lab.report.palette import colour_name
+from gspo_lab.report.palette import NEUTRAL_DARK, colour_name
 from gspo_lab.stats import Verdict
 from gspo_lab.words import short, tone
 
@@ -38,11 +38,12 @@ def arms_table(found: Findings, answer: Answer) -> Html | None:
 
 
 def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) -> Html:
-    rows = list(own.verdicts.values())
+    rows, contrast = _of_arms(own), own.decision.contrast if declared else None
     if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
-        rows += [row for row in found.against(pair[0]).verdicts.values() if row.subject == pair[1]]
+        rows += [row for row in _of_arms(found.against(pair[0])) if row.subject == pair[1]]
     margin = rows[0].margin or own.declaration.verdict.margin
-    wide = reach((row.paired for row in rows if row.paired is not None), margin)
+    drawn = [row.paired for row in (*rows, contrast) if row is not None and row.paired is not None]
+    wide = reach(drawn, margin)
     stability = own.declaration.verdict.question == "stability"
     what = "Drop from best, relative to the gain: smaller by, than" if stability else "Difference of final scores to"
     told = "" if declared else " This baseline was not declared: its verdicts are descriptive."
@@ -56,8 +57,33 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
         _line(found, row.subject, row.baseline if row.baseline != usual else "", _judged(found, row, answer, wide))
         for row in rows
     ]
+    if contrast is not None:
+        caption += (
+            " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary."
+        )
+        lines.append(_contrast_line(found, contrast, _judged(found, contrast, answer, wide)))
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
     return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
+
+
+def _of_arms(found: Findings) -> list[Verdict]:
+    """The verdict on every arm: on its stability where that is the question, else on its final score."""
+    stability = found.declaration.verdict.question == "stability"
+    return list((found.steadiness if stability else found.decision.verdicts).values())
+
+
+def _contrast_line(found: Findings, verdict: Verdict, judged: Sequence[Html | str]) -> Html:
+    drawn, word = judged
+    name = join([verdict.subject, h("span", f" against {verdict.baseline}", class_="soft")])
+    cells = [h("td", "–", class_="n", data_head=head) for head in ("unstable", "clipped", "spent")]
+    return h(
+        "tr",
+        h("th", name, scope="row"),
+        h("td", "–", class_="n", data_head="score"),
+        h("td", drawn, class_="drawn-cell"),
+        *cells,
+        h("td", word),
+    )
 
 
 def _line(found: Findings, arm: str, against: str | None, judged: Sequence[Html | str]) -> Html:
@@ -102,7 +128,8 @@ def _judged(found: Findings, row: Verdict, answer: Answer, wide: float) -> list[
     word = h("strong", text, class_=f"word {look}")
     if row.paired is None or row.margin is None or row.paired.estimate is None:
         return [h("span", NOT_MEASURED, class_="missing"), word]
-    return [interval(row.paired, found.arms.index(row.subject), wide, row.margin), word]
+    colour = found.arms.index(row.subject) if row.subject in found.arms else NEUTRAL_DARK
+    return [interval(row.paired, colour, wide, row.margin), word]
 
 
 def _time(seconds: float | None) -> str:

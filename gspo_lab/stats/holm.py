@@ -33,6 +33,17 @@ class Step(NamedTuple):
     level: float
 
 
+def fixed_sequence(p_values: Sequence[float | None], order: Sequence[int], level: float) -> list[Step]:
+    """Each hypothesis in the declared `order` (places) at the whole level, until one is not rejected (Maurer, Hothorn
+    and Lehmacher 1995): the chance of any false rejection is at most `level`."""
+    rejected, going = set(), True
+    for place in order:
+        p = p_values[place]
+        going = going and p is not None and p < level
+        rejected |= {place} if going else set()
+    return [Step(place in rejected, level) for place in range(len(p_values))]
+
+
 def step_down(
     p_values: Sequence[float | None], alpha: float, level: Callable[[float], float] = lambda alpha: alpha
 ) -> list[Step]:

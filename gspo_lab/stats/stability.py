@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from gspo_lab.stats.arrays import Floats, finite
 from gspo_lab.stats.binary import Proportion, clopper_pearson, fisher_p
-from gspo_lab.stats.holm import step_down
 from gspo_lab.stats.paired import PairedT, paired_t
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, Word, decide_all
 
@@ -105,9 +104,10 @@ def decide_stability(arms: Sequence[RunPairs], rule: Rule) -> list[StabilityVerd
     judged = decide_all(scored, replace(rule, margin=rule.margin / unit))
     finals = [_paired(pair, pair.first.final, pair.second.final, rule.alpha) for pair in arms]
     p_values = [_larger(lost, final, rule.margin) for lost, final in zip(judged, finals, strict=True)]
+    steps = rule.steps(p_values, [pair.labels[1] for pair in arms])
     return [
         _verdict(pair, lost, final, step.rejected, rule)
-        for pair, lost, final, step in zip(arms, judged, finals, step_down(p_values, rule.alpha), strict=True)
+        for pair, lost, final, step in zip(arms, judged, finals, steps, strict=True)
     ]
 
 

@@ -5,7 +5,7 @@ for a study of two arms. `calibration.py` puts these very functions through thou
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import finite, same_length
 from gspo_lab.stats.binary import Proportion, clopper_pearson
-from gspo_lab.stats.holm import Step, step_down
+from gspo_lab.stats.holm import Step, fixed_sequence, step_down
 from gspo_lab.stats.looks import nominal_level
 from gspo_lab.stats.paired import (
     LEAST_SEEDS,
@@ -112,6 +112,14 @@ class Rule:
     alpha: float = 0.05
     looks: tuple[int, ...] = ()
     power: float = 0.8
+    order: tuple[str, ...] = ()
+    """Arms tested in this order, each at the whole alpha until one fails; empty: Holm's step-down."""
+
+    def steps(self, p_values: Sequence[float | None], arms: Sequence[str]) -> list[Step]:
+        """The decision on each arm, at levels that keep alpha over all of them."""
+        if not self.order:
+            return step_down(p_values, self.alpha, self.level)
+        return fixed_sequence(p_values, [arms.index(arm) for arm in self.order if arm in arms], self.level(self.alpha))
 
     def level(self, alpha: float) -> float:
         """At which every look is judged if `alpha` is to be kept over all of them."""
@@ -210,7 +218,7 @@ class Comparison(Verdict):
 
 def strictest(rule: Rule, family: int) -> float:
     """The level that a difference of one of `family` arms must pass when no other arm shows any."""
-    return rule.level(rule.alpha / max(1, family))
+    return rule.level(rule.alpha / max(1, 1 if rule.order else family))
 
 
 def decide(
@@ -248,16 +256,29 @@ def decide_all(arms: Sequence[Scores], rule: Rule) -> list[Comparison]:
     judged = [_paired(one, rule.alpha) for one in arms]
     open_to = [None if one.withheld_because else paired for one, paired in zip(arms, judged, strict=True)]
     steps = [
-        step_down(p_values, rule.alpha, rule.level)
+        rule.steps(p_values, [one.labels[1] for one in arms])
         for p_values in (
             [None if one is None else one.beyond(rule.margin) for one in open_to],
             [None if one is None or one.n < LEAST_FOR_EQUIVALENCE else one.inside(rule.margin) for one in open_to],
             [None if one is None else one.p for one in open_to],
         )
     ]
-    return [
+    verdicts = [
         _verdict(one, paired, own, rule, len(arms))
         for one, paired, own in zip(arms, judged, zip(*steps, strict=True), strict=True)
+    ]
+    return _in_order(verdicts, rule.order)
+
+
+def _in_order(verdicts: list[Comparison], order: Sequence[str]) -> list[Comparison]:
+    """What is inconclusive behind another arm of a declared order says so: its own interval may exclude 0."""
+    by_arm = {verdict.subject: verdict for verdict in verdicts}
+    stopped = next((arm for arm in order if arm in by_arm and not by_arm[arm].resolved), None)
+    behind = order[order.index(stopped) + 1 :] if stopped else ()
+    why = (Reason("stopped before it", {"arm": stopped}),)
+    return [
+        replace(verdict, reasons=why) if verdict.subject in behind and verdict.word == "not resolved" else verdict
+        for verdict in verdicts
     ]
 
 

@@ -66,6 +66,18 @@ class VerdictTable(Table):
         description="after how many seeds to look; the study stops at the first look that resolves every arm. "
         "Unset: once, after all",
     )
+    contrast: dict[str, Annotated[float, Field(ge=-HUGE, le=HUGE)]] | None = Field(
+        None,
+        min_length=2,
+        description="weights over arms that sum to 0, e.g. `{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = "
+        "-0.5}`: this one comparison of final scores answers the question",
+    )
+    order: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="every arm but the baseline in the order in which they are tested, each at the whole alpha, until "
+        "one is inconclusive; unset: Holm's rule over all of them",
+    )
     baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
 
 

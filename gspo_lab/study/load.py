@@ -16,6 +16,7 @@ from gspo_lab.registry import nearest
 from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
+from gspo_lab.study.contrast import broken_contrast, broken_order
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import REMOVED, WAIVABLE
@@ -92,6 +93,8 @@ def load_study(
     if not problems:
         problems += broken_rules(study_arms, verdict, tables, raw.get("compares_engines", False))
         problems += broken_looks(verdict.looks, len(declared_seeds))
+        problems += broken_contrast(verdict, study_arms, tables, sweep is not None)
+        problems += broken_order(verdict, study_arms, tables, sweep is not None)
         problems += broken_question(verdict, [claim.name for claim in claims])
         if sweep is not None and verdict.looks:
             problems.append("verdict.looks: a sweep is judged dose by dose and has no verdict to look at; leave it out")

@@ -56,6 +56,7 @@ SAY: dict[str, Callable[..., str]] = {
     "unmet": lambda why: why,
     "no unstable runs": lambda why: why,
     "pairs incomplete": _incomplete,
+    "stopped before it": lambda arm: f"{arm}, which the declared order tests before it, is inconclusive",
     "nothing unstable opposite": (
         lambda steady, falling: f"{steady} drops less from its best, but no run of {falling} was unstable"
     ),

@@ -1,0 +1,130 @@
+"""A declared contrast: weights over arms that sum to 0, so that one comparison uses every run of a factorial design.
+
+The rule averaged over replay is (gspo + gspo-replay) / 2 less (grpo + grpo-replay) / 2. A factor is a set of settings
+whose values divide the weighted arms in the same way. A contrast is balanced if it compares the values of one factor
+only: within each value of every other factor its weights sum to 0. An interaction compares none.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from gspo_lab.registry import nearest
+from gspo_lab.study.declaration import Arm
+from gspo_lab.study.dotted import flat
+from gspo_lab.study.judging import VerdictTable
+
+ROUNDING = 1e-9
+Levels = tuple[int, ...]
+"""Per arm the number of its value of a factor, in the order in which the values first appear."""
+
+
+def broken_contrast(
+    verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
+) -> list[str]:
+    """What is wrong with `verdict.contrast` in a study that runs `arms`, of those that its file has `declared`."""
+    weights = verdict.contrast
+    if weights is None:
+        return []
+    key = "verdict.contrast"
+    if verdict.question != "score" or swept:
+        other = "a sweep" if swept else f"question = {verdict.question!r}"
+        return [
+            f"{key}: a contrast is of final scores and answers question = 'score', not {other}; leave one of them out"
+        ]
+    for arm in weights:
+        if arm not in declared:
+            return [f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has {', '.join(declared)}"]
+        if arm not in arms:
+            return [f"{key}: arm '{arm}' is declared and not run; add it to --arms, or leave the contrast out"]
+    if abs(sum(weights.values())) > ROUNDING or not any(weights.values()):
+        total = sum(weights.values())
+        return [f"{key}: the weights sum to {total:g}; let them sum to 0, e.g. half on each of two arms and minus half"]
+    compared = [(keys, levels) for levels, keys in factors({arm: arms[arm] for arm in weights}).items()]
+    unbalanced = [keys for keys, levels in compared if not _balanced(list(weights.values()), levels)]
+    if len(unbalanced) > 1:
+        named = " and ".join(f"'{keys[0]}'" for keys in unbalanced)
+        return [f"{key}: unbalanced, it compares {named} at once; weight every value of one of them to a sum of 0"]
+    return []
+
+
+def broken_order(verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool) -> list[str]:
+    """What is wrong with `verdict.order` in a study that runs `arms`, of those that its file has `declared`."""
+    order, key = verdict.order, "verdict.order"
+    if order is None:
+        return []
+    if swept or verdict.contrast is not None:
+        other = "a sweep has no arms to order" if swept else "a contrast is one comparison and has no order"
+        return [f"{key}: {other}; leave one of them out"]
+    baseline = verdict.baseline or next(iter(declared), None)
+    for arm in order:
+        if arm not in declared:
+            return [f"{key}: no arm '{arm}'{nearest(arm, declared)}; this study has {', '.join(declared)}"]
+        if arm == baseline:
+            return [f"{key}: '{arm}' is the baseline; name the arms that are compared with it"]
+    missing = [arm for arm in arms if arm != baseline and arm not in order]
+    if missing or len(set(order)) < len(order):
+        what = f"'{missing[0]}' is missing" if missing else "an arm is named twice"
+        return [f"{key}: {what}; name every arm but the baseline once"]
+    return []
+
+
+def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """The two weighted means that a contrast compares, negative weights first; each side's weights sum to 1."""
+    size = sum(weight for weight in weights.values() if weight > 0)
+    first = {arm: -weight / size for arm, weight in weights.items() if weight < 0}
+    return first, {arm: weight / size for arm, weight in weights.items() if weight > 0}
+
+
+def formula(side: Mapping[str, float]) -> str:
+    """A weighted mean of arms as people write it: `(gspo + gspo-replay) / 2`."""
+    if len(side) == 1:
+        return next(iter(side))
+    if max(side.values()) - min(side.values()) <= ROUNDING:
+        return f"({' + '.join(side)}) / {len(side)}"
+    return " + ".join(f"{weight:.3g} {arm}" for arm, weight in side.items())
+
+
+def factors(arms: Mapping[str, Arm]) -> dict[Levels, list[str]]:
+    """What divides these arms -> the settings that do."""
+    every = [flat(arm.resolved) for arm in arms.values()]
+    out: dict[Levels, list[str]] = {}
+    for key in sorted(set().union(*every)):
+        values = [repr(settings.get(key)) for settings in every]
+        levels = tuple(list(dict.fromkeys(values)).index(value) for value in values)
+        if any(levels):
+            out.setdefault(levels, []).append(key)
+    return out
+
+
+def _balanced(weights: list[float], levels: Levels) -> bool:
+    sums = [sum(w for w, own in zip(weights, levels, strict=True) if own == level) for level in set(levels)]
+    return all(abs(total) <= ROUNDING for total in sums)
+
+
+@dataclass(frozen=True)
+class Factorial:
+    """Four arms that cross two factors of two values each, `baseline` among them. `weights` compare the first
+    factor of `keys`, averaged over the other one."""
+
+    keys: tuple[str, str]
+    weights: dict[str, float]
+
+
+def factorial(arms: Mapping[str, Arm], baseline: str) -> Factorial | None:
+    """The first 2 x 2 design among the arms that holds the baseline; None where there is none.
+
+    The factor that is compared is the objective where it is one of the two.
+    """
+    others = [name for name in arms if name != baseline]
+    for three in combinations(others, 3):
+        names = (baseline, *three)
+        divided = factors({name: arms[name] for name in names})
+        halves = [levels for levels in divided if len(set(levels)) == 2 and sum(levels) == 2]
+        if len(divided) == 2 and len(halves) == 2:
+            rules = [levels for levels in halves if any(key.startswith("objective.") for key in divided[levels])]
+            compared = next(iter(rules or halves))
+            other = next(levels for levels in halves if levels is not compared)
+            weights = {name: 0.5 if level else -0.5 for name, level in zip(names, compared, strict=True)}
+            return Factorial((divided[compared][0], divided[other][0]), weights)
+    return None

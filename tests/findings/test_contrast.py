@@ -1,0 +1,161 @@
+"""A declared contrast and a declared order: what may be declared, what they say, and where they stand."""
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from laboratory import rendered
+from synthetic_lab import FOUR_ARMS, make_lab
+
+from gspo_lab import words
+from gspo_lab.claims import answer
+from gspo_lab.errors import LabError
+from gspo_lab.findings import Findings
+from gspo_lab.plan.detectable import detectable
+from gspo_lab.records import AnswerRecord, Record
+from gspo_lab.stats import Rule, Scores, decide_all
+from gspo_lab.stats.holm import fixed_sequence
+from gspo_lab.store import Evidence
+from gspo_lab.study import Run, load_study
+from gspo_lab.study.contrast import factorial, formula, sides
+
+DATA = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
+OTHER_MACHINE = DATA / "second_machine" / "moe_stability.csv"
+RULE = "contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = -0.5}\n"
+WEIGHTS = {"gspo": 0.5, "gspo-replay": 0.5, "grpo": -0.5, "grpo-replay": -0.5}
+NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 0.1)}
+
+
+def right(score: Callable[[Run], float]) -> Callable[[Run, Record], Record]:
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        level = score(run) if record.step else 0.3
+        return replace(record, correct=int(int(record.problem.rpartition("-")[2]) < round(20 * level)))
+
+    return change
+
+
+def scored(run: Run) -> float:
+    """Rules differ by .2. Seeds move grpo and grpo-replay to opposite sides by .1, so that a pair is noisy."""
+    return (0.6 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
+
+
+def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Path) -> None:
+    """(gspo + gspo-replay) / 2 is .6; (grpo + grpo-replay) / 2 is .35 + .05 on every seed: .2, without a spread over
+    seeds, while each pair has one of .05."""
+    escaped = RULE.replace("{", "{{").replace("}", "}}")
+    database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored))
+    with Evidence.open(database) as evidence:
+        found = Findings(evidence, "toy")
+        (verdict,) = found.verdicts.values()
+        said = answer(found)
+        pair = found.decision.verdicts["gspo"]
+    assert verdict.question == "contrast"
+    assert (verdict.subject, verdict.baseline) == ("(gspo + gspo-replay) / 2", "(grpo + grpo-replay) / 2")
+    assert verdict.paired is not None
+    assert verdict.paired.differences == pytest.approx([0.2] * 5)
+    assert pair.paired.differences == pytest.approx([0.25, 0.15, 0.25, 0.15, 0.25])
+    assert said.verdicts == (verdict,)
+    report = rendered(database, "toy")
+    data = json.loads(report.json)["studies"]["toy"]["answer"]["verdicts"]
+    assert list(data) == [verdict.subject]
+    assert words.sentence(verdict) in report.html
+    assert words.sentence(verdict) in report.markdown
+    assert "The last row is the declared contrast" in report.html
+
+
+def test_weights_are_normalised_and_named() -> None:
+    assert sides({"a": 1, "b": 1, "c": -1, "d": -1}) == ({"c": 0.5, "d": 0.5}, {"a": 0.5, "b": 0.5})
+    assert formula({"a": 0.5, "b": 0.5}) == "(a + b) / 2"
+    assert formula({"a": 1.0}) == "a"
+    assert formula({"a": 0.75, "b": 0.25}) == "0.75 a + 0.25 b"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "line"),
+    [
+        (
+            RULE.replace("gspo-replay", "gspo-reply"),
+            "verdict.contrast: no arm 'gspo-reply' (did you mean 'gspo-replay'?)",
+        ),
+        (RULE.replace("-0.5}", "-0.4}"), "verdict.contrast: the weights sum to 0.1; let them sum to 0"),
+        ("contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -1}\n", "verdict.contrast: unbalanced, it compares"),
+        (f'question = "stability"\n{RULE}', "verdict.contrast: a contrast is of final scores and answers"),
+        ('order = ["gspo", "gspo-replay", "grpo-reply"]\n', "verdict.order: no arm 'grpo-reply'"),
+        ('order = ["gspo", "gspo-replay"]\n', "verdict.order: 'grpo-replay' is missing"),
+        ('order = ["grpo", "gspo"]\n', "verdict.order: 'grpo' is the baseline"),
+        (f'order = ["gspo", "gspo-replay", "grpo-replay"]\n{RULE}', "verdict.order: a contrast is one comparison"),
+    ],
+)
+def test_bad_declarations_are_one_line_each(tmp_path: Path, verdict: str, line: str) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{verdict}")
+    with pytest.raises(LabError) as raised:
+        load_study(path)
+    assert len(raised.value.details) == 1
+    assert raised.value.details[0].startswith(line)
+
+
+def test_an_interaction_is_balanced(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    weights = "{gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}"
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\ncontrast = {weights}\n")
+    study = load_study(path)
+    assert study.verdict.contrast is not None
+    design = factorial(study.arms, "grpo")
+    assert design is not None
+    assert design.weights == WEIGHTS
+
+
+def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
+    """Factor 1.68 of an sd of .1 / sqrt(2) at the whole alpha: .119. A pair has the whole sd at a third of alpha."""
+    path = tmp_path / "toy.toml"
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4))
+    found = detectable(load_study(path), tmp_path / "runs", 0.1)
+    assert found.effect is not None
+    assert found.effect > 0.2
+    assert found.contrast is not None
+    assert found.contrast.startswith(
+        "these four arms are a 2 x 2 (objective by routing_replay): [verdict] contrast = {"
+    )
+    assert f"detects 0.119 where the pair detects {found.effect:.3f}" in found.contrast
+    assert found.line().endswith(found.contrast)
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{RULE}")
+    assert detectable(load_study(path), tmp_path / "runs", 0.1).contrast is None
+
+
+def test_a_declared_order_spends_alpha_once_at_a_time() -> None:
+    # .04 and .03 pass .05 in order; Holm asks .05 / 3 of the smallest. The fourth stands behind .2.
+    p = [0.03, 0.04, 0.2, 0.001]
+    assert [step.rejected for step in fixed_sequence(p, [1, 0, 2, 3], 0.05)] == [True, True, False, False]
+    pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
+    t = {"first": 3.3, "second": 0.5, "third": 6.0}  # p .030, .64, .004 on 4 degrees of freedom
+    arms = [Scores(np.zeros(5), pattern + value / np.sqrt(5), ("base", name)) for name, value in t.items()]
+    first, second, third = decide_all(arms, Rule(0.01, order=("first", "second", "third")))
+    assert first.resolved
+    assert not second.resolved
+    assert third.word == "not resolved"
+    assert words.because(third) == "second, which the declared order tests before it, is inconclusive"
+    assert [one.resolved for one in decide_all(arms, Rule(0.01))] == [False, False, True]
+
+
+def test_the_contrast_on_the_other_machine() -> None:
+    """Final scores of a sixth execution; without the answers, the plain paired t of the weighted means."""
+    if not OTHER_MACHINE.exists():
+        pytest.skip("the scores of the other machine are not here")
+    rows = csv.DictReader(OTHER_MACHINE.read_text(encoding="utf-8").splitlines())
+    finals = {(row["arm"], int(row["seed"])): float(row["final"]) for row in rows}
+    seeds = sorted({seed for _, seed in finals})
+    first, second = (
+        [sum(weight * finals[arm, seed] for arm, weight in side.items()) for seed in seeds] for side in sides(WEIGHTS)
+    )
+    (verdict,) = decide_all([Scores(first, second)], Rule(0.02))
+    assert (verdict.word, verdict.direction) == ("better beyond margin", 1)
+    assert verdict.estimate == pytest.approx(0.098, abs=5e-4)
+    assert verdict.interval == pytest.approx((0.059, 0.136), abs=1e-3)
