@@ -16,8 +16,8 @@ _GOLDEN = -7046029254386353131
 _MIX_A = -4658895280553007687
 _MIX_B = -7723592293110705685
 
-AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
-"""Random numbers made at once: on a CPU what its caches hold, with the steps between."""
+AT_ONCE = {"cpu": 2**17, "gpu": 2**24}
+"""Random numbers made at once: on a CPU what its caches hold, with the steps between; "gpu" is every other device."""
 
 
 def _mix(x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def exponentials(key_B: Tensor, position_B: Tensor, vocabulary_V: Tensor) -> Ten
 def winners(p_BV: Tensor, key_B: Tensor, position_B: Tensor) -> Tensor:
     """[B] entries sampled from the probabilities: the argmax of p / `exponentials`, piece by piece; 0 if p is NaN."""
     B, V = p_BV.shape
-    at_once = AT_ONCE[p_BV.device.type]
+    at_once = AT_ONCE["cpu" if p_BV.device.type == "cpu" else "gpu"]
     width = min(V, at_once)
     rows = max(1, at_once // width)
     vocabulary_V = torch.arange(V, device=p_BV.device)

@@ -18,8 +18,8 @@ AT_ONCE = 2**24
 KEPT = 2**27
 """Bytes of float32 logits that wait for the backward pass; what is more is computed again there."""
 
-BLOCK = {"cpu": 2**20, "cuda": 2**24}
-"""Logits of a block: on a CPU what its caches hold."""
+BLOCK = {"cpu": 2**20, "gpu": 2**24}
+"""Logits of a block: on a CPU what its caches hold; "gpu" is every other device."""
 
 REWRITTEN = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Settings of models that change the logits after the head's matrix product."""
@@ -88,7 +88,7 @@ class _Blocks:
         """The blocks' entries of the vocabulary."""
         rows, width = self.states_NH.shape
         entries = width if self.weight_VH is None else len(self.weight_VH)
-        step = max(1, BLOCK[self.states_NH.device.type] // rows)
+        step = max(1, BLOCK["cpu" if self.states_NH.device.type == "cpu" else "gpu"] // rows)
         return [slice(start, min(start + step, entries)) for start in range(0, entries, step)]
 
     def logits(self, columns: slice) -> Tensor:
