@@ -193,6 +193,7 @@ def details(recorded: Recorded, arm: str, seed: int) -> Details:
     """The recorded responses of one run. Untestable where none was recorded."""
     columns = _responses(recorded.found)[recorded.found.finished[arm, seed]]
     if not len(columns["length"]):
+        recorded.of(arm, seed, "updates", "response_detail")  # which says where none was recorded at all
         raise Untestable(f"response_detail was recorded at no settled update of {arm}, seed {seed}")
     return Details(*(columns[name] for name in DETAILS))
 

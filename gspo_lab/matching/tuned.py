@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gspo_lab.errors import LabError
 from gspo_lab.matching.pairing import DECLARED, UNDECLARED, UNKNOWN, Check
 from gspo_lab.matching.settings import shown
-from gspo_lab.readings.reading import average
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
 from gspo_lab.study import Declaration, flat
@@ -103,6 +102,8 @@ class _Seen:
 
     def tried(self, arm: str, place: int, steps: int) -> Tried | tuple[str, ...]:
         """The candidate after `steps`; or the runs that have not come so far."""
+        from gspo_lab.readings import average
+
         scores, died, waiting = [], [], []
         for seed in self._tune.seeds:
             run = f"{self._name}/{trial(arm, self._tune.candidates[arm][place])}/s{seed}"
