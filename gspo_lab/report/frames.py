@@ -1,6 +1,5 @@
 """From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,11 +40,6 @@ def groups(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, pd.DataFrame]]
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows, one dictionary each."""
     return [{str(key): entry for key, entry in row.items()} for row in frame.to_dict("records")]
-
-
-def json_column(column: "pd.Series[Any]") -> list[Any]:
-    """A column of JSON texts as objects; None where nothing was recorded."""
-    return [json.loads(text) if isinstance(text, str) else None for text in column]
 
 
 @dataclass(frozen=True)
