@@ -49,7 +49,9 @@ def regrade(
         )
     written = 0
     if apply:
-        written = sum(put_into_force(RunFolder(runs / run_id), name, ones) for (run_id, name), ones in regraded.items())
+        written = sum(
+            put_into_force(RunFolder(runs / run_id), run_id, name, ones) for (run_id, name), ones in regraded.items()
+        )
         ingest(runs)
     turned = [
         _change(run_id, evaluation, one)

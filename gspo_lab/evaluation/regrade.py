@@ -121,12 +121,11 @@ def _record(stored: Stored, grade: Mapping[str, Any]) -> GradeRecord:
     return GradeRecord(**key, **grade, at=time.time())
 
 
-def apply(folder: RunFolder, evaluation: str, regraded: Iterable[Regraded]) -> int:
-    """Put the grades that are others into force, by the journal beside the answers; how many."""
+def apply(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
+    """Write the grades that changed to the journal beside the answers of `run`, a run's or a subject's id; how many."""
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
     grades: list[Any] = [one.grade for one in regraded if one.differs]
     if grades:
-        run = "/".join(folder.path.resolve().parts[-3:])
         with place.held(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
             sink.write(grades)
     return len(grades)

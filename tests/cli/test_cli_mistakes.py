@@ -262,7 +262,7 @@ def test_words_that_are_no_command_are_told() -> None:
         (None, "is missing: restore it"),
         ("{", "is damaged (Expecting property name"),
         ("[]", "is damaged (no JSON object): restore it"),
-        ("{}", "is damaged (KeyError: 'study'): restore it"),
+        ("{}", "is damaged (KeyError: 'settings'): restore it"),
     ],
 )
 def test_a_runs_lost_or_damaged_declaration_is_told(here: Path, damage: str | None, told: str) -> None:

@@ -25,6 +25,7 @@ from gspo_lab.findings import Findings
 from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.report import render
+from gspo_lab.states import Exit
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -211,7 +212,7 @@ def test_one_conductor_at_a_time(bench: Bench) -> None:
     worker = subprocess.run(
         [sys.executable, "-m", "gspo_lab.worker", str(bench.home / "a/s0")], capture_output=True, text=True, check=False
     )
-    assert worker.returncode == 2
+    assert worker.returncode == Exit.OCCUPIED
     assert worker.stderr.startswith("another worker is at work in ")
     conductor.send_signal(signal.SIGINT)
     conductor.communicate(timeout=240)

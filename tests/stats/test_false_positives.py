@@ -1,6 +1,7 @@
 """The calibration at a size for every day; `gspo-lab calibrate` runs it at 2,000 studies a cell."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,8 @@ from gspo_lab.errors import LabError
 from gspo_lab.report.calibration import record
 from gspo_lab.stats import calibration, cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
-from gspo_lab.stats.paired import PairedT
 from gspo_lab.stats.simulate import NOISE, Benchmark, benchmark_scores, curves, scores
-from gspo_lab.stats.verdict import Verdict, decide
+from gspo_lab.stats.verdict import Comparison, decide
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +75,13 @@ def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibrat
 
 
 def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def normal(a: np.ndarray, b: np.ndarray, margin: float, alpha: float, **rest: tuple[str, str]) -> Verdict:
+    def normal(a: np.ndarray, b: np.ndarray, margin: float, alpha: float, **rest: tuple[str, str]) -> Comparison:
         verdict = decide(a, b, margin, alpha)
         paired = verdict.paired
         assert paired.estimate is not None
         assert paired.se is not None
         half = 1.96 * paired.se
-        fields = {**vars(paired), "low": paired.estimate - half, "high": paired.estimate + half}
-        return Verdict(**{**vars(verdict), "paired": PairedT(**fields)})
+        return replace(verdict, paired=replace(paired, low=paired.estimate - half, high=paired.estimate + half))
 
     monkeypatch.setattr(cells, "decide", normal)
     broken = run_calibration(100, np.random.default_rng(0))

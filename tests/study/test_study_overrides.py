@@ -105,8 +105,12 @@ def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: A
 @pytest.mark.parametrize("key", list(VerdictTable.model_fields))
 def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path, key: str) -> None:
     given = {"primary": "sums", "baseline": "gspo", "last": 2, "looks": [3], "question": "stability"}
-    value = given.get(key, 0.25)
-    found = load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={value}"]).verdict
+    value, text = given.get(key, 0.25), str(given.get(key, 0.25))
+    if key == "contrast":
+        value, text = {"grpo": -1.0, "gspo": 1.0}, "{grpo = -1.0, gspo = 1.0}"
+    if key == "order":
+        value, text = ["gspo"], '["gspo"]'
+    found = load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={text}"]).verdict
     assert getattr(found, key) == value
 
 
