@@ -79,7 +79,7 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
     nodes.add()
     bench.until_held()
-    shown = until_said(conductor, "a/s0: goes on at step 2")
+    shown = until_said(conductor, "a/s0: at work again on ", "a/s0: goes on at step 2")
     conductor.send_signal(signal.SIGINT)  # both are held
     shown += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 130, shown
