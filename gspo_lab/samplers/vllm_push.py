@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.lora import merged_state
+from gspo_lab.models.precision import computing_in
 
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS = 16, 16, 8
 """A proof's size. Its prompts are random tokens, which reach more experts and embeddings than a text does."""
@@ -151,7 +152,7 @@ def compare(engine: Any, model: Any, dtype: str, seed: int) -> Proof:
     elif dtype == "float32":
         judged, tolerance = "mean", EXACT
     else:
-        with torch.autocast(model.device.type, torch.bfloat16):
+        with computing_in("bfloat16", model.device.type):
             tolerance = ROUNDED * float(_gap(_logprobs(model, prompt_PS, response_PT), own_PT).median())
     model.train(training)
     gap_PT = _gap(engine_PT, own_PT)

@@ -8,7 +8,6 @@ Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of 
 
 import copy
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches
 from gspo_lab.engines.native.trained import Moved, Trained
 from gspo_lab.errors import LabError
+from gspo_lab.models.precision import computing_in
 from gspo_lab.objectives import at_last_token, gae, of_sequence, value_loss, whitened
 from gspo_lab.study import Settings
 
@@ -67,7 +67,7 @@ class Critic:
         rate = {"learning_rate": settings.critic.learning_rate}
         self.trained = Trained(ValueModel(model), settings.update.model_copy(update=rate))
         self._budget = settings.update.microbatch_tokens
-        self._autocast = settings.update.dtype == "bfloat16"
+        self._dtype = settings.update.dtype
 
     @torch.no_grad()
     def advantages(self, experience: Experience, reward_N: Tensor) -> Tensor:
@@ -114,6 +114,6 @@ class Critic:
 
     def _values(self, part: Microbatch) -> Tensor:
         device = next(self.trained.model.parameters()).device.type
-        with torch.autocast(device, torch.bfloat16) if self._autocast else nullcontext():
+        with computing_in(self._dtype, device):
             value_BT: Tensor = self.trained.model(part)
         return value_BT

@@ -13,7 +13,9 @@ from gspo_lab.engines.native.head import plain_head, token_logprobs
 from gspo_lab.engines.native.shared_prompts import can_share, share_prompts
 from gspo_lab.engines.native.trained import heavy
 from gspo_lab.models.lora import adapters_off
+from gspo_lab.models.precision import computing_in
 from gspo_lab.models.routing import Routers
+from gspo_lab.study.table import Dtype
 
 
 @dataclass(slots=True)
@@ -37,12 +39,12 @@ class Forward:
 class Policy:
     """A causal language model whose log-probs are those of logits / temperature."""
 
-    def __init__(self, model: Any, *, temperature: float, dtype: str, microbatch_tokens: int) -> None:
+    def __init__(self, model: Any, *, temperature: float, dtype: Dtype, microbatch_tokens: int) -> None:
         self.model = model
         self.routers = Routers.of(model)
         self.temperature = temperature
         self.microbatch_tokens = microbatch_tokens
-        self._autocast = dtype == "bfloat16"
+        self._dtype = dtype
         self._shares = self.routers is None and heavy(model) and plain_head(model) and can_share(model)
 
     @contextmanager
@@ -53,10 +55,9 @@ class Policy:
 
         Gradient checkpointing computes the forward pass again inside the backward pass: it must meet the same routes.
         """
-        arithmetic = torch.autocast(self.model.device.type, torch.bfloat16) if self._autocast else nullcontext()
         shared = share_prompts(part) if self._shares else None
         with self._tap(part, replay_BSLK) as routes:
-            with arithmetic:
+            with computing_in(self._dtype, self.model.device.type):
                 forward = Forward(
                     *token_logprobs(
                         self.model,
