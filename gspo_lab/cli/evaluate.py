@@ -95,7 +95,9 @@ def evaluate(
         from gspo_lab.samplers.server_sampler import Server
 
         place = Server(server, model, _key(api_key_env), concurrency)
-        pairs = [(one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish)]
+        pairs = [
+            (one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish, chat=not raw_prompts)
+        ]
     elif model is not None:
         benches = _benches(bench, given, wish, chat=has_chat_template(model))
         pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in benches]

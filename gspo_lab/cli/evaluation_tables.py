@@ -65,7 +65,7 @@ def scores(
             "step": int(step),
             "problems": len(part),
             "samples": int(part["answers"].max()),
-            **dict.fromkeys(("score", "low", "high", "sampling_se", "item_se", "k", "pass_at_k")),
+            **dict.fromkeys(("score", "low", "high", "se", "sampling_se", "item_se", "k", "pass_at_k")),
             "distinct": float(part["distinct"].mean()),
             **{name: int(part[name].sum()) for name in COUNTS},
             "error": min(part["error"].dropna(), default=None),
@@ -77,7 +77,7 @@ def scores(
             seen = checkpoint_score(graded["correct"], graded["graded"])
             k = int(graded["graded"].min())
             row |= {"score": seen.mean, "low": seen.item_low, "high": seen.item_high, "k": k}
-            row |= {"sampling_se": seen.sampling_se, "item_se": seen.item_se}
+            row |= {"se": seen.se, "sampling_se": seen.sampling_se, "item_se": seen.item_se}
             row["pass_at_k"] = float(pass_at_k(graded["correct"], graded["graded"], k).mean())
         if difficulty:
             known = graded[graded["problem"].isin(list(difficulty))]

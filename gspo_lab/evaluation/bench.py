@@ -86,7 +86,7 @@ class Bench:
 
     def _task(self) -> dict[str, Any]:
         """The task's key without where a copy of its problems lies: the digest of the problems says what they are."""
-        key: dict[str, Any] = json.loads(task_key(self.task_name, self.options, self.base))
+        key: dict[str, Any] = json.loads(task_key(self.task_name, self.options, self.base, self.task))
         copies = [key["options"].pop(option, None) for option in DATA_OPTIONS]
         key["files"] = {path: content for path, content in key["files"].items() if path not in copies}
         return key
@@ -119,7 +119,7 @@ class Bench:
 
 def bench_of(name: str, options: Mapping[str, Any], base: Path, wish: Wish) -> Bench:
     """The benchmark `name` with a task's options, asked as wished. LabError for what cannot be."""
-    task = build_task(name, options, base)
+    task = build_task(name, options, base, enough=wish.problems)
     usual = task.defaults
     problems = task.problems("held-out")
     if not problems:

@@ -71,15 +71,16 @@ def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dic
     of an older gspo-lab.
     """
 
-    def build(name: str, options: Mapping[str, Any], base: Path) -> tuple[str, Task]:
-        return name, build_task(name, without_sandbox(name, options) if unsafe else options, base)
+    def build(name: str, options: Mapping[str, Any], base: Path, enough: int | None = None) -> tuple[str, Task]:
+        return name, build_task(name, without_sandbox(name, options) if unsafe else options, base, enough=enough)
 
     if evaluation:
         declared = folder.evaluation(evaluation).declaration()
         if declared is None:
             raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so nobody knows its task")
         table = declared["task"]
-        return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]))}
+        asked = len(declared["asked"]["problems"])
+        return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]), asked)}
     run = folder.run()
     chat, base = run_chats(folder), Path(run.base)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.registry import nearest
 from gspo_lab.samplers.base import Sampling
+from gspo_lab.samplers.echoed_key import KeyMask
 
 try:
     import httpx2 as httpx
@@ -33,8 +34,6 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 60.0
 MOST_TOKENS = 1 << 40
 """A server that counts more of them in an answer does not count tokens."""
 
-SECRET = 12
-"""From this length on a key is a secret, and not a word that stands for none ("EMPTY"), which an answer may hold."""
 LARGEST_BYTES = 64 << 20
 """More than any answer holds, its thinking included."""
 
@@ -98,6 +97,7 @@ class ServerSampler:
     def __init__(self, server: Server) -> None:
         self.server = server
         self._places = asyncio.Semaphore(server.at_once)
+        self._mask = KeyMask(server.key)
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -211,9 +211,7 @@ class ServerSampler:
             for name, text in response.headers.items()
             if name not in ("content-encoding", "content-length", "transfer-encoding")
         }
-        key = self.server.key or ""
-        if len(key) >= SECRET:
-            content = content.replace(key.encode(), b"[the key]")
+        content = self._mask.hide_in_json(content)
         return httpx.Response(response.status_code, headers=headers, content=content, request=response.request)
 
 

@@ -11,6 +11,12 @@ from scipy import special
 
 from gspo_lab.stats.arrays import Floats
 
+STEPS, HALVINGS = 500, 60
+LEAST_GAIN = 1e-15
+"""A step that promises a smaller gain of the likelihood ends the search."""
+ROUNDING = 1e-13
+"""How far a step may lower the likelihood, in which rounding errors are of this size."""
+
 
 class Fit(NamedTuple):
     """Coefficients [P] and l + log|I| / 2 there."""
@@ -19,8 +25,16 @@ class Fit(NamedTuple):
     penalised_likelihood: float
 
 
-def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: Floats) -> tuple[float, Floats]:
-    """l(b) + log|X'WX| / 2 (Firth 1993, Jeffreys' prior) and its gradient [P].
+class Likelihood(NamedTuple):
+    """l(b) + log|X'WX| / 2, its gradient [P] and X'WX [P, P]."""
+
+    value: float
+    gradient: Floats
+    information: Floats
+
+
+def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: Floats) -> Likelihood:
+    """The likelihood with Jeffreys' prior (Firth 1993); its value is -inf where X'WX is singular.
 
     The gradient is Firth's modified score X'(y - p + h (1/2 - p)), h the leverages, W = diag(p (1 - p)).
     """
@@ -30,11 +44,11 @@ def penalised_likelihood(design_NP: Floats, outcome_N: Floats, coefficients_P: F
     q_NP, r_PP = np.linalg.qr(root_NP)
     diagonal = np.abs(np.diag(r_PP))
     if (diagonal < 1e-150).any():
-        return -np.inf, np.zeros(design_NP.shape[1])
+        return Likelihood(-np.inf, np.zeros(len(coefficients_P)), np.eye(len(coefficients_P)))
     likelihood = -float(np.logaddexp(0.0, np.where(outcome_N == 1, -linear_N, linear_N)).sum())
     leverage_N = (q_NP**2).sum(axis=1)
     gradient_P = design_NP.T @ (outcome_N - p_N + leverage_N * (0.5 - p_N))
-    return likelihood + float(np.log(diagonal).sum()), gradient_P
+    return Likelihood(likelihood + float(np.log(diagonal).sum()), gradient_P, r_PP.T @ r_PP)
 
 
 def best_fit(
@@ -42,32 +56,35 @@ def best_fit(
 ) -> Fit:
     """Maximise over the coefficients `directions_PQ @ free_Q` whose last free number is >= 0; without directions, over
     all coefficients, the last one >= 0. The penalty keeps the whole model's information (Heinze and Schemper 2002).
+
+    Fisher scoring from zero, and from `start_Q` where it is given. scipy's L-BFGS-B has the same maximum, but calls
+    threaded BLAS for steps of three numbers, which took 40 times as long as one thread.
     """
-    from scipy.optimize import minimize  # imported where it is used: only sweeps need it
-
     directions = np.eye(design_NP.shape[1]) if directions_PQ is None else directions_PQ
-    free = directions.shape[1]
+    starts = [np.zeros(directions.shape[1])] if start_Q is None else [np.zeros(directions.shape[1]), start_Q]
+    fits = [_climb(design_NP, outcome_N, directions, start) for start in starts]
+    return max(fits, key=lambda fit: fit.penalised_likelihood)
 
-    def worse(free_Q: Floats) -> tuple[float, Floats]:
-        value, gradient_P = penalised_likelihood(design_NP, outcome_N, directions @ free_Q)
-        if not np.isfinite(value):
-            return 1e10, np.zeros(free)
-        return -value, -(directions.T @ gradient_P)
 
-    starts = [np.zeros(free)] if start_Q is None else [np.zeros(free), start_Q]
-    bounds = [(None, None)] * (free - 1) + [(0.0, None)]
-    best = min(
-        (
-            minimize(
-                worse,
-                start,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-9},
-            )
-            for start in starts
-        ),
-        key=lambda result: float(result.fun),
-    )
-    return Fit(directions @ best.x, -float(best.fun))
+def _climb(design_NP: Floats, outcome_N: Floats, directions_PQ: Floats, free_Q: Floats) -> Fit:
+    """The maximum that Fisher scoring with halved steps reaches from `free_Q`."""
+    here = penalised_likelihood(design_NP, outcome_N, directions_PQ @ free_Q)
+    for _ in range(STEPS):
+        gradient_Q = directions_PQ.T @ here.gradient
+        information_QQ = directions_PQ.T @ here.information @ directions_PQ
+        step_Q = np.linalg.solve(information_QQ, gradient_Q)
+        if free_Q[-1] == 0 and step_Q[-1] < 0:  # the bound holds the last one
+            step_Q = np.append(np.linalg.solve(information_QQ[:-1, :-1], gradient_Q[:-1]), 0.0)
+        if float(step_Q @ gradient_Q) < LEAST_GAIN:
+            break
+        for _ in range(HALVINGS):
+            there_Q = free_Q + step_Q
+            there_Q[-1] = max(0.0, there_Q[-1])
+            there = penalised_likelihood(design_NP, outcome_N, directions_PQ @ there_Q)
+            if there.value >= here.value - ROUNDING:
+                break
+            step_Q = step_Q / 2
+        else:
+            break
+        free_Q, here = there_Q, there
+    return Fit(directions_PQ @ free_Q, here.value)

@@ -32,15 +32,16 @@ def _chance(c: int, n: int, k: int) -> float:
 class CheckpointScore:
     """avg@k of one checkpoint. Neither interval says anything about other training seeds.
 
-    `sampling_low/high`: these very problems asked again; None with a single answer per problem, where it cannot be
-    told from the problems' own difficulty. `item_low/high`: other problems of the same kind as well.
-    `sampling_se`, `item_se` split the squared standard error of the latter: item_se is what remains with any number of
-    answers per problem.
+    `item_low/high` and `se`, the standard error: new problems of the same kind and new answers. `se` needs two problems.
+    `sampling_low/high`: new answers to these problems; None with a single answer per problem, where the variance of
+    answers cannot be separated from the problems' difficulty.
+    `sampling_se`, `item_se` split the square of `se`: item_se is what remains with any number of answers per problem.
     """
 
     mean: float
     problems: int
     answers: int
+    se: float | None
     sampling_se: float | None
     item_se: float | None
     sampling_low: float | None
@@ -64,7 +65,7 @@ def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 
     rate_I = correct / samples
     problems, answers, mean = len(samples), int(samples.sum()), float(rate_I.mean())
 
-    sampling_var = item_var = None
+    total_var = sampling_var = item_var = None
     sampling: tuple[float, float] | tuple[None, None] = (None, None)
     items: tuple[float, float] | tuple[None, None] = (None, None)
     if (samples > 1).all():
@@ -75,7 +76,8 @@ def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 
         total_var = float(rate_I.var(ddof=1)) / problems
         items = _jeffreys(mean, total_var, problems, level)
         item_var = None if sampling_var is None else max(0.0, total_var - sampling_var)
-    return CheckpointScore(mean, problems, answers, _root(sampling_var), _root(item_var), *sampling, *items)
+    errors = (_root(variance) for variance in (total_var, sampling_var, item_var))
+    return CheckpointScore(mean, problems, answers, *errors, *sampling, *items)
 
 
 def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:

@@ -77,12 +77,13 @@ UNSAID = {
 """What a task of one's own may leave out, and what then counts."""
 
 
-def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) -> Task:
+def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, *, enough: int | None = None) -> Task:
     """The task `name` with the study's `options`; files are looked for from the folder `base`.
 
     `"module:thing"` and `"file.py:thing"` name a class (or any callable) that is called with the options and gives a
     `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`), or a
-    reward function of TRL's or verl's signature (see `rewards.py`).
+    reward function of TRL's or verl's signature (see `rewards.py`). With `enough`, the user's own copy of a published
+    benchmark may hold fewer problems than were published, but at least so many.
     """
     name, options = _in_name(name, options)
     found = look_up("task", name, KNOWN, base)
@@ -95,6 +96,8 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None) 
     if not callable(found):
         raise LabError(f"task '{name}': it is {type(found).__name__}, not a class or a function")
     task = _made(name, found, options)
+    if name in BENCHMARKS:
+        task.enough = enough
     for part in PARTS:
         if not hasattr(task, part):
             raise LabError(f"task '{name}': what it makes has no '{part}'; see gspo_lab.tasks.base.Task")
@@ -125,11 +128,12 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
         Sandbox.open(slots=1, unsafe=bool(options.get("unsafe"))).close()
 
 
-def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) -> str:
+def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, task: Task | None = None) -> str:
     """What a task is, as one canonical line: equal keys mean equal problems, demonstrations and grading.
 
     Options of a built-in task that are not given count with their defaults. Files that the name or an option names
-    (a user's code and problems, where they exist under `base`) count with their content.
+    (a user's code and problems, where they exist under `base`) count with their content. `task` is the one that
+    `build_task` made of these, where the caller has it.
     """
     name, options = _in_name(name, options)
     named = [name.rpartition(":")[0], *(value for value in options.values() if isinstance(value, str))]
@@ -142,7 +146,7 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None) ->
         key["options"] = defaults | options
         key["edition"] = EDITION
     if name in BENCHMARKS:
-        key["data"] = build_task(name, options, base).data_digest
+        key["data"] = (task or build_task(name, options, base)).data_digest
     key["files"] = {text: _digest(path) for text, path in paths.items() if path.is_file()}
     return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 

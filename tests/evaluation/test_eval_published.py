@@ -90,3 +90,31 @@ def test_aime_of_a_server(here: Path, aime24: Path) -> None:
         )
         assert plain.json["scores"][0]["evaluation"] != row["evaluation"]
         assert server.asked[-1]["path"] == "/v1/completions"
+
+
+def test_some_problems_of_aime_in_a_file_of_ones_own(here: Path) -> None:
+    """A part of the problems is evaluated where a limit says so, and nowhere else; regrading reads the same part."""
+    lines = [json.dumps({"problem": f"What is {number}?", "answer": str(number)}) for number in range(10)]
+    (here / "some.jsonl").write_text("\n".join(lines))
+    with serving() as server:
+        asked = ("--server", server.url, "--model", MODEL, "--max-tokens", 4, "--samples", 1, "--json")
+        some = ("eval", "--bench", "aime24", "--data", "some.jsonl", *asked)
+        said = gspo_lab(*some, "--limit", 8)
+        assert said.code == 0, said
+        assert [(row["problems"], row["score"]) for row in said.json["scores"]] == [(8, 0.0)]
+        assert gspo_lab("regrade", said.json["scores"][0]["run_id"]).code == 0
+        for limit in ((), ("--limit", 11)):
+            refused = gspo_lab(*some, *limit)
+            assert refused.code == 2
+            assert "10 different problems in " in refused.err
+            assert "not 30; name a whole copy, or evaluate some with --limit 10" in refused.err
+
+
+def test_a_server_s_chat_model_is_asked_a_built_in_task_in_words(here: Path) -> None:
+    with serving() as server:
+        asked = ("--bench", "addition", "--server", server.url, "--model", MODEL, "--limit", 1, "--max-tokens", 4)
+        assert gspo_lab("eval", *asked).code == 0
+        assert gspo_lab("eval", *asked, "--raw-prompts").code == 0
+        chat, plain = server.asked
+    assert (chat["path"], chat["messages"][0]["content"][:9]) == ("/v1/chat/completions", "Calculate")
+    assert (plain["path"], plain["prompt"][-1]) == ("/v1/completions", "=")

@@ -33,13 +33,16 @@ def test_one_answer_per_problem_is_the_jeffreys_interval() -> None:
     # 3 of 10, one answer each: var_i / I = p (1 - p) / 9, 9 effective answers, Beta(3.2, 6.8).
     found = checkpoint_score([1, 1, 1] + [0] * 7, 1)
     assert (found.mean, found.problems, found.answers) == (pytest.approx(0.3), 10, 10)
+    assert found.se == pytest.approx(math.sqrt(0.3 * 0.7 / 9))
     assert (found.sampling_se, found.sampling_low, found.item_se) == (None, None, None)
+    assert checkpoint_score([1], 1).se is None
     assert stats.beta.cdf([found.item_low, found.item_high], 3.2, 6.8) == pytest.approx([0.025, 0.975])
 
 
 def test_split_of_the_variance() -> None:
     # Two answers each: p = 0, 1/2, 1. Sampling (1/4) / 1 / 9 = 1/36; problems too: variance 1/4 over 3 = 1/12.
     found = checkpoint_score([0, 1, 2], 2)
+    assert found.se == pytest.approx(math.sqrt(1 / 12))
     assert found.sampling_se == pytest.approx(math.sqrt(1 / 36))
     assert found.item_se == pytest.approx(math.sqrt(1 / 12 - 1 / 36))
 

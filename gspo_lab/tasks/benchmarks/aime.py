@@ -25,7 +25,7 @@ class _Aime(Published):
     def read(self) -> tuple[Problem, ...]:
         files = find(self.name, [self.name], self.source, self.data)
         problems = []
-        for item in read_items(self.name, files, self.source.rows):
+        for item in read_items(self.name, files, self.source.rows, self.enough):
             gold = read_integer(item.gold)
             if gold is None:
                 raise LabError(f"{item.where}: the gold {item.gold!r:.40} is no whole number from 0 to 999")

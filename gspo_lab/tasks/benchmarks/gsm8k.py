@@ -58,9 +58,10 @@ class Gsm8k(Published):
         source = sources.GSM8K[split]
         files = find(f"{self.name} ({split})", STEMS[split], source, self.files[split])
         label = {"train": "train", "held-out": "test"}[split]
+        enough = self.enough if split == "held-out" else None
         return tuple(
             _problem(f"{self.name}-{label}-{place}", item)
-            for place, item in enumerate(read_items(self.name, files, source.rows), start=1)
+            for place, item in enumerate(read_items(self.name, files, source.rows, enough), start=1)
         )
 
     def stated(self, answer: str) -> str:

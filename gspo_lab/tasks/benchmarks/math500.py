@@ -40,7 +40,7 @@ class Math500(Published):
         """The problems of the file. LabError where packages are missing, or the file is another."""
         check_installed()
         files = find(self.name, [self.name], sources.MATH500, self.data)
-        items = read_items(self.name, files, sources.MATH500.rows)
+        items = read_items(self.name, files, sources.MATH500.rows, self.enough)
         for item in items:
             if len(item.gold) > LONGEST or item.gold.count("{") != item.gold.count("}"):
                 raise LabError(f"{item.where}: the gold {item.gold!r:.60} is no expression")

@@ -22,6 +22,8 @@ class Published(Task, ABC):
     cut_is_wrong = True
     trains = False
     """Whether it has problems to train on, too."""
+    enough: int | None = None
+    """How many problems the user's own copy must hold; None: all that were published. `build_task` sets it."""
 
     def __init__(self, data: str | None = None) -> None:
         self.data = data

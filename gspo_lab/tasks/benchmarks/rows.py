@@ -25,8 +25,9 @@ class Item:
     where: str
 
 
-def read_items(name: str, files: Sequence[DataFile], count: int) -> list[Item]:
-    """The items of a data set that must hold `count` problems, each once; LabError where they are others.
+def read_items(name: str, files: Sequence[DataFile], count: int, enough: int | None = None) -> list[Item]:
+    """The items of a data set that must hold `count` problems, each once; LabError where they are others. The user's
+    own files may hold fewer, but at least `enough`.
 
     Where every row is repeated equally often (DAPO's copy of AIME has each 32 times) each is taken once. Ids are the
     copy's own where they tell the problems apart, else the places in the files, from 1.
@@ -43,9 +44,11 @@ def read_items(name: str, files: Sequence[DataFile], count: int) -> list[Item]:
         if other.gold != item.gold:
             both = f"{other.gold} ({other.where}) and {item.gold} ({item.where})"
             raise LabError(f"{name}: one problem has two answers, {both}; repair the file")
-    if len(kept) != count:
+    part = enough is not None and enough <= len(kept) < count and not any(file.published for file in files)
+    if len(kept) != count and not part:
         places = ", ".join(str(file.path) for file in files)
-        raise LabError(f"{name}: {len(kept)} different problems in {places}, not {count}; name a whole copy")
+        limit = f", or evaluate some with --limit {len(kept)}" if 0 < len(kept) < count else ""
+        raise LabError(f"{name}: {len(kept)} different problems in {places}, not {count}; name a whole copy{limit}")
     ids = Counter(item.id for item in kept.values())
     own = "" not in ids and max(ids.values()) == 1
     return [
