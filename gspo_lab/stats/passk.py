@@ -32,7 +32,8 @@ def _chance(c: int, n: int, k: int) -> float:
 class CheckpointScore:
     """avg@k of one checkpoint. Neither interval says anything about other training seeds.
 
-    `item_low/high` and `se`, the standard error: new problems of the same kind and new answers. `se` needs two problems.
+    `item_low/high` and `se`, the standard error, are for new problems of the same kind and new answers. They need two
+    problems.
     `sampling_low/high`: new answers to these problems; None with a single answer per problem, where the variance of
     answers cannot be separated from the problems' difficulty.
     `sampling_se`, `item_se` split the square of `se`: item_se is what remains with any number of answers per problem.
