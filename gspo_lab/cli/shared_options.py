@@ -52,7 +52,9 @@ def _possible(sd: float | None) -> float | None:
 
 Sd = Annotated[
     float | None,
-    typer.Option(callback=_possible, help="Standard deviation of a pair's difference. Default: the measured one."),
+    typer.Option(
+        callback=_possible, help="Standard deviation of a pair's (or the contrast's) difference. Default: measured."
+    ),
 ]
 AgainstItself = Annotated[
     str | None,

@@ -3,7 +3,7 @@ the seeds that it takes, and whether seeds or answers are the better buy."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
-from gspo_lab.study.contrast import factorial
+from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class Detectable:
-    """`sd` is that of the per-seed difference between two arms; None where nothing is known of it."""
+    """`sd` is that of the per-seed difference between two arms, or of the declared contrast; None where nothing is
+    known of it."""
 
     seeds: int
     margin: float
@@ -97,6 +98,8 @@ class Detectable:
     """Per number of seeds the chance to find a true difference of one, two and four margins."""
     contrast: str | None = None
     """What a contrast over the arms of a 2 x 2 design would detect, as a line to declare it by."""
+    judged: str = "a pair's difference"
+    """What varies by `sd`."""
 
     def line(self) -> str:
         """The smallest detectable effect in one line, with what it rests on."""
@@ -111,8 +114,8 @@ class Detectable:
             "" if self.effect_range is None else " ({:.3f} to {:.3f}, as the sd is vague)".format(*self.effect_range)
         )
         first = (
-            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of a "
-            f"pair's difference {self.sd:.3f}, {self.basis}); {_count(self.seeds_for_margin)} seeds would find the "
+            f"smallest detectable effect: {self.effect:.3f}{between} with {self.seeds} seeds and 80 % power (sd of "
+            f"{self.judged} {self.sd:.3f}, {self.basis}); {_count(self.seeds_for_margin)} seeds would find the "
             f"margin of {self.margin:g}, {_count(self.seeds_for_equivalence)} would show equivalence"
         )
         return "\n".join([first, *self._powers(), *([self.components.line()] if self.components else []), self._buy()])
@@ -131,7 +134,7 @@ class Detectable:
         """Seeds or answers, and why."""
         if self.answers_sd is None:
             return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
-        part = f"answers alone vary a pair by {self.answers_sd:.3f}"
+        part = f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by {self.answers_sd:.3f}"
         fewer = f"with {TIMES} times the answers to each problem {_count(self.with_more_answers)} would, at best"
         now, then = self.seeds_for_equivalence or math.inf, self.with_more_answers
         answers = then is not None and then <= WORTH * now
@@ -143,9 +146,13 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
     from gspo_lab.stats.power import detectable_factor, detection_chance, seeds_for_equivalence, seeds_needed
     from gspo_lab.stats.verdict import Rule, strictest
 
+    rule, n = study.verdict, len(study.deciding)
     noise = Noise(assumed_sd, "assumed") if assumed_sd is not None else _measured(study, runs)
-    rule, n, sd = study.verdict, len(study.deciding), noise.sd
-    alpha = strictest(Rule(rule.margin, rule.alpha, study.looks), len(study.treatments))
+    if rule.contrast is not None and assumed_sd is None:
+        noise = _of_contrast(noise, study, runs, rule.contrast)
+    sd = noise.sd
+    arms = 1 if rule.contrast is not None else len(study.treatments)
+    alpha = strictest(Rule(rule.margin, rule.alpha, study.looks), arms)
     if sd is None:
         factors = ", ".join(f"{seeds} seeds {detectable_factor(seeds, alpha):.2f}" for seeds in UNITS)
         basis = f"{noise.basis}; in units of that sd it is with {factors}"
@@ -175,11 +182,12 @@ def detectable(study: Study, runs: Path, assumed_sd: float | None = None) -> Det
             seeds: {
                 times * rule.margin: detection_chance(seeds, times * rule.margin / spread, alpha) for times in (1, 2, 4)
             }
-            for seeds in SEEDS
+            for seeds in sorted({*SEEDS, *([n] if n >= SEEDS[0] else [])})
         }
         if spread
         else None,
         contrast=None if effect is None else _factorial_line(study, runs, effect, spread, measured=assumed_sd is None),
+        judged="a pair's difference" if rule.contrast is None else "the contrast",
     )
 
 
@@ -194,7 +202,7 @@ def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measure
     design = None if study.sweep else factorial(study.arms, rule.baseline or next(iter(study.arms)))
     if design is None or rule.contrast is not None:
         return None
-    known = _contrast_sd(study, runs, design.weights) if measured else None
+    known, _ = _contrast_sd(study, runs, design.weights) if measured else (None, 0)
     factor = detectable_factor(len(study.deciding), Rule(rule.margin, rule.alpha, study.looks).level(rule.alpha))
     weights = ", ".join(f"{arm} = {weight:g}" for arm, weight in design.weights.items())
     basis = "sd measured on these arms" if known else "sd of independent pairs"
@@ -205,12 +213,33 @@ def _factorial_line(study: Study, runs: Path, pair: float, sd: float, *, measure
     )
 
 
-def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> float | None:
-    """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms."""
+def _of_contrast(pairs: Noise, study: Study, runs: Path, weights: Mapping[str, float]) -> Noise:
+    """The noise of a declared contrast: that of earlier runs with these very arms, else of `pairs`, as if the arms were
+    independent: the variance of an arm times the sum of squared weights, which is 2 for a pair."""
+    from gspo_lab.stats.power import sd_range
+
+    first, second = sides(weights)
+    signed = second | {arm: -weight for arm, weight in first.items()}
+    share = math.sqrt(squared_weights(weights) / 2)
+    answers = None if pairs.answers_sd is None else share * pairs.answers_sd
+    known, degrees = _contrast_sd(study, runs, signed)
+    if known is not None:
+        basis = f"{pairs.basis}, of these very arms"
+        return replace(pairs, sd=known, basis=basis, between=sd_range(known, degrees + 1), answers_sd=answers)
+    if pairs.sd is None:
+        return pairs
+    between = pairs.between and (share * pairs.between[0], share * pairs.between[1])
+    basis = f"{pairs.basis}, from pairs of arms as if these were independent"
+    return replace(pairs, sd=share * pairs.sd, basis=basis, between=between, answers_sd=answers)
+
+
+def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
+    """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms, and its
+    degrees of freedom; None with fewer than LEAST_DEGREES."""
     from gspo_lab.findings import Findings
 
     if not database_of(runs).exists():
-        return None
+        return None, 0
     squares, degrees = 0.0, 0
     with Evidence.open(database_of(runs), runs) as evidence:
         for found in (Findings(evidence, name) for name in evidence.studies()):
@@ -224,7 +253,7 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> floa
             if len(sums) > 1:
                 squares += sum((one - fmean(sums)) ** 2 for one in sums)
                 degrees += len(sums) - 1
-    return math.sqrt(squares / degrees) if degrees >= LEAST_DEGREES else None
+    return (math.sqrt(squares / degrees), degrees) if degrees >= LEAST_DEGREES else (None, degrees)
 
 
 def _same(arm: Arm, study: Study, name: str) -> bool:

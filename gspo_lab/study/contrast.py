@@ -76,6 +76,12 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
     return first, {arm: weight / size for arm, weight in weights.items() if weight > 0}
 
 
+def squared_weights(weights: Mapping[str, float] | None) -> float:
+    """The variance of a comparison of independent arms, in units of one arm's: the sum of its squared weights; 2 for a
+    pair (None)."""
+    return 2.0 if weights is None else sum(weight**2 for side in sides(weights) for weight in side.values())
+
+
 def formula(side: Mapping[str, float]) -> str:
     """A weighted mean of arms as people write it: `(gspo + gspo-replay) / 2`."""
     if len(side) == 1:

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, Literal
 
 from gspo_lab.objectives.presets import PRESETS
+from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
 from gspo_lab.study.judging import rewarded
@@ -292,9 +293,12 @@ def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
             message = f"bench {bench.name}: {problems} problems x {samples} samples say little; use 100, or 8 samples"
             yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
         if bench.name == (rewarded(primary) or primary) and len(study.seeds) >= 3:
-            # The last evaluations are of one run, on the same problems: they are no further answers.
-            answers = problems * samples * len(study.seeds)
-            noise = 1.96 * math.sqrt(2 * 0.25 / answers)
+            # Each deciding evaluation draws new answers, unless they are greedy.
+            evaluations = (
+                1 if bench.temperature == 0 else min(study.verdict.last, len(bench.moments(settings.steps)) - 1)
+            )
+            answers = problems * samples * evaluations * len(study.seeds)
+            noise = 1.96 * math.sqrt(squared_weights(study.verdict.contrast) * 0.25 / answers)
             if study.verdict.margin < noise:
                 message = (
                     f"verdict.margin = {study.verdict.margin:g} on {primary}: sampling {answers} answers per arm alone "

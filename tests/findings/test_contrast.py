@@ -126,8 +126,32 @@ def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
     )
     assert f"detects 0.119 where the pair detects {found.effect:.3f}" in found.contrast
     assert found.line().endswith(found.contrast)
+
+
+def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
+    """An sd that is given is the contrast's: factor 1.68 of .1 at the whole alpha, whatever the number of arms."""
+    path = tmp_path / "toy.toml"
     path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{RULE}")
-    assert detectable(load_study(path), tmp_path / "runs", 0.1).contrast is None
+    found = detectable(load_study(path), tmp_path / "runs", 0.1)
+    assert found.contrast is None
+    assert found.effect == pytest.approx(0.168, abs=5e-4)
+    assert "(sd of the contrast 0.100, assumed)" in found.line()
+
+
+def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path) -> None:
+    """grpo and grpo-replay lie .1 apart on each seed and their mean does not move: the contrast's spread is that of
+    gspo and gspo-replay, here the seed's: 0, .1, .2, .3, .4, sd .1581. A pair's is another one."""
+    escaped = RULE.replace("{", "{{").replace("}", "}}")
+
+    def score(run: Run) -> float:
+        return (0.5 + run.seed / 10 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
+
+    database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(score))
+    found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)
+    assert found.sd == pytest.approx(0.1581, abs=1e-4)
+    assert found.basis.endswith("of these very arms")
+    assert found.components is not None
+    assert "a pair's difference varies" in found.line()
 
 
 def test_a_declared_order_spends_alpha_once_at_a_time() -> None:

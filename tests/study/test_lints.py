@@ -136,8 +136,14 @@ def arm(which: str, lines: str) -> tuple[str, str]:
         ),
         ([("problems = 400", "problems = 99"), ("samples = 8", "samples = 7")], LONG, "warn: tiny-benchmark: 99"),
         (
-            # 64 x 1 x 5 = 320 answers, however many evaluations ask for them: 1.96 sqrt(.5 / 320) = .0775
+            # 64 x 1 answers to 5 seeds in each of 3 deciding evaluations are 960: 1.96 sqrt(.5 / 960) = .0447
             [("problems = 400", "problems = 64"), ("samples = 8", "samples = 1")],
+            LONG,
+            "warn: margin-below-noise: 960 answers per arm alone leaves ±0.045",
+        ),
+        (
+            # Greedy answers are one a problem, however often it is asked: 320, 1.96 sqrt(.5 / 320) = .0775
+            [("problems = 400", "problems = 64"), ("samples = 8", "samples = 1\ntemperature = 0.0")],
             LONG,
             "warn: margin-below-noise: 320 answers per arm alone leaves ±0.077",
         ),
