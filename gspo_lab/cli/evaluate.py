@@ -83,8 +83,6 @@ def evaluate(
         raise LabError("--raw-prompts is for --server; a model in this process is asked as it was trained")
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: auto, cpu or cuda")
-    if standings is not None and "codeforces" not in bench:
-        raise LabError("--standings are those of contests: ask --bench codeforces")
     if standings is not None and not standings.is_dir():
         raise LabError(f"--standings {standings}: no such folder; docs/benchmarks.md says what it holds")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
@@ -104,6 +102,8 @@ def evaluate(
     else:
         study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
 
+    if standings is not None and not any(getattr(one.task, "columns", None) for one, _ in pairs):
+        raise LabError("--standings are those of contests: ask --bench codeforces")
     _check_graders(pairs)
     missing = _ask_all(pairs, runs)
     ingest(runs)
@@ -252,13 +252,8 @@ def _show(
     from gspo_lab.findings import Findings
 
     with evidence_of(runs) as evidence:
-        rows = {
-            name: evaluation_tables.scores(evidence, ids, name, evaluation_tables.difficulties(bench))
-            for name, bench in benches.items()
-        }
-        for name, bench in benches.items():
-            if standings is not None and bench.task_name == "codeforces":
-                evaluation_tables.with_standings(rows[name], evidence, name, standings)
+        columns = {name: evaluation_tables.columns_of(bench, standings) for name, bench in benches.items()}
+        rows = {name: evaluation_tables.scores(evidence, ids, name, columns[name]) for name in benches}
         found = None if study is None else Findings(evidence, study)
         compared = {} if found is None else {name: evaluation_tables.comparisons(found, name) for name in benches}
     if json:
@@ -268,7 +263,8 @@ def _show(
         print_json({"asked": asked, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            seen = [evaluation_tables.shown(row) for row in evaluation_tables.with_shared_starts(rows[name])]
+            together = evaluation_tables.with_shared_starts(rows[name])
+            seen = [evaluation_tables.shown(row, columns[name]) for row in together]
             print_table(seen, empty="no answers", title=f"{name}\n{evaluation_tables.asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")

@@ -1,19 +1,17 @@
 """What an evaluation came to, as rows: scores with intervals over problems, pass@k, arms against each other."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.store.answers import by_problem, first_right
+from gspo_lab.registry import look_up
+from gspo_lab.store.answers import by_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pandas import DataFrame
-
     from gspo_lab.evaluation.bench import Bench
     from gspo_lab.findings import Findings
+    from gspo_lab.findings.standings import ContestRatings
     from gspo_lab.store import Evidence
 
 SUSPICIOUS = 0.02
@@ -24,28 +22,19 @@ LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "
 
 
 COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
-RATINGS = {"rating": "rating of one attempt", "rating_of_eight": "rating of up to 8 attempts"}
-"""Two estimates from the site's ratings of its problems; neither is CodeElo, which ranks among a contest's people."""
-ATTEMPTS = 8
-"""As many has CodeElo, of which the first accepted counts."""
-STANDINGS = "rating by standings"
 
 
-def difficulties(bench: "Bench") -> dict[str, float]:
-    """The rating on the site of each problem that has one; of CodeForces alone."""
-    if bench.task_name != "codeforces":
-        return {}
-    ratings = {problem.id: json.loads(problem.reference)["rating"] for problem in bench.problems}
-    return {problem: float(rating) for problem, rating in ratings.items() if rating is not None}
+def columns_of(bench: "Bench", standings: "Path | None") -> "ContestRatings | None":
+    """What adds columns to the scores of a benchmark; None: nothing does."""
+    made_by = getattr(bench.task, "columns", None)
+    references = {problem.id: problem.reference for problem in bench.problems}
+    return None if made_by is None else look_up("columns", made_by, {})(references, standings)
 
 
 def scores(
-    evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
+    evidence: "Evidence", ids: list[str], evaluation: str, columns: "ContestRatings | None" = None
 ) -> list[dict[str, Any]]:
-    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong.
-
-    Where problems have a `difficulty`, also the rating that it gives.
-    """
+    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
     from gspo_lab.stats.passk import checkpoint_score, pass_at_k
     from gspo_lab.store.traces import read_later_evaluations
 
@@ -79,42 +68,11 @@ def scores(
             row |= {"score": seen.mean, "low": seen.item_low, "high": seen.item_high, "k": k}
             row |= {"se": seen.se, "sampling_se": seen.sampling_se, "item_se": seen.item_se}
             row["pass_at_k"] = float(pass_at_k(graded["correct"], graded["graded"], k).mean())
-        if difficulty:
-            known = graded[graded["problem"].isin(list(difficulty))]
-            row["rating"] = _rating(known, difficulty, 1)
-            row["rating_of_eight"] = _rating(known, difficulty, ATTEMPTS)
+        if columns is not None:
+            row |= columns.of(row, graded, evidence)
         out.append(row)
     place = {run_id: index for index, run_id in enumerate(ids)}
     return sorted(out, key=lambda row: (place[row["run_id"]], row["step"]))
-
-
-def with_standings(rows: list[dict[str, Any]], evidence: "Evidence", evaluation: str, folder: "Path") -> None:
-    """Put into each row of `scores` the rating that contests' standings give; None where one of the answers that
-    count is not graded, or there are fewer of them than attempts."""
-    from gspo_lab.findings.standings import standings_rating
-
-    frame = first_right(evidence, [row["run_id"] for row in rows], evaluation, ATTEMPTS)
-    for row in rows:
-        own = frame[(frame["run_id"] == row["run_id"]) & (frame["step"] == row["step"])]
-        if row["samples"] < ATTEMPTS or own["ungraded"].any():
-            row["rating_by_standings"] = None
-            continue
-        tried = zip(own["problem"], own["attempt"].astype(float), strict=True)
-        first = {problem: None if attempt != attempt else int(attempt) for problem, attempt in tried}
-        row["rating_by_standings"] = asdict(standings_rating(folder, first))
-
-
-def _rating(graded: "DataFrame", difficulty: Mapping[str, float], attempts: int) -> dict[str, Any] | None:
-    """The estimate from the chances that problems of known difficulty are solved in so many attempts; None without any
-    problem, or where one of them has fewer answers."""
-    from gspo_lab.stats.passk import pass_at_k
-    from gspo_lab.stats.rating import estimate_rating
-
-    if graded.empty or graded["graded"].min() < attempts:
-        return None
-    solved = pass_at_k(graded["correct"], graded["graded"], attempts)
-    found = estimate_rating(graded["problem"].map(difficulty), solved)
-    return {**vars(found), "note": "estimate, not CodeElo"}
 
 
 def comparisons(found: "Findings", evaluation: str) -> list[dict[str, Any]]:
@@ -164,7 +122,7 @@ def _together(ids: list[str]) -> str:
     return "/".join("+".join(dict.fromkeys(names)) for names in parts)
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
+def shown(row: dict[str, Any], columns: "ContestRatings | None") -> dict[str, Any]:
     """A row of `scores` as a person reads it."""
     k = row["k"]
     several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
@@ -174,28 +132,11 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         f"avg@{row['samples']}": row["score"],
         "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
         **several,
-        **{name: _rating_words(row[key]) for key, name in RATINGS.items() if row.get(key)},
-        **({STANDINGS: _standings_words(row["rating_by_standings"])} if "rating_by_standings" in row else {}),
+        **({} if columns is None else columns.shown(row)),
         "cut": row["truncated"],
         "not graded": row["errors"],
         **({"answered by": row["answered_by"]} if row["by_others"] else {}),
     }
-
-
-def _rating_words(rating: Mapping[str, Any] | None) -> str | None:
-    if rating is None:
-        return None
-    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
-    if rating["rating"] is None:
-        return f"below {high}" if low is None else f"above {low}"
-    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
-
-
-def _standings_words(found: Mapping[str, Any] | None) -> str | None:
-    if found is None or found["rating"] is None:
-        return None
-    unasked = f", {found['unasked']} problems not asked" if found["unasked"] else ""
-    return f"{found['rating']:.0f} ({found['contests']} contest{'s'[: found['contests'] != 1]}{unasked})"
 
 
 def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:

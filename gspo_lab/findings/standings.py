@@ -6,15 +6,86 @@ FOLDER/CONTEST.ratingChanges.json    what /api/contest.ratingChanges?contestId=C
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.readings import average
-from gspo_lab.stats.contests import Contest, Contestant, contest_rating
+from gspo_lab.stats.contests import ATTEMPTS, Contest, Contestant, contest_rating
+from gspo_lab.store.answers import first_right
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.store import Evidence
 
 NOTE = "CodeElo's formula on the tests at hand, not CodeElo"
+NAMES = {"rating": "rating of one attempt", "rating_of_eight": "rating of up to 8 attempts"}
+"""Two estimates from the site's ratings of its problems; neither is CodeElo, which ranks among a contest's people."""
+
+
+class ContestRatings:
+    """The columns that ratings add to a benchmark's table of scores: by the problems' own ratings on the site, and with
+    a folder of standings by these. `references` are the problems' by their names."""
+
+    def __init__(self, references: Mapping[str, str], standings: Path | None) -> None:
+        ratings = {problem: json.loads(reference)["rating"] for problem, reference in references.items()}
+        self.difficulty = {problem: float(rating) for problem, rating in ratings.items() if rating is not None}
+        self.standings = standings
+
+    def of(self, row: Mapping[str, Any], graded: "DataFrame", evidence: "Evidence") -> dict[str, Any]:
+        """The ratings of one row of scores, whose problems with their counts of answers are `graded`."""
+        out: dict[str, Any] = {}
+        if self.difficulty:
+            known = graded[graded["problem"].isin(list(self.difficulty))]
+            out = {name: self.rating(known, attempts) for name, attempts in zip(NAMES, (1, ATTEMPTS), strict=True)}
+        if self.standings is not None:
+            out["rating_by_standings"] = self._by_standings(row, evidence, self.standings)
+        return out
+
+    def rating(self, graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
+        """The estimate from the chances that problems of known difficulty are solved in so many attempts; None without
+        any problem, or where one of them has fewer answers."""
+        from gspo_lab.stats.passk import pass_at_k
+        from gspo_lab.stats.rating import estimate_rating
+
+        if graded.empty or graded["graded"].min() < attempts:
+            return None
+        solved = pass_at_k(graded["correct"], graded["graded"], attempts)
+        found = estimate_rating(graded["problem"].map(self.difficulty), solved)
+        return {**vars(found), "note": "estimate, not CodeElo"}
+
+    def _by_standings(self, row: Mapping[str, Any], evidence: "Evidence", folder: Path) -> dict[str, Any] | None:
+        """None where one of the answers that count is not graded, or there are fewer of them than attempts."""
+        frame = first_right(evidence, [row["run_id"]], row["evaluation"], ATTEMPTS)
+        frame = frame[frame["step"] == row["step"]]
+        if row["samples"] < ATTEMPTS or frame["ungraded"].any():
+            return None
+        tried = zip(frame["problem"], frame["attempt"].astype(float), strict=True)
+        first = {problem: None if attempt != attempt else int(attempt) for problem, attempt in tried}
+        return asdict(standings_rating(folder, first))
+
+    def shown(self, row: Mapping[str, Any]) -> dict[str, str | None]:
+        """The columns as a person reads them."""
+        out: dict[str, str | None] = {name: _rating_words(row[key]) for key, name in NAMES.items() if row.get(key)}
+        if self.standings is not None:
+            out["rating by standings"] = _standings_words(row["rating_by_standings"])
+        return out
+
+
+def _rating_words(rating: Mapping[str, Any]) -> str:
+    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
+    if rating["rating"] is None:
+        return f"below {high}" if low is None else f"above {low}"
+    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
+
+
+def _standings_words(found: Mapping[str, Any] | None) -> str | None:
+    if found is None or found["rating"] is None:
+        return None
+    unasked = f", {found['unasked']} problems not asked" if found["unasked"] else ""
+    return f"{found['rating']:.0f} ({found['contests']} contest{'s'[: found['contests'] != 1]}{unasked})"
 
 
 @dataclass(frozen=True, slots=True)

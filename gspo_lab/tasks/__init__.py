@@ -50,9 +50,6 @@ BENCHMARKS = {
 
 KNOWN = TASKS | BENCHMARKS
 
-RUN_PROGRAMS = ("livecodebench", "codeforces")
-"""Benchmarks that run what a model wrote, in the sandbox."""
-
 WORDS = "words"
 """The option of the built-in tasks by which they ask in sentences."""
 
@@ -113,7 +110,7 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
 
 def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A task's options with leave to run programs without isolation where none holds; of other tasks as they are."""
-    return {**options, "unsafe": True} if _in_name(name, {})[0] in RUN_PROGRAMS else dict(options)
+    return {**options, "unsafe": True} if _runs_programs(_in_name(name, {})[0]) else dict(options)
 
 
 def check_isolation(name: str, options: Mapping[str, Any]) -> None:
@@ -122,7 +119,7 @@ def check_isolation(name: str, options: Mapping[str, Any]) -> None:
     To be asked before a model is: an answer that is not graded is missing in every score.
     """
     name, options = _in_name(name, options)
-    if name in RUN_PROGRAMS:
+    if _runs_programs(name):
         from gspo_lab.sandbox import Sandbox
 
         Sandbox.open(slots=1, unsafe=bool(options.get("unsafe"))).close()
@@ -151,19 +148,20 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, ta
     return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
+def _runs_programs(name: str) -> bool:
+    return name in BENCHMARKS and bool(look_up("task", name, BENCHMARKS).runs_programs)
+
+
 def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """A name that holds options of its own, `livecodebench-v5-2408-2502`, as the task's name and all options."""
-    if not name.startswith("livecodebench-"):
+    stem, dash, _ = name.partition("-")
+    if not dash or stem not in BENCHMARKS:
         return name, dict(options)
-    from gspo_lab.tasks.benchmarks.livecodebench import named
-
-    held = named(name)
-    if held is None:
-        raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
+    held: Mapping[str, str] = look_up("task", stem, BENCHMARKS).options_in(name)
     for key, value in held.items():
         if options.get(key, value) != value:
             raise LabError(f"task '{name}': {key} = {options[key]!r} is not what the name says")
-    return "livecodebench", dict(options) | held
+    return stem, {**options, **held}
 
 
 def _made(name: str, found: Any, options: Mapping[str, Any]) -> Any:

@@ -10,23 +10,19 @@ are about.
     Calculate 123 + 456. Give only the result.     579         (words = true: for chat models)
 """
 
-import functools
 import random
-import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import flag, share, whole
-from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
-from gspo_lab.tasks.wording import WORDED, last_number
+from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
-SLACK_TOKENS = 8
 WORDS_TOKENS = 48
 """Token limit of an answer to a question in words: a number, or a sentence with it."""
 
 
-class Addition(Task):
+class Addition(Generated[tuple[int, ...]]):
     """Sums of `terms` numbers of at most `digits` digits, drawn uniformly, 0 included.
 
     At most `train` and `held_out` problems, fewer where there are no more: a tenth of all problems is ever held out
@@ -41,7 +37,6 @@ class Addition(Task):
 
     name = "addition"
     grader = "addition/1"
-    stop: tuple[str, ...] = ("\n",)
 
     def __init__(
         self,
@@ -54,32 +49,21 @@ class Addition(Task):
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 6)
         self.terms = whole(self.name, "terms", terms, 2, 5)
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
-        self.words = flag(self.name, "words", words)
-        if words:
-            self.grader, self.stop, self.chat, self.prompt_version = "addition-words/1", (), True, WORDED
-            self.max_tokens = WORDS_TOKENS
+        super().__init__(train, held_out, words, WORDS_TOKENS)
 
-    def problems(self, split: str) -> Sequence[Problem]:
-        """The pool; `"add3-train-5"` is the same problem whatever the pool's size."""
+    def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
+        """`"add3-train-5"`, its demonstration in haste or not."""
         shape = f"add{self.digits}" + (f"x{self.terms}" if self.terms > 2 else "")
-        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
-
-        def make(index: int, numbers: tuple[int, ...]) -> Problem:
-            name, total = f"{shape}-{label}-{index}", str(sum(numbers))
-            if self.words:
-                question = f"Calculate {' + '.join(map(str, numbers))}. Give only the result."
-                return Problem(name, question, total, total)
-            prompt = "+".join(map(str, numbers)) + "="
-            # The same problems are answered in haste whenever they are made.
-            hurried = split == "train" and random.Random(prompt).random() < self.hasty
-            shown = hasty_answer(numbers) if hurried else demonstration(numbers)
-            return Problem(name, prompt, total, shown)
-
-        return Pool(self._dealt[split], make)
+        name, total = f"{shape}-{place}", str(sum(numbers))
+        if self.words:
+            question = f"Calculate {' + '.join(map(str, numbers))}. Give only the result."
+            return Problem(name, question, total, total)
+        prompt = "+".join(map(str, numbers)) + "="
+        # The same problems are answered in haste whenever they are made.
+        hurried = split == "train" and random.Random(prompt).random() < self.hasty
+        return Problem(name, prompt, total, hasty_answer(numbers) if hurried else demonstration(numbers))
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """Right is the right number behind the last `#`, on that line and alone.
@@ -88,32 +72,19 @@ class Addition(Task):
         another script does. The worked steps are not looked at. With `words` it is the last number of the answer.
         """
         if self.words:
-            return self._grade_words(problem, answer)
+            number = last_number(answer)
+            right = number == problem.reference
+            told = "no number found" if number is None else f"differs: got {number[:40]}"
+            return Grade(float(right), right, number, "equal to the reference" if right else told)
         _steps, marker, after = answer.rpartition(MARKER)
         if not marker:
             return Grade(0.0, False, None, "no answer marker found")
         extracted = after.partition("\n")[0].strip(" \t\r")
         if not extracted:
             return Grade(0.0, False, None, "nothing behind the answer marker")
-        if not re.fullmatch("[0-9]+", extracted):
-            return Grade(0.0, False, extracted, f"not a whole number: {extracted[:40]!r}")
-        # Compared as text: int() of thousands of digits is slow, and refused by Python.
-        if (extracted.lstrip("0") or "0") == problem.reference:
-            return Grade(1.0, True, extracted, "equal to the reference")
-        return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+        return number_grade(extracted, problem.reference)
 
-    def _grade_words(self, problem: Problem, answer: str) -> Grade:
-        number = last_number(answer)
-        if number is None:
-            return Grade(0.0, False, None, "no number found")
-        right = number == problem.reference
-        return Grade(float(right), right, number, "equal to the reference" if right else f"differs: got {number[:40]}")
-
-    @functools.cached_property
-    def _dealt(self) -> dict[str, list[tuple[int, ...]]]:
-        return deal(self._drawn(), self.train, self.held_out)
-
-    def _drawn(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def drawn(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every ordered choice of numbers once; the key that decides the split ignores their order."""
         side = 10**self.digits
         for index in shuffled(side**self.terms, seed=self.digits):

@@ -7,22 +7,19 @@ r"""A calculator: sums and products of several numbers, worked out by calling a 
 Expressions are worked out from left to right, whatever the operators are. A turn with the marker `#` is the answer.
 """
 
-import functools
 import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Task, Turn
-from gspo_lab.tasks.options import flag, share, whole
-from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
-from gspo_lab.tasks.wording import WORDED
+from gspo_lab.tasks.base import Grade, Problem, Turn
+from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, number_grade, shuffled
 
 MARKER = "#"
 OPERATORS = "+*"
 LONGEST = 12
 """Digits of a number that the calculator takes."""
 
-SLACK_TOKENS = 8
 WORDS_TOKENS = 64
 """Of a turn in words with the reply behind it and the marks of the chat template."""
 
@@ -32,7 +29,7 @@ QUESTION = (
 )
 
 
-class Calculator(Task):
+class Calculator(Generated[tuple[tuple[int, ...], str]]):
     """Expressions of `terms` numbers of at most `digits` digits. One call for each operator, an answer, and one turn
     to spare.
 
@@ -42,7 +39,6 @@ class Calculator(Task):
 
     name = "calculator"
     grader = "calculator/1"
-    stop: tuple[str, ...] = ("\n",)
 
     def __init__(
         self,
@@ -55,35 +51,23 @@ class Calculator(Task):
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 3)
         self.terms = whole(self.name, "terms", terms, 2, 4)
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_turns = terms + 1
         longest = demonstration([10**digits - 1] * terms, OPERATORS[-1] * (terms - 1))
         self.max_tokens = sum(map(len, longest)) + 2 * terms * digits + SLACK_TOKENS
-        self.words = flag(self.name, "words", words)
-        if words:
-            self.grader, self.stop, self.chat, self.prompt_version = "calculator-words/1", (), True, WORDED
-            self.max_tokens = self.max_turns * WORDS_TOKENS
+        super().__init__(train, held_out, words, self.max_turns * WORDS_TOKENS)
 
-    def problems(self, split: str) -> Sequence[Problem]:
-        """The pool."""
-        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
-
-        def make(index: int, drawn: tuple[tuple[int, ...], str]) -> Problem:
-            numbers, operators = drawn
-            prompt = expression(numbers, operators) + "="
-            source, value = random.Random(prompt), str(result(numbers, operators))
-            hurried = split == "train" and source.random() < self.hasty
-            made_up = f"{MARKER}{source.randrange(10 ** len(value)):0{len(value)}}\n"
-            shown = (made_up,) if hurried else demonstration(numbers, operators)
-            name = f"calc{self.digits}x{self.terms}-{label}-{index}"
-            if self.words:
-                calls = tuple(part.removesuffix("\n") for part in demonstration(numbers, operators))
-                return Problem(name, QUESTION.format(prompt.removesuffix("=")), value, demonstrated_turns=calls)
-            return Problem(name, prompt, value, demonstrated_turns=shown)
-
-        return Pool(self._dealt[split], make)
+    def make(self, split: str, place: str, item: tuple[tuple[int, ...], str]) -> Problem:
+        """`"calc2x2-train-5"`, its demonstration in haste or not."""
+        name, text, value = f"calc{self.digits}x{self.terms}-{place}", expression(*item), str(result(*item))
+        calls = demonstration(*item)
+        if self.words:
+            told = tuple(part.removesuffix("\n") for part in calls)
+            return Problem(name, QUESTION.format(text), value, demonstrated_turns=told)
+        source = random.Random(f"{text}=")
+        hurried = split == "train" and source.random() < self.hasty
+        made_up = f"{MARKER}{source.randrange(10 ** len(value)):0{len(value)}}\n"
+        return Problem(name, f"{text}=", value, demonstrated_turns=(made_up,) if hurried else calls)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """The result of two numbers and an operator between them; `?` to anything else; None to an answer."""
@@ -101,17 +85,9 @@ class Calculator(Task):
         before, marker, extracted = (re.sub(r"\s", "", answer) if self.words else answer).partition(MARKER)
         if before or not marker:
             return Grade(0.0, False, None, "no answer marker found at the beginning of the last turn")
-        if not re.fullmatch("[0-9]+", extracted):
-            return Grade(0.0, False, extracted or None, f"not a whole number: {extracted[:40]!r}")
-        if (extracted.lstrip("0") or "0") == problem.reference:
-            return Grade(1.0, True, extracted, "equal to the reference")
-        return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+        return number_grade(extracted, problem.reference)
 
-    @functools.cached_property
-    def _dealt(self) -> dict[str, list[tuple[tuple[int, ...], str]]]:
-        return deal(self._drawn(), self.train, self.held_out)
-
-    def _drawn(self) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
+    def drawn(self) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
         """Every expression once; it is its own key."""
         side, kinds = 10**self.digits, len(OPERATORS)
         for index in shuffled(side**self.terms * kinds ** (self.terms - 1), seed=self.digits):

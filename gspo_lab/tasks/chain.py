@@ -8,21 +8,19 @@ a shorter one of the same task, so that arms may differ in the length of their a
 starting model included.
 """
 
-import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
-from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import flag, whole
-from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
-from gspo_lab.tasks.wording import WORDED
+from gspo_lab.tasks.base import Grade, Problem
+from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.pools import Generated, shuffled
 
 WORDS_TOKENS = 4
 """Tokens of a number and what separates it from the next, in the answer of a chat model."""
 
 
-class Chain(Task):
+class Chain(Generated[tuple[int, int]]):
     """Chains of numbers of `digits` digits from two given ones; the whole answer has at most `length` characters, which
     are tokens of the embedded models.
 
@@ -32,44 +30,32 @@ class Chain(Task):
 
     name = "chain"
     grader = "chain/1"
-    stop: tuple[str, ...] = ("\n",)
 
     def __init__(
         self, length: int = 256, digits: int = 2, train: int = 20_000, held_out: int = 1_000, words: bool = False
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 3)
         self.max_tokens = whole(self.name, "length", length, 16, 3072)
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.modulus = 10**digits
         self.width = next(width for width in (1, 2, 3) if self._fitting(width) <= 10**width)
         self.count = self._fitting(self.width)
         """Numbers of a whole answer; the counter has `width` digits."""
-        self.words = flag(self.name, "words", words)
-        if words:
-            self.grader, self.stop, self.chat, self.prompt_version = "chain-words/1", (), True, WORDED
-            self.max_tokens = self.count * WORDS_TOKENS + WORDS_TOKENS
+        super().__init__(train, held_out, words, self.count * WORDS_TOKENS + WORDS_TOKENS)
 
     def _fitting(self, width: int) -> int:
         """How many items `145:92 ` the length holds whose counter has so many digits."""
         return self.max_tokens // (width + self.digits + 2)
 
-    def problems(self, split: str) -> Sequence[Problem]:
-        """The pool; `"chain2-train-5"` is the same problem whatever the pool's size and the answers' length."""
-        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
-
-        def make(index: int, given: tuple[int, int]) -> Problem:
-            numbers = list(islice(chain(*given, self.modulus), self.count))
-            name = f"chain{self.digits}-{label}-{index}"
-            if self.words:
-                shown = ", ".join(map(str, numbers))
-                return Problem(name, self._question(given), str(numbers[-1]), shown)
-            prompt = " ".join(map(self._number, given)) + ":"
-            items = [f"{self._counter(place)}:{self._number(number)}" for place, number in enumerate(numbers)]
-            shown = f"{' '.join(items)}\n"
-            return Problem(name, prompt, self._number(numbers[-1]), shown)
-
-        return Pool(self._dealt[split], make)
+    def make(self, split: str, place: str, given: tuple[int, int]) -> Problem:
+        """`"chain2-train-5"`: the same problem whatever the answers' length."""
+        numbers = list(islice(chain(*given, self.modulus), self.count))
+        name = f"chain{self.digits}-{place}"
+        if self.words:
+            shown = ", ".join(map(str, numbers))
+            return Problem(name, self._question(given), str(numbers[-1]), shown)
+        prompt = " ".join(map(self._number, given)) + ":"
+        items = [f"{self._counter(at)}:{self._number(number)}" for at, number in enumerate(numbers)]
+        return Problem(name, prompt, self._number(numbers[-1]), f"{' '.join(items)}\n")
 
     def grade(self, problem: Problem, answer: str) -> Grade:
         """The reward is the share of right items; right is an answer without a wrong one.
@@ -122,11 +108,7 @@ class Chain(Task):
     def _number(self, number: int) -> str:
         return f"{number:0{self.digits}d}"
 
-    @functools.cached_property
-    def _dealt(self) -> dict[str, list[tuple[int, int]]]:
-        return deal(self._drawn(), self.train, self.held_out)
-
-    def _drawn(self) -> Iterator[tuple[str, tuple[int, int]]]:
+    def drawn(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """Every ordered pair once; both orders of a pair are on the same side."""
         for index in shuffled(self.modulus**2, seed=self.digits):
             first, second = divmod(index, self.modulus)

@@ -7,20 +7,17 @@ right; the reference is the one that the problem was made from.
 """
 
 import ast
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.base import Grade, Problem
 from gspo_lab.tasks.options import flag, whole
-from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
-from gspo_lab.tasks.wording import WORDED
+from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, shuffled
 
 MARKER = "#"
-SLACK_TOKENS = 8
 WORDS_TOKENS = 256
 """Token limit of an answer to a question in words: some attempts, and the expression."""
 LONGEST_EXPRESSION = 120
@@ -45,7 +42,7 @@ class Solution:
     expression: str
 
 
-class Countdown(Task):
+class Countdown(Generated[Solution]):
     """`numbers` numbers from 1 to `max_number`, targets from 1 to `max_target`; every problem has a solution.
 
     Problems are told apart by their numbers, whatever their order, and their target; a tenth is ever held out. At most
@@ -54,7 +51,6 @@ class Countdown(Task):
 
     name = "countdown"
     grader = "countdown/1"
-    stop: tuple[str, ...] = ("\n",)
 
     def __init__(
         self,
@@ -72,39 +68,32 @@ class Countdown(Task):
         self.max_target = whole(self.name, "max_target", max_target, 1, 1_000)
         if not isinstance(operators, str) or not operators or not set(operators) <= PRECEDENCE.keys():
             raise LabError(f"task 'countdown': operators = {operators!r} must be some of '+-*/'")
-        if not isinstance(use_all, bool):
-            raise LabError(f"task 'countdown': use_all = {use_all!r} must be true or false")
         self.operators = "".join(sign for sign in PRECEDENCE if sign in operators)
-        self.use_all = use_all
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.use_all = flag(self.name, "use_all", use_all)
         # Values on the way stay under ten targets, so that a demonstration has a longest form: n - 1 steps "a*b=c ",
         # then "#", n numbers, n - 1 signs, n - 2 pairs of parentheses and the newline.
         self._largest = 10 * max_target
         step = 3 * len(str(max(self._largest, max_number))) + 3
         answer = numbers * len(str(max_number)) + (numbers - 1) + 2 * (numbers - 2) + 2
         self.max_tokens = (numbers - 1) * step + answer + SLACK_TOKENS
-        self.words = flag(self.name, "words", words)
-        if words:
-            self.stop, self.chat, self.prompt_version = (), True, WORDED
-            self.max_tokens = WORDS_TOKENS
+        super().__init__(train, held_out, words, WORDS_TOKENS)
+        self.grader = "countdown/1"  # the same in symbols and in words
 
     def problems(self, split: str) -> Sequence[Problem]:
-        """The pool; `"countdown3-train-5"` is the same problem whatever the pool's size."""
-        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
-        if not self._dealt[split]:
+        """The pool. LabError where these options leave nothing."""
+        pool = super().problems(split)
+        if not pool:
             raise LabError(f"task 'countdown': no {split} problems with these options; raise max_number or max_target")
+        return pool
 
-        def make(index: int, solution: Solution) -> Problem:
-            name = f"countdown{self.numbers}-{label}-{index}"
-            if self.words:
-                shown = f"{MARKER}{solution.expression}"
-                return Problem(name, self._question(solution), solution.expression, shown)
-            prompt = f"{' '.join(map(str, solution.numbers))}={solution.target}:"
-            shown = " ".join([*solution.steps, f"{MARKER}{solution.expression}\n"])
-            return Problem(name, prompt, solution.expression, shown)
-
-        return Pool(self._dealt[split], make)
+    def make(self, split: str, place: str, solution: Solution) -> Problem:
+        """`"countdown3-train-5"`."""
+        name = f"countdown{self.numbers}-{place}"
+        if self.words:
+            return Problem(name, self._question(solution), solution.expression, f"{MARKER}{solution.expression}")
+        prompt = f"{' '.join(map(str, solution.numbers))}={solution.target}:"
+        shown = " ".join([*solution.steps, f"{MARKER}{solution.expression}\n"])
+        return Problem(name, prompt, solution.expression, shown)
 
     def _question(self, solution: Solution) -> str:
         numbers = ", ".join(map(str, solution.numbers))
@@ -150,11 +139,7 @@ class Countdown(Task):
         if left and self.use_all:
             raise Refused(f"leaves out {', '.join(map(str, left))}")
 
-    @functools.cached_property
-    def _dealt(self) -> dict[str, list[Solution]]:
-        return deal(self._drawn(), self.train, self.held_out)
-
-    def _drawn(self) -> Iterator[tuple[str, Solution]]:
+    def drawn(self) -> Iterator[tuple[str, Solution]]:
         """Solvable problems, each once: an index stands for the numbers and for what is done with them."""
         count = self.max_number**self.numbers
         for size in range(self.numbers, 1, -1):

@@ -7,25 +7,22 @@ r"""Guess the number: a range in, and a hint after each guess. The smallest task
 A reply begins with how the number compares and repeats what the model knows by now, so that every turn asks the same.
 """
 
-import functools
 import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Task, Turn
-from gspo_lab.tasks.options import flag, share, whole
-from gspo_lab.tasks.pools import Pool, deal, known_split, shuffled
-from gspo_lab.tasks.wording import WORDED, last_number
+from gspo_lab.tasks.base import Grade, Problem, Turn
+from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, shuffled
 
 WASTED = -0.1
 """What a turn earns that cannot be right: outside of what is left, or no number."""
 
-SLACK_TOKENS = 8
 WORDS_TOKENS = 64
 """Of a turn in words with the reply behind it and the marks of the chat template."""
 
 
-class Guess(Task):
+class Guess(Generated[tuple[int, int, int]]):
     """A whole number of a range of `width` numbers at most (and more than half as many), in `max_turns` guesses.
 
     The range lies below 10^`digits`. `hasty` is the share of training demonstrations that guess anywhere in the first
@@ -35,7 +32,6 @@ class Guess(Task):
 
     name = "guess"
     grader = "guess/1"
-    stop: tuple[str, ...] = ("\n",)
 
     def __init__(
         self,
@@ -50,29 +46,19 @@ class Guess(Task):
         self.digits = whole(self.name, "digits", digits, 1, 4)
         self.width = whole(self.name, "width", width, 2, 10**digits)
         self.max_turns = whole(self.name, "max_turns", max_turns, 2, 100)
-        self.train = whole(self.name, "train", train, 1, 1_000_000)
-        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = max_turns * (digits + 1) + (max_turns - 1) * (2 * digits + 3) + SLACK_TOKENS
-        self.words = flag(self.name, "words", words)
-        if words:
-            self.grader, self.stop, self.chat, self.prompt_version = "guess-words/1", (), True, WORDED
-            self.max_tokens = max_turns * WORDS_TOKENS
+        super().__init__(train, held_out, words, max_turns * WORDS_TOKENS)
 
-    def problems(self, split: str) -> Sequence[Problem]:
-        """The pool: a range and one of its numbers each."""
-        known_split(self.name, split)
-
-        def make(index: int, drawn: tuple[int, int, int]) -> Problem:
-            low, high, number = drawn
-            name = f"guess-{low}-{high}-{number}"
-            if self.words:
-                question = f"I think of a whole number from {low} to {high}. Guess it. Answer with the number only."
-                return Problem(name, question, str(number), demonstrated_turns=(str(number),))
-            shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
-            return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
-
-        return Pool(self._dealt[split], make)
+    def make(self, split: str, place: str, item: tuple[int, int, int]) -> Problem:
+        """A range and one of its numbers, `"guess-12-42-35"`."""
+        low, high, number = item
+        name = f"guess-{low}-{high}-{number}"
+        if self.words:
+            question = f"I think of a whole number from {low} to {high}. Guess it. Answer with the number only."
+            return Problem(name, question, str(number), demonstrated_turns=(str(number),))
+        shown = tuple(self._demonstration(low, high, number, hasty=split == "train"))
+        return Problem(name, f"{low}-{high}:", str(number), demonstrated_turns=shown)
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """How the number compares with the last guess, and what is left; None where it is found."""
@@ -117,11 +103,7 @@ class Guess(Task):
         number = last_number(text) if self.words else text
         return int(number) if number is not None and re.fullmatch("[0-9]{1,9}", number) else None
 
-    @functools.cached_property
-    def _dealt(self) -> dict[str, list[tuple[int, int, int]]]:
-        return deal(self._drawn(), self.train, self.held_out)
-
-    def _drawn(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    def drawn(self) -> Iterator[tuple[str, tuple[int, int, int]]]:
         """Every number of every range once; the key that decides the split is the range's."""
         numbers = 10**self.digits
         for index in shuffled(numbers * self.width * self.width, seed=self.digits):

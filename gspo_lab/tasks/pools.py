@@ -4,15 +4,23 @@ Whether a problem is held out depends on the problem alone, never on a pool's si
 begins with the shorter one, and a benchmark with other options still asks nothing that was trained on.
 """
 
+import functools
 import hashlib
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.base import Grade, Problem, Task
+from gspo_lab.tasks.options import flag, whole
 
 SPLITS = ("train", "held-out")
 HELD_OUT_SHARE = 0.1
+WORDED = "words/1"
+"""The `prompt_version` of a question that is a sentence."""
+SLACK_TOKENS = 8
+"""How much longer than the longest demonstration an answer may be."""
 
 T = TypeVar("T")
 
@@ -81,3 +89,61 @@ class Pool(Sequence[Problem], Generic[T]):
             return [self[one] for one in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         return self._make(position, self._items[position])
+
+
+class Generated(Task, ABC, Generic[T]):
+    """A task whose problems are generated: at most `train` and `held_out` of them, fewer where there are no more.
+
+    With `words` the questions are sentences for chat models, and answers have `words_tokens` tokens at most.
+    """
+
+    stop: tuple[str, ...] = ("\n",)
+
+    def __init__(self, train: int, held_out: int, words: bool, words_tokens: int) -> None:
+        self.train = whole(self.name, "train", train, 1, 1_000_000)
+        self.held_out = whole(self.name, "held_out", held_out, 1, 100_000)
+        self.words = flag(self.name, "words", words)
+        if words:
+            self.grader, self.stop, self.chat, self.prompt_version = f"{self.name}-words/1", (), True, WORDED
+            self.max_tokens = words_tokens
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The pool; a problem's name does not depend on the pool's size."""
+        label = {"train": "train", "held-out": "held"}[known_split(self.name, split)]
+        return Pool(self._dealt[split], lambda index, item: self.make(split, f"{label}-{index}", item))
+
+    @abstractmethod
+    def drawn(self) -> Iterator[tuple[str, T]]:
+        """Each problem's item once, in a fixed order, behind the key that decides its split."""
+
+    @abstractmethod
+    def make(self, split: str, place: str, item: T) -> Problem:
+        """The problem of an item; `place` is `"train-5"` or `"held-5"`."""
+
+    @functools.cached_property
+    def _dealt(self) -> dict[str, list[T]]:
+        return deal(self.drawn(), self.train, self.held_out)
+
+
+def number_grade(extracted: str, reference: str) -> Grade:
+    """Right are the digits of the reference, perhaps behind zeros, and nothing else."""
+    if not re.fullmatch("[0-9]+", extracted):
+        return Grade(0.0, False, extracted or None, f"not a whole number: {extracted[:40]!r}")
+    # Compared as text: int() of thousands of digits is slow, and refused by Python.
+    if (extracted.lstrip("0") or "0") == reference:
+        return Grade(1.0, True, extracted, "equal to the reference")
+    return Grade(0.0, False, extracted, f"differs: got {extracted[:40]}")
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text as digits, without separators of thousands and leading zeros; None: there is none.
+
+    `last_number("7 plus 9 is 16.") == "16"`, `last_number("1,234") == "1234"`, `last_number("-07") == "-7"`,
+    `last_number("2.5") == "2.5"`.
+    """
+    numbers = re.findall(r"(?<![0-9.,])-?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|-?[0-9]+(?:\.[0-9]+)?", text)
+    if not numbers:
+        return None
+    sign, digits = ("-", numbers[-1][1:]) if numbers[-1].startswith("-") else ("", numbers[-1])
+    whole_part, point, after = digits.replace(",", "").partition(".")
+    return f"{sign}{whole_part.lstrip('0') or '0'}{point}{after}"

@@ -10,9 +10,9 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
-from gspo_lab.cli import evaluation_tables
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
+from gspo_lab.findings.standings import ContestRatings
 from gspo_lab.journal import Journal
 from gspo_lab.plan.check import obstacle
 from gspo_lab.records import GradeRecord
@@ -102,13 +102,14 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
 def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_eight_is_right() -> None:
     # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
-    eight, one = (evaluation_tables._rating(graded, {"a": 1500.0, "b": 1500.0}, attempts) for attempts in (8, 1))
+    columns = ContestRatings(dict.fromkeys("ab", '{"rating": 1500}'), None)
+    eight, one = (columns.rating(graded, attempts) for attempts in (8, 1))
     assert eight is not None
     assert one is not None
     assert eight["rating"] == pytest.approx(1500)
     assert one["rating"] == pytest.approx(1500 - 400 * math.log10(15))  # 15 to 1 against it
     too_few = graded.assign(graded=[16, 7])
-    assert evaluation_tables._rating(too_few, {"a": 1500.0, "b": 1500.0}, 8) is None
+    assert columns.rating(too_few, 8) is None
 
 
 def test_the_rating_by_standings_takes_the_first_right_one_of_eight(

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.addition import SLACK_TOKENS, Addition, demonstration, hasty_answer
+from gspo_lab.tasks.addition import Addition, demonstration, hasty_answer
 from gspo_lab.tasks.base import Problem
+from gspo_lab.tasks.pools import SLACK_TOKENS
 
 TASK = Addition()
 SUM = Problem("add3-train-0", "123+456=", "579")

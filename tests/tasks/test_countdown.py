@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Problem
-from gspo_lab.tasks.countdown import SLACK_TOKENS, Countdown
+from gspo_lab.tasks.countdown import Countdown
+from gspo_lab.tasks.pools import SLACK_TOKENS
 
 TASK = Countdown()
 SOME = Countdown(use_all=False)

@@ -6,7 +6,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import TASKS, Problem, Turn, build_task, task_key
-from gspo_lab.tasks.wording import last_number
+from gspo_lab.tasks.pools import last_number
 
 
 @pytest.mark.parametrize(

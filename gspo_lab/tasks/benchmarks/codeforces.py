@@ -51,6 +51,8 @@ class Codeforces(Published):
 
     name = "codeforces"
     prompt_version = "codeforces/1"
+    runs_programs = True
+    columns = "gspo_lab.findings.standings:ContestRatings"
     # CodeElo allows eight attempts; the sampling is Qwen3's when thinking.
     defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
     max_tokens = 32_768

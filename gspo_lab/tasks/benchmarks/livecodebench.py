@@ -23,12 +23,6 @@ OWN = "file"
 _NAME = re.compile(r"livecodebench(?:-(?P<release>v\d|file))?(?:-(?P<window>\d{4}-\d{4}|all))?")
 
 
-def named(name: str) -> dict[str, str] | None:
-    """The options in a name: release "v5", window "2408-2502" of `livecodebench-v5-2408-2502`; None: no such name."""
-    found = _NAME.fullmatch(name)
-    return {key: value for key, value in found.groupdict().items() if value} if found else None
-
-
 class LiveCodeBench(Published):
     """The problems of a release whose contests lie in a window; the GSPO paper's is v5, 2024-10 to 2025-02: 166.
 
@@ -38,6 +32,7 @@ class LiveCodeBench(Published):
     """
 
     prompt_version = "lcb/1"
+    runs_programs = True
     # Samples and window are the GSPO paper's; the sampling Qwen3's when thinking.
     defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
     max_tokens = 32_768
@@ -77,6 +72,14 @@ class LiveCodeBench(Published):
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file within the window of dates."""
         return tuple(_problem(entry) for entry in self._entries.values())
+
+    @classmethod
+    def options_in(cls, name: str) -> Mapping[str, str]:
+        """Release "v5" and window "2408-2502" of `livecodebench-v5-2408-2502`. LabError for another name."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
+        return {key: value for key, value in found.groupdict().items() if value}
 
     def stated(self, answer: str) -> str:
         """Its program."""

@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Grade, Problem, Task
@@ -22,11 +22,20 @@ class Published(Task, ABC):
     cut_is_wrong = True
     trains = False
     """Whether it has problems to train on, too."""
+    runs_programs = False
+    """Whether grading runs what a model wrote, in the sandbox; such a benchmark has the option `unsafe`."""
+    columns: str | None = None
+    """"module:attribute" of a class that adds columns to the table of scores (`findings.standings.ContestRatings`)."""
     enough: int | None = None
     """How many problems the user's own copy must hold; None: all that were published. `build_task` sets it."""
 
     def __init__(self, data: str | None = None) -> None:
         self.data = data
+
+    @classmethod
+    def options_in(cls, name: str) -> Mapping[str, str]:
+        """The options in a longer name of the benchmark, as in `livecodebench-v5-2408-2502`. LabError without any."""
+        raise LabError(f"unknown task '{name}'; the benchmark is called {cls.name}")
 
     @abstractmethod
     def read(self) -> tuple[Problem, ...]:
