@@ -4,12 +4,11 @@ docs/metrics.md from the records' fields; docs/studies_reference.md from the stu
 docs/claims.md from docs/claims_introduction.md and the claims' library; docs/commands.md from the command line's help.
 """
 
-import dataclasses
 import inspect
 import re
 import types
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer.main
 from pydantic import BaseModel
@@ -17,16 +16,18 @@ from pydantic_core import PydanticUndefined
 
 from gspo_lab.claims import LIBRARY, Claim
 from gspo_lab.cli import PANELS, app
-from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.keys import table_of
+from gspo_lab.objectives.losses import LOSSES, Loss
+from gspo_lab.objectives.presets import PRESETS, Objective
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.store.schema import field_columns
-from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import WAIVABLE
 from gspo_lab.study.schema import (
     ARM_KEYS,
-    ObjectiveTable,
+    KEYS,
+    BenchTable,
     RecordTable,
     Settings,
     TuneTable,
@@ -121,8 +122,11 @@ def _record_section(record: type[Record]) -> str:
 STUDIES_INTRODUCTION = """\
 # Every key of a study file
 
-Made from `gspo_lab/study/` and `gspo_lab/objectives/presets.py` by `python docs/make_reference.py`; do not edit. A
+Made from `gspo_lab/study/` and `gspo_lab/objectives/` by `python docs/make_reference.py`; do not edit. A
 study is one TOML file. Unknown keys are errors. "unset" is a key that is left out; TOML has no null.
+
+"Arms" says whether arms may differ in a key, and whether an arm may choose its value on trials (`[tune]`). "Engines"
+are those beside `native` that obey the key; they refuse a study in which another key is not at its default.
 """
 
 ARMS = """\
@@ -149,25 +153,25 @@ Errors of `gspo-lab check` that the study answers for: the error's name and, as 
 
 def studies_markdown() -> str:
     """docs/studies_reference.md: every table of a study, key by key."""
-    top = ["## Top level", "", *_HEAD]
+    top = ["## Top level", "", *_head(TRAITS)]
     top += [
-        "| `question` | text | needed | the question that the study asks |",
-        "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm runs with each |",
+        "| `question` | text | needed | the question that the study asks | | |",
+        "| `seeds` | whole number or list of them | 3 | how many seeds, or which; every arm runs with each | | |",
         "| `compares_engines` | yes or no | no | whether the study asks if engines agree: only then may arms differ in "
-        "`engine` |",
+        "`engine` | | |",
     ]
     tables: list[str] = []
     for name, entry in Settings.model_fields.items():
-        inner = _table_of(entry.annotation)
+        inner = table_of(entry.annotation)
         if name == "objective":
             tables.append(_objective_section())
         elif inner is BenchTable:
-            tables.append(_model_section("[[bench]]", BenchTable))
+            tables.append(_model_section("[[bench]]", BenchTable, within="bench"))
         elif inner is not None:
             more = (MirrorTable,) if inner is RecordTable else ()
-            tables.append(_model_section(f"[{name}]", inner, *more))
+            tables.append(_model_section(f"[{name}]", inner, *more, within=name))
         else:
-            top.append(_row(name, entry))
+            top.append(_row(name, entry, name))
     arms = ARMS.replace("{keys}", ", ".join(f"`{key}`" for key in ARM_KEYS))
     launchers = [_model_section(f"[launch.{key}]", table) for key, table in LAUNCH_TABLES.items()]
     tune = _model_section("[tune]", TuneTable)
@@ -209,46 +213,77 @@ def _claim_section(claim: Claim) -> str:
     return "\n".join(lines) + "\n"
 
 
-_HEAD = ("| key | type | default | meaning |", "|---|---|---|---|")
+TRAITS = " arms | engines |"
+"""The columns of a run's own keys."""
 
 
-def _model_section(title: str, *models: type[BaseModel]) -> str:
+def _head(more: str = "") -> list[str]:
+    return [f"| key | type | default | meaning |{more}", "|---|---|---|---|" + "---|" * more.count("|")]
+
+
+def _model_section(title: str, *models: type[BaseModel], within: str | None = None) -> str:
+    """The keys of a table; those of the run's table `within` with what the lab knows of them."""
     doc = " ".join((models[0].__doc__ or "").split())
-    rows = [_row(name, entry) for model in models for name, entry in model.model_fields.items()]
-    return "\n".join([f"## `{title}`", "", doc, "", *_HEAD, *rows]) + "\n"
+    rows = [
+        _row(name, entry, None if within is None else f"{within}.{name}")
+        for model in models
+        for name, entry in model.model_fields.items()
+    ]
+    return "\n".join([f"## `{title}`", "", doc, "", *_head("" if within is None else TRAITS), *rows]) + "\n"
 
 
 def _objective_section() -> str:
-    """Defaults depend on the preset, so each preset has its column."""
-    presets = list(PRESETS)
-    lines = [
-        "## `[objective]`",
-        "",
-        "The objective that all arms share; an arm's own keys go over it. Keys left out take their preset's value.",
-        "",
-        f"| key | type | {' | '.join(f'`{name}`' for name in presets)} | meaning |",
-        "|---" * (len(presets) + 3) + "|",
-        f"| `preset` | {_type(Literal[tuple(presets)])} |{' |' * len(presets)} the preset it starts from; unset: "
-        f"{_value(ObjectiveTable.model_fields['preset'].default)} |",
-    ]
-    hints = get_type_hints(ObjectiveSettings)
-    for entry in dataclasses.fields(ObjectiveSettings):
-        values = " | ".join(_value(getattr(PRESETS[name], entry.name)) for name in presets)
-        meaning = _cell(entry.metadata["meaning"])
-        lines.append(f"| `{entry.name}` | {_type(hints[entry.name])} | {values} | {meaning} |")
-    return "\n".join(lines) + "\n"
+    """The objective's keys; the presets by what they change of them; the policy losses."""
+    rows = []
+    for name, preset in PRESETS.items():
+        changed = {key: value for key, value in preset.model_dump().items() if value != getattr(Objective(), key)}
+        told = ", ".join(f"{key} = {_value(value)}" for key, value in changed.items() if key != "preset")
+        rows.append(f"| `{name}` | {told or 'the defaults'} |")
+    losses = [LOSSES_INTRODUCTION, *map(_loss_row, LOSSES.values())]
+    return "\n".join(
+        [_model_section("[objective]", Objective, within="objective"), PRESETS_HEAD, *rows, "", *losses, ""]
+    )
 
 
-def _row(name: str, entry: Any) -> str:
+PRESETS_HEAD = """\
+### Presets
+
+`objective = "NAME"` in an arm, or `preset` under `[objective]`. Sources: [objectives](objectives.md#presets).
+
+| preset | what it changes of the defaults |
+|---|---|"""
+
+LOSSES_INTRODUCTION = """\
+### `policy_loss`
+
+What stands in the place of `min(rho A, clip(rho) A)`, by the symbols of [objectives](objectives.md#notation). W =
+exp(sum of l_t) is the whole sequence's ratio, q the old probability of a token. A loss with a clip takes gradients away
+and has clip fractions. One without has `gate_mean` ([metrics](metrics.md)) and no clip fraction. A loss of your own is
+`policy_loss = "my_loss.py:LOSS"` ([extending](architecture.md#to-extend-it)).
+
+| value | term of token t | clips | source | not as in its paper |
+|---|---|---|---|---|"""
+
+
+def _loss_row(loss: Loss[Any]) -> str:
+    cells = (f"`{loss.name}`", loss.formula, loss.clips or "nothing", loss.source, loss.differs)
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _row(name: str, entry: Any, key: str | None = None) -> str:
     default = "needed" if entry.default is PydanticUndefined else _value(entry.default)
-    return f"| `{name}` | {_type(entry.annotation)} | {default} | {_cell(entry.description or '')} |"
+    traits = "" if key is None else _traits(key)
+    return f"| `{name}` | {_type(entry.annotation)} | {default} | {_cell(entry.description or '')} |{traits}"
 
 
-def _table_of(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+def _traits(key: str) -> str:
+    """Which arms may differ in a run's key, and the engines beside the lab's own that obey it, as cells."""
+    if key not in KEYS:  # of `[record]`, but no part of what a run is
+        return " | |"
+    table = KEYS.get(key.rpartition(".")[0])
+    engines = {*KEYS[key].peers, *(() if table is None else table.peers)}
+    arms = {"study": "the same", "vary": "may differ", "choose": "may differ, `[tune]`"}[KEYS[key].arms or "study"]
+    return f" {arms} | {', '.join(f'`{name}`' for name in sorted(engines))} |"
 
 
 def _type(annotation: Any) -> str:
@@ -264,7 +299,7 @@ def _type(annotation: Any) -> str:
         return "table" if args[1] is Any else f"table of {_type(args[1])}"
     if origin is list:
         return f"list of {_type(args[0])}"
-    if _table_of(annotation) is not None:
+    if table_of(annotation) is not None:
         return "text or table"
     return names[annotation]
 

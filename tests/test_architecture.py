@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("errors", "layout", "machine", "sources", "states"), 0),
-    **dict.fromkeys(("files", "registry", "records", "sandbox"), 1),
+    **dict.fromkeys(("files", "keys", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),
@@ -55,7 +55,7 @@ WALLS: dict[str, set[str]] = {
 """Room -> rooms that lie lower and are none of its business all the same."""
 
 LIGHT = (
-    *("errors", "layout", "machine", "sources", "states", "files", "sandbox", "registry", "records", "journal"),
+    *("errors", "layout", "machine", "sources", "states", "files", "keys", "sandbox", "registry", "records", "journal"),
     *("runfolder", "imports", "importers", "study", "tasks", "launch", "cli", "worker", "forkserver", "__main__"),
 )
 HEAVY = {
@@ -169,7 +169,7 @@ def test_names_in_a_run_s_folder_are_joined_in_one_place() -> None:
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_file_is_two_rooms(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500
 
 
 def tracked() -> list[Path]:

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from pydantic import BaseModel
 
-from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
+from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.records import RECORDS, is_time
 from gspo_lab.study import BenchTable, Settings, VerdictTable
 from gspo_lab.study.undeclared import LaunchTable
@@ -60,8 +60,6 @@ def test_every_key_of_a_study_has_its_line() -> None:
     for title, table in tables.items():
         for key in table.model_fields:
             assert f"| `{key}` |" in section(title), (title, key)
-    for setting in fields(ObjectiveSettings):
-        assert f"| `{setting.name}` |" in section("`[objective]`")
     for preset in PRESETS:
         assert f"| `{preset}` |" in section("`[objective]`")
 
@@ -69,4 +67,5 @@ def test_every_key_of_a_study_has_its_line() -> None:
 def test_no_key_is_without_a_meaning() -> None:
     for line in (DOCS / "studies_reference.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| `"):
-            assert re.search(r"\| [^|]{5,} \|$", line.replace("\\|", "/")), line
+            cells = line.replace("\\|", "/").split("|")
+            assert len(cells[4 if len(cells) > 4 else 2]) >= 7, line

@@ -7,7 +7,6 @@ import numpy as np
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.claims.needs import length_bins
 from gspo_lab.claims.recorded import Details, Recorded, details
-from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window
 from gspo_lab.readings.read import CURVES
 from gspo_lab.stats.arrays import Floats
@@ -25,9 +24,9 @@ def _variance_within(recorded: Recorded, arm: str, seed: int) -> Floats:
 
 def _clipped(recorded: Recorded, arm: str, seed: int) -> Details:
     """The responses' own numbers, of an arm whose loss clips."""
-    loss = recorded.settings[arm].objective.policy_loss
-    if loss in WITHOUT_CLIP:
-        raise Untestable(f"{arm} clips nothing: policy_loss = '{loss}'")
+    objective = recorded.settings[arm].objective
+    if objective.loss.clips is None:
+        raise Untestable(f"{arm} clips nothing: policy_loss = '{objective.policy_loss}'")
     return details(recorded, arm, seed)
 
 

@@ -2,14 +2,13 @@
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines import ENGINES
 from gspo_lab.engines.base import Capabilities, Engine
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import check_callable, check_made, look_up, nearest
 from gspo_lab.samplers import SAMPLERS
@@ -108,7 +107,7 @@ def _parameters(found: Any) -> Iterable[inspect.Parameter]:
 
 def _broken(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
     """What the engine cannot do for these settings, or wrongly says that it can."""
-    plain = Settings.model_validate({"task": settings.task, "objective": asdict(PRESETS["grpo"])})
+    plain = Settings.model_validate({"task": settings.task})
     wanted, default = (flat(one.model_dump(mode="json")) for one in (settings, plain))
     if capabilities.settings is not None:
         for key in capabilities.settings:

@@ -6,7 +6,6 @@ For engines whose optimizer is not the lab's: they hand over what their loss was
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.objectives import Batch, ratio_measures, response_detail, surrogate
-from gspo_lab.objectives.presets import objective_of
 from gspo_lab.records import UpdateRecord
 from gspo_lab.study import Run
 
@@ -28,7 +27,7 @@ def measured(
     `log_ratio_BT` is l_t and `adv_BT` the advantages, both 0 off the mask; `own` are the fields that the other program
     knows: the loss, the gradient's norm, seconds.
     """
-    objective, record = objective_of(run.settings.objective), run.settings.record
+    objective, record = run.settings.objective, run.settings.record
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
     batch = Batch(mask_BT, adv_BT, log_ratio_BT.new_zeros(log_ratio_BT.shape), len(mask_BT), int(mask_BT.sum()))
     out = surrogate(log_ratio_BT, batch, objective)

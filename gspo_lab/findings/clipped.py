@@ -1,6 +1,5 @@
 """Which arms clip, and which are saturated."""
 
-from gspo_lab.objectives.measures import WITHOUT_CLIP
 from gspo_lab.readings import Source, deciding, summarise
 from gspo_lab.readings.named import CLIP_ACTIVE
 from gspo_lab.study import Declaration
@@ -15,7 +14,7 @@ ratio is near 1."""
 
 def clips(declared: Declaration, arm: str) -> bool:
     """Whether the arm's loss takes any token's gradient."""
-    return declared.arms[arm].settings.objective.policy_loss not in WITHOUT_CLIP
+    return declared.arms[arm].settings.objective.loss.clips is not None
 
 
 def active_share(of: Source, arm: str) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.findings.recorded import reward_curves
-from gspo_lab.objectives.clipping import binds
+from gspo_lab.objectives.ratios import binds
 from gspo_lab.readings import Reading, Source, read
 from gspo_lab.readings.responses import band_shares
 from gspo_lab.readings.settled import first_settled

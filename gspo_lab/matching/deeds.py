@@ -6,8 +6,8 @@ from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNK
 from gspo_lab.matching.settings import listed, shown
 from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, REWARDS, Stream, Trace
 from gspo_lab.records import ROLLOUT
-from gspo_lab.study.cost import PASSES
 from gspo_lab.study.dotted import under
+from gspo_lab.study.schema import KEYS
 
 
 def prompts(pair: Sides) -> Check:
@@ -67,11 +67,11 @@ def first_rewards(pair: Sides) -> Check:
 
 
 COSTS = (
-    *PASSES,
+    *(name for name, key in KEYS.items() if key.passes),
     *("objective.turn_credit", "rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
 )
 """Settings that, declared, let the same first rollout cost other FLOPs: by the passes that are made over it, and by the
-responses that train. It is no list of what takes time (`study/cost.py`): precision takes no FLOPs, and credit, which
+responses that train. It is no list of what takes time (`keys.Key.cost`): precision takes no FLOPs, and credit, which
 decides whose advantage is 0, says little of the steps to come."""
 
 

@@ -10,6 +10,7 @@ from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
 from gspo_lab.study.recorded import ABSENT
+from gspo_lab.study.schema import KEYS
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]
 
@@ -76,9 +77,9 @@ class Sides:
 OWN_RECORD = "own record"
 """The check that only runs have which another program recorded."""
 
-STARTING = ("model", "warm_start", "task")
+STARTING = tuple(name for name, key in KEYS.items() if key.acts == "start")
 """Settings that, declared, let two runs start from different models; a sweep may vary any."""
-SAMPLING = (*STARTING, "rollout")
+SAMPLING = tuple(name for name, key in KEYS.items() if key.acts in ("start", "sampling"))
 """Settings that, declared, let two runs sample different first responses."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gspo_lab.models.check import EMBEDDED, hub_folder
 from gspo_lab.models.folder import read_json_object
-from gspo_lab.study.asking import TaskTable
+from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import TASKS, WORDS
 
 TEMPLATES = ("chat_template.jinja", "chat_template.json")

@@ -1,14 +1,12 @@
 """The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
 from gspo_lab.objectives.advantages import advantages, overlong_penalty, turn_advantages
-from gspo_lab.objectives.balance import balanced
 from gspo_lab.objectives.batch import Batch
-from gspo_lab.objectives.clipping import binds
 from gspo_lab.objectives.measures import ratio_measures, response_detail
 from gspo_lab.objectives.mismatch import mismatch_measures, mismatch_weight
-from gspo_lab.objectives.objective import Surrogate, surrogate
-from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings
-from gspo_lab.objectives.ratios import RATIOS, RULES
+from gspo_lab.objectives.objective import Surrogate, prepared, surrogate
+from gspo_lab.objectives.presets import PRESETS, Objective
+from gspo_lab.objectives.ratios import RATIOS, RULES, binds
 from gspo_lab.objectives.values import (
     ValueLoss,
     at_last_token,
@@ -24,12 +22,11 @@ __all__ = [
     "RATIOS",
     "RULES",
     "Batch",
-    "ObjectiveSettings",
+    "Objective",
     "Surrogate",
     "ValueLoss",
     "advantages",
     "at_last_token",
-    "balanced",
     "binds",
     "explained_variance",
     "gae",
@@ -37,6 +34,7 @@ __all__ = [
     "mismatch_weight",
     "of_sequence",
     "overlong_penalty",
+    "prepared",
     "ratio_measures",
     "response_detail",
     "surrogate",

@@ -8,9 +8,8 @@ is waited for once.
 import math
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.objectives.clipping import binds
-from gspo_lab.objectives.presets import ObjectiveSettings
-from gspo_lab.objectives.ratios import RATIOS, RULES, sequence_mean
+from gspo_lab.objectives.ratios import RATIOS, RULES, binds, sequence_mean
+from gspo_lab.objectives.settings import Common
 from gspo_lab.records import BAND_SCALES, QUANTILES
 
 if TYPE_CHECKING:
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Flags = npt.NDArray[np.bool_]
 
-WITHOUT_CLIP = ("cispo", "reinforce", "vespo", "sapo", "pspo")
-"""The policy losses that take no token's gradient: what is clipped is then no number, not 0."""
-
 Bands = dict[str, tuple[float, float]]
 
 
@@ -32,7 +28,7 @@ def ratio_measures(
     mask_BT: "Tensor",
     adv_BT: "Tensor",
     evaluated_B: "Tensor",
-    settings: ObjectiveSettings,
+    settings: Common,
     bands: Bands,
     *,
     clipped_BT: "Tensor",
@@ -44,10 +40,10 @@ def ratio_measures(
     """The fields of an UpdateRecord that follow from l_t, the mask and the advantages of one whole mini-batch.
 
     `log_ratio_BT` is l_t, 0 off the mask; `evaluated_B` the responses whose l_t is known, all with A != 0 among them;
-    `bands` are the rules' reference ranges. `clipped_BT`, `gate_BT` and
-    `dual_clipped_BT` are what `surrogate` returned. `other_log_ratio_BT` is l_t with the other program's log-probs as
-    the old ones, the sampler's for the trainer's or the reverse, where both are known; `weight_BT` the factors of a
-    mismatch correction, where there is one. What nothing was evaluated for is None.
+    `bands` are the rules' reference ranges. `clipped_BT`, `gate_BT` and `dual_clipped_BT` are what `surrogate`
+    returned: a loss with a gate clips nothing, and has no clip fractions. `other_log_ratio_BT` is l_t with the other
+    program's log-probs as the old ones, the sampler's for the trainer's or the reverse, where both are known;
+    `weight_BT` the factors of a mismatch correction, where there is one. What nothing was evaluated for is None.
     """
     import numpy as np
 
@@ -63,7 +59,6 @@ def ratio_measures(
     active_BT = positive | negative
     tokens, active = int(length_B.sum()), int(active_BT.sum())
 
-    clips = settings.policy_loss not in WITHOUT_CLIP
     clipped = clipped_BT.cpu().numpy()
     high, low = int((clipped & positive).sum()), int((clipped & negative).sum())
     clipped_B = clipped.sum(axis=1)
@@ -88,7 +83,7 @@ def ratio_measures(
         "evaluated_responses": int(evaluated.sum()),
         "response_tokens": tokens,
         "active_tokens": active,
-        **(_clipped(high, low, clipped_B, length_B, positive, negative) if clips else {}),
+        **(_clipped(high, low, clipped_B, length_B, positive, negative) if gate_BT is None else {}),
         "gate_mean": None if gate_BT is None else _mean_at(gate_BT.cpu().numpy(), active_BT),
         **would,
         "dual_clip_fraction_tokens": None if dual_BT is None else int(dual_BT.sum()) / tokens,

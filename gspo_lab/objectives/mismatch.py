@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.objectives.batch import Batch
-from gspo_lab.objectives.presets import ObjectiveSettings
+from gspo_lab.objectives.settings import Common
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ LARGEST_LOG_WEIGHT = 80.0
 """e^80 is still finite in float32; what is larger lies outside every range."""
 
 
-def mismatch_weight(batch: Batch, settings: ObjectiveSettings) -> "Tensor":
+def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
     """[B, T] detached factors of the token terms; 1 everywhere without a correction.
 
     With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:

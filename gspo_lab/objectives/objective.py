@@ -6,12 +6,12 @@ spread over its tokens. Only tensor methods are used, so this room imports witho
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gspo_lab.objectives.batch import Batch
+from gspo_lab.objectives.losses import LOSSES, Common, Loss, Moved
+from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.objectives.mismatch import mismatch_weight
-from gspo_lab.objectives.policy_losses import LARGEST_LOG_RATIO, POLICY_LOSSES, Moved
-from gspo_lab.objectives.presets import ObjectiveSettings
 from gspo_lab.objectives.ratios import RATIOS, sequence_mean
 
 if TYPE_CHECKING:
@@ -43,8 +43,19 @@ class Surrogate:
     dual_clipped_BT: "Tensor | None" = None
 
 
-def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> Surrogate:
-    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`.
+def prepared(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]) -> Common:
+    """The settings for this whole mini-batch under the log-probs `logp_BT`, which have no gradient, where the loss has
+    to see it whole first."""
+
+    def size(part: Batch, at: Common) -> float:
+        return abs(float(surrogate(logp_BT, part, at.replace(kl_coef=0.0), loss).loss))
+
+    return settings if loss.prepare is None else loss.prepare(settings, batch, size)
+
+
+def surrogate(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any] | None = None) -> Surrogate:
+    """The loss of a (part of a) mini-batch under the current policy's log-probs `logp_BT`; `loss` is the policy loss
+    where it is not one of the lab's.
 
     -mean over responses of mean over tokens of min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) with the default policy
     loss and aggregation: arXiv 2507.18071 eq. 2 (GRPO), 5-7 (GSPO), 13-14 (GSPO-token).
@@ -57,7 +68,7 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     ratio_BT = log_r_BT.masked_fill(~active_BT, 0.0).clamp(max=LARGEST_LOG_RATIO).exp()
 
     moved = Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
-    term = POLICY_LOSSES[settings.policy_loss](moved, settings)
+    term = (loss or LOSSES[settings.policy_loss]).term(moved, settings)
     weight_BT = mismatch_weight(batch, settings)
     term_BT = term.value_BT * weight_BT
 
@@ -80,7 +91,7 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> S
     )
 
 
-def aggregate(term_BT: "Tensor", batch: Batch, settings: ObjectiveSettings) -> "Tensor":
+def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     """One number from token terms (0 off the mask), with the denominators of the whole mini-batch.
 
     `seq-mean-token-mean` is both papers'; `token-mean` is one mean over the mini-batch's tokens, which is how verl and

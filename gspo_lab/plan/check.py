@@ -18,6 +18,7 @@ from gspo_lab.models.check import (
 )
 from gspo_lab.models.shapes import check_rank, model_shape
 from gspo_lab.models.wording import options_for
+from gspo_lab.objectives.losses import loss_of
 from gspo_lab.plan.starts import needs_start
 from gspo_lab.samplers.check import check_sampler
 from gspo_lab.study import Arm, Study, digest
@@ -59,6 +60,9 @@ def check(study: Study, *, data: bool = True) -> None:
         check_sampler(sampler, replay, on_gpu(device), base)
     for arm in arms:
         check_engine(arm.name, arm.settings, base)
+        loss, objective = loss_of(arm.settings.objective, base)
+        if broken := list(loss.refuses(objective)):
+            raise LabError(f"arm.{arm.name}: objective.{broken[0]}")
         check_tasks(arm.name, arm.settings, [tasks[key] for key in _tables([arm])], base)
         if arm.settings.warm_start.steps and not needs_start(arm.settings.model):
             raise LabError(

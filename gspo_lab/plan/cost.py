@@ -9,7 +9,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.study import Settings
-from gspo_lab.study.cost import cost
+from gspo_lab.study.schema import cost
 
 START_SECONDS = 1.0
 """A worker's start: loading the model. About 6 s of imports are made once for all cores of this machine; on a GPU, or
@@ -83,7 +83,7 @@ def guessed_pace(settings: Settings, *, on_gpu: bool, turns: int = 1) -> Pace:
     drawn = "1" if turns == 1 else f"{sampling:.2g} of {turns} turns"
     forward = 2 * active_parameters(settings.model) * tokens / speed
     responses = settings.rollout.prompts_per_step * settings.rollout.group_size
-    update = 3 + (settings.objective.policy_loss == "bapo")
+    update = 3 + (settings.objective.loss.prepare is not None)
     critic, told = (1 + 3 * settings.update.epochs, ", critic 4") if settings.objective.advantage == "gae" else (0, "")
     before = 1 + (settings.objective.kl_coef > 0)
     first = "old policy 1" if before == 1 else "old policy 1, starting model 1"

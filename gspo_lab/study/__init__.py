@@ -1,12 +1,11 @@
 """The study room: from a TOML file to resolved runs. Imports no torch, numpy or pandas."""
 
-from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.declaration import Arm, Declaration, Edit, Sweep, digest
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import load_study
 from gspo_lab.study.origin import Origin
-from gspo_lab.study.schema import Settings
+from gspo_lab.study.schema import BenchTable, Settings
 from gspo_lab.study.study import Run, Study, against_itself
 
 __all__ = [

@@ -10,9 +10,7 @@ from typing import Any
 
 from gspo_lab.study.declaration import Arm, Declaration, digest
 from gspo_lab.study.dotted import BAND, differing, flat
-
-ANYWHERE = ("device", "warm_start.seed")
-"""Settings in which executions of one study may differ: where it runs, and which starting model all its seeds share."""
+from gspo_lab.study.schema import KEYS
 
 
 def identity(declared: Declaration) -> str:
@@ -48,4 +46,5 @@ def differences(one: Declaration, other: Declaration) -> list[str]:
 def _settings(arm: Arm) -> Iterator[tuple[str, Any]]:
     settings = flat(arm.resolved)
     piloted = BAND if settings.get("objective.clip") == "calibrated" else ()
-    yield from ((key, value) for key, value in settings.items() if key not in (*ANYWHERE, *piloted))
+    anywhere = [name for name, key in KEYS.items() if key.anywhere]
+    yield from ((key, value) for key, value in settings.items() if key not in (*anywhere, *piloted))

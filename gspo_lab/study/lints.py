@@ -9,7 +9,7 @@ name says which.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -18,9 +18,8 @@ from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
 from gspo_lab.study.judging import rewarded
-from gspo_lab.study.schema import Settings
+from gspo_lab.study.schema import Settings, unread
 from gspo_lab.study.study import Study
-from gspo_lab.study.unread import unread
 
 Level = Literal["warn", "error"]
 
@@ -226,7 +225,7 @@ def _unread(study: Study, known: Known) -> Iterator[Finding]:
 def _written(arm: Arm) -> dict[str, Any]:
     """The settings that are neither the lab's default nor the preset's, by dotted key."""
     preset = arm.settings.objective.preset
-    plain = Settings.model_validate({"task": {"name": ""}, "objective": {"preset": preset, **asdict(PRESETS[preset])}})
+    plain = Settings.model_validate({"task": {"name": ""}, "objective": PRESETS[preset].model_dump()})
     usual = flat(plain.model_dump(mode="json"))
     return {key: value for key, value in flat(arm.resolved).items() if value != usual.get(key)}
 

@@ -3,7 +3,6 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.presets import PRESETS, ObjectiveSettings, with_published_range
+from gspo_lab.keys import NAME, Table
+from gspo_lab.objectives.presets import PRESETS, Objective, with_published_range
 from gspo_lab.registry import nearest
-from gspo_lab.study.asking import BenchTable
 from gspo_lab.study.claim_rules import broken_claims
 from gspo_lab.study.command import command_of
 from gspo_lab.study.contrast import broken_contrast, broken_order
@@ -22,14 +21,13 @@ from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import REMOVED, WAIVABLE
 from gspo_lab.study.overrides import set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
-from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, Settings
+from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings
 from gspo_lab.study.study import Study
 from gspo_lab.study.sweep import at_every_dose, read_sweep
-from gspo_lab.study.table import NAME, Table
 from gspo_lab.study.trials import read_tune
 from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
-OBJECTIVE_KEYS = tuple(f.name for f in fields(ObjectiveSettings))
+OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)
 NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
@@ -270,7 +268,7 @@ def _objective(shared: Mapping[str, Any], own: Mapping[str, Any], where: str, pr
     elif preset not in PRESETS:
         problems.append(f"{where}: unknown objective '{preset}'{nearest(preset, PRESETS)}; known: {', '.join(PRESETS)}")
         preset = "grpo"
-    return with_published_range({**asdict(PRESETS[preset]), **shared, **own, "preset": preset})
+    return with_published_range({**PRESETS[preset].model_dump(), **shared, **own, "preset": preset})
 
 
 def _seeds(value: Any, problems: list[str]) -> tuple[int, ...]:

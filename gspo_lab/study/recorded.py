@@ -4,10 +4,8 @@ In memory the others hold defaults that stand for nothing: whoever reads one ask
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from typing import Any
 
-from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.dotted import flat, put, under
 from gspo_lab.study.schema import Settings
 
@@ -33,9 +31,5 @@ def filled(known: Mapping[str, Any]) -> Settings:
 
 def completed(known: Mapping[str, Any]) -> dict[str, Any]:
     """The same as plain data, with the keys that have no default."""
-    required = {"model": ABSENT, "task": {"name": ABSENT}, "objective": asdict(PRESETS["grpo"])}
-    out = {**required, **known}
-    for table in ("task", "objective"):
-        if isinstance(known.get(table), Mapping):
-            out[table] = required[table] | known[table]
-    return out
+    out = {"model": ABSENT, "task": {}, **known}
+    return out | ({"task": {"name": ABSENT, **out["task"]}} if isinstance(out["task"], Mapping) else {})

@@ -3,27 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations, pairwise
 
+from gspo_lab.keys import COLDEST, Key
+from gspo_lab.objectives.presets import Objective
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat
 from gspo_lab.study.judging import VerdictTable, rewarded
-from gspo_lab.study.schema import ObjectiveTable, Settings
-from gspo_lab.study.table import COLDEST
-from gspo_lab.study.unread import unread
-
-RATIO_KEYS = (
-    *("objective.preset", "objective.importance_sampling_level", "objective.dual_clip"),
-    *("objective.clip", "objective.clip_low", "objective.clip_high", "objective.clip_target"),
-    *("objective.bapo_clip_low", "objective.bapo_clip_high", "objective.bapo_share"),
-    *("objective.sapo_tau_positive", "objective.sapo_tau_negative"),
-    *("objective.vespo_k_positive", "objective.vespo_lambda_positive"),
-    *("objective.vespo_k_negative", "objective.vespo_lambda_negative"),
-)
-"""Settings that act through the importance ratio only: with one update per rollout batch they do nothing."""
-
-
-WITHOUT_LEVEL = {"reinforce", "vespo", "gmpo", "fspo"}
-"""The policy losses that have a ratio of their own or none."""
+from gspo_lab.study.schema import KEYS, Settings, unread
 
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
 """The advantages that compare no response with others to its prompt."""
@@ -158,11 +144,7 @@ def broken_within(settings: Settings) -> list[str]:
             "objective.clip = 'calibrated' with turn_credit = 'turn': a pilot counts moves by the sign of each "
             "response's one advantage; give clip_low and clip_high"
         )
-    if objective.policy_loss == "vespo" and objective.mismatch_correction != "none":
-        out.append(
-            f"objective.mismatch_correction = '{objective.mismatch_correction}' with policy_loss = 'vespo': its paper "
-            "puts the mismatch into W, which is not done here; use mismatch_correction = 'none'"
-        )
+    out += [f"objective.{line}" for line in objective.loss.refuses(objective)]
     if objective.policy_loss != "clip":
         clips = {"dual_clip": objective.dual_clip is not None, "clip = 'calibrated'": objective.clip == "calibrated"}
         out += [
@@ -170,14 +152,7 @@ def broken_within(settings: Settings) -> list[str]:
             for key, given in clips.items()
             if given
         ]
-    ends = objective.bapo_clip_low, objective.bapo_clip_high
-    if objective.policy_loss == "bapo" and not (ends[0] <= objective.clip_low and objective.clip_high <= ends[1]):
-        out.append(
-            f"objective.bapo_clip_low = {ends[0]:g}, bapo_clip_high = {ends[1]:g}: bounds move up, from 1 - clip_low = "
-            f"{1 - objective.clip_low:g} and 1 + clip_high = {1 + objective.clip_high:g}; give bapo_clip_low <= "
-            "clip_low and bapo_clip_high >= clip_high"
-        )
-    if objective.clip_low == 1 and objective.policy_loss != "cispo":
+    if objective.clip_low == 1 and objective.loss.lower_bound:
         out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
     if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:
         out.append(
@@ -269,25 +244,29 @@ def _idle(key: str, a: Settings, b: Settings) -> str | None:
     reasons = [unread(key, one) for one in (a, b)]
     if all(reasons):
         return f"{key.removeprefix('objective.')} {reasons[0]}"
-    losses = {one.policy_loss for one in both}
+    losses = {one.policy_loss: one.loss for one in both}
     levels = {one.importance_sampling_level for one in both}
     averaged = {one.advantage for one in both} == {"gae"} and "sequence" in levels
-    if key == "objective.importance_sampling_level" and losses <= WITHOUT_LEVEL and not averaged:
+    if (
+        key == "objective.importance_sampling_level"
+        and not averaged
+        and not any(loss.ratio == "level" for loss in losses.values())
+    ):
         return f"importance_sampling_level does nothing with policy_loss = {_either(losses)}"
     if key == "rollout.staleness" and min(one.rollout.staleness for one in (a, b)) >= max(a.steps, b.steps) - 1:
         return f"with steps = {a.steps} every rollout batch is drawn from the starting weights"
     # One on-policy update of a rollout batch: old and new log-probs are those of one forward pass, all ratios are 1.
     once = all(s.update.minibatches * s.update.epochs == 1 and s.update.old_logprobs == "trainer" for s in (a, b))
     replays_itself = key == "routing_replay" and {a.routing_replay, b.routing_replay} <= {"none", "old-policy"}
-    alike = key == "objective.policy_loss" and not losses & {"pspo", "fspo"}  # at ratio 1 these two pull otherwise
+    alike = key == "objective.policy_loss" and all(loss.alike_at_1 for loss in losses.values())
     if key in ("objective.importance_sampling_level", "objective.policy_loss") and _means_differ(both):
         return None
-    if once and (key in RATIO_KEYS or replays_itself or alike):
+    if once and (KEYS.get(key, Key()).acts == "ratio" or replays_itself or alike):
         return "with update.minibatches = 1 and epochs = 1 every ratio is 1; use minibatches >= 2"
     return None
 
 
-def _means_differ(both: Sequence[ObjectiveTable]) -> bool:
+def _means_differ(both: Sequence[Objective]) -> bool:
     """Whether a sequence's ratio pulls otherwise than its tokens' own, even at 1: it gives every token the mean of what
     their advantages or weights are, which only equal ones have too."""
     by_token = any(
@@ -296,7 +275,7 @@ def _means_differ(both: Sequence[ObjectiveTable]) -> bool:
         or one.mismatch_correction in ("tis", "icepop")
         for one in both
     )
-    return by_token and any(one.importance_sampling_level == "sequence" or one.policy_loss == "gmpo" for one in both)
+    return by_token and any(one.importance_sampling_level == "sequence" or one.loss.ratio == "sequence" for one in both)
 
 
 def _either(losses: Collection[str]) -> str:

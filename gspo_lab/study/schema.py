@@ -1,21 +1,33 @@
-"""The TOML of a study: every key, its default and its meaning; `docs/studies_reference.md` is made from it."""
+"""The TOML of a study: every key of a run, its default, its meaning, and what the lab knows of it (`keys.Key`).
 
-from typing import Any, Literal
+docs/studies_reference.md is made from it. What judges a study is in judging.py.
+"""
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from gspo_lab.objectives.presets import (
-    Advantage,
-    Aggregation,
-    Clip,
-    Correction,
-    PolicyLoss,
-    SequenceAdvantage,
-    TurnCredit,
-)
-from gspo_lab.objectives.ratios import Level
-from gspo_lab.study.asking import BenchTable, RolloutTable, TaskTable
-from gspo_lab.study.table import HUGE, MANY, Dtype, Replay, Share, Table
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from gspo_lab.keys import COLDEST, HUGE, MANY, Dtype, Key, Name, Read, Replay, Share, Table, Text, keys
+from gspo_lab.objectives.presets import Objective
+from gspo_lab.objectives.settings import BY_CRITIC
+from gspo_lab.study.dotted import flat
+
+ALL = {"trl": "", "verl": "", "areal": ""}
+
+
+class TaskTable(BaseModel):
+    """The task's name and its own options, which only the task knows."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="a built-in task, or `my_file.py:grade`")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys beside the known ones."""
+        return dict(self.model_extra or {})
 
 
 class EngineTable(Table):
@@ -46,59 +58,207 @@ class WarmStart(Table):
     learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
     warmup_steps: int = Field(20, ge=0, le=MANY, description="steps over which its learning rate rises")
     per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
-    seed: int = Field(
+    seed: Annotated[int, Key(anywhere=True)] = Field(
         0, ge=0, lt=2**63, description="seed of the whole study's one warm start; a replication takes one of its own"
     )
+
+
+class RolloutTable(Table):
+    """How each step's responses are sampled."""
+
+    prompts_per_step: Annotated[
+        int, Key(cost=True, peers={"trl": "", "verl": "data.train_batch_size", "areal": ""})
+    ] = Field(32, ge=1, le=10**6, description="prompts in a rollout batch")
+    group_size: Annotated[
+        int,
+        Key(
+            cost=True,
+            peers={"trl": "num_generations", "verl": "actor_rollout_ref.rollout.n", "areal": "gconfig.n_samples"},
+        ),
+    ] = Field(
+        8,
+        ge=1,
+        le=10**6,
+        description="responses per prompt; 1 where the advantage needs no group (gae, batch-mean-std)",
+    )
+    temperature: Annotated[
+        float,
+        Key(
+            arms="choose",
+            peers={
+                "trl": "temperature",
+                "verl": "actor_rollout_ref.rollout.temperature",
+                "areal": "gconfig.temperature",
+            },
+        ),
+    ] = Field(
+        1.0,
+        ge=COLDEST,
+        le=1e3,
+        description="sampling temperature; the trainer's log-probs are those of logits / temperature",
+    )
+    top_p: Annotated[
+        float, Key(arms="choose", peers={"trl": "top_p", "verl": "actor_rollout_ref.rollout.top_p", "areal": ""})
+    ] = Field(1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'")
+    max_tokens: Annotated[
+        int | None,
+        Key(cost=True, peers={"trl": "max_completion_length", "verl": "data.max_response_length", "areal": ""}),
+    ] = Field(None, ge=1, le=MANY, description="token limit of a response; unset: the task's own")
+    stop: Annotated[list[Text] | None, Key(peers=ALL)] = Field(
+        None, description="texts that end a response; unset: the task's own"
+    )
+    sampler: Annotated[str, Key(cost=True, peers={"trl": ""})] = Field(
+        "transformers", description="who samples: `transformers`, `vllm`, or an outsider as of `engine.name`"
+    )
+    dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
+        "float32", description="precision of the sampler's weights and arithmetic"
+    )
+    at_a_time: Annotated[int, Key(peers={"trl": ""})] = Field(
+        512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"
+    )
+    # The first responses are drawn from the starting weights whatever its value.
+    staleness: Annotated[int, Key(acts="update")] = Field(
+        0,
+        ge=0,
+        le=MANY,
+        description="rollout batches by which the weights that a batch is drawn from are older than those it trains; "
+        "those of the start until there were as many. Benchmarks are asked of the newest weights",
+    )
+    tokens_per_step: Annotated[
+        int | None,
+        Key(
+            Read(
+                lambda run: (run.rollout.tokens_per_step or math.inf) < (run.rollout.max_tokens or math.inf),
+                "where it is rollout.max_tokens or more",
+            ),
+            cost=True,
+        ),
+    ] = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description="new tokens that a response gets in one step; one that is not over goes on under the next step's "
+        "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
+    )
+    dynamic_sampling: Annotated[int, Key(cost=True)] = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="rounds of prompts that a step may ask: a group whose responses all earned the same is dropped, "
+        "and the next round asks as many other prompts as groups are missing (DAPO's dynamic sampling); 0: nothing is "
+        "dropped, every group trains",
+    )
+    overlong_buffer: int | None = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description="so many tokens before the token limit a response's reward begins to fall, in a line, by "
+        "`overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length costs nothing",
+    )
+    overlong_penalty: Annotated[
+        float, Key(Read(lambda run: run.rollout.overlong_buffer is not None, "without overlong_buffer"))
+    ] = Field(
+        1.0, gt=0, le=HUGE, description="what a response of the token limit loses of its reward to overlong_buffer"
+    )
+    thinking: Annotated[bool | None, Key(peers={"trl": ""})] = Field(
+        None,
+        description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
+        "the template's own default",
+    )
+    max_grader_errors: Annotated[Share, Key(peers=ALL)] = Field(
+        0.5,
+        description="a run stops at a step on whose responses the grader failed in a larger share than this; "
+        "below it they train with reward 0, which is told wherever the run is shown",
+    )
+    coupled: Annotated[bool, Key(peers=ALL)] = Field(
+        True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
+    )
+
+    @property
+    def varying(self) -> bool:
+        """Whether the groups that a step trains on follow from what was sampled: they wait, or some are dropped."""
+        return self.tokens_per_step is not None or self.dynamic_sampling > 0
 
 
 class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
-    minibatches: int = Field(
-        4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each"
-    )
-    epochs: int = Field(1, ge=1, le=MANY, description="passes over a rollout batch")
-    learning_rate: float = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
-    warmup_updates: int = Field(
+    minibatches: Annotated[
+        int, Key(cost=True, passes=True, peers={"trl": "", "verl": "", "areal": "actor.ppo_n_minibatches"})
+    ] = Field(4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each")
+    epochs: Annotated[
+        int,
+        Key(cost=True, passes=True, peers={"trl": "num_iterations", "verl": "actor_rollout_ref.actor.ppo_epochs"}),
+    ] = Field(1, ge=1, le=MANY, description="passes over a rollout batch")
+    learning_rate: Annotated[
+        float,
+        Key(
+            peers={
+                "trl": "learning_rate",
+                "verl": "actor_rollout_ref.actor.optim.lr",
+                "areal": "actor.optimizer.lr",
+            }
+        ),
+    ] = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
+    warmup_updates: Annotated[int, Key(peers=ALL)] = Field(
         8, ge=0, le=MANY, description="optimizer updates over which the learning rate rises linearly"
     )
-    adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW's first decay")
-    adam_beta2: float = Field(0.95, ge=0, lt=1, description="AdamW's second decay")
-    weight_decay: float = Field(0.0, ge=0, le=100, description="AdamW's weight decay")
-    max_grad_norm: float = Field(1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm")
-    microbatch_tokens: int = Field(
+    adam_beta1: Annotated[float, Key(peers={"trl": "adam_beta1", "verl": "", "areal": ""})] = Field(
+        0.9, ge=0, lt=1, description="AdamW's first decay"
+    )
+    adam_beta2: Annotated[float, Key(peers={"trl": "adam_beta2", "verl": "", "areal": ""})] = Field(
+        0.95, ge=0, lt=1, description="AdamW's second decay"
+    )
+    weight_decay: Annotated[float, Key(peers={"trl": "weight_decay", "verl": "", "areal": ""})] = Field(
+        0.0, ge=0, le=100, description="AdamW's weight decay"
+    )
+    max_grad_norm: Annotated[float, Key(peers={"trl": "max_grad_norm", "verl": "", "areal": ""})] = Field(
+        1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm"
+    )
+    microbatch_tokens: Annotated[int, Key(peers={"verl": "", "areal": ""})] = Field(
         16384,
         ge=1,
         le=MANY,
         description="positions (rows x padded length) per forward pass; never changes the gradient",
     )
-    skip_zero_advantage: bool = Field(
+    skip_zero_advantage: Annotated[
+        bool,
+        Key(
+            Read(lambda run: run.objective.kl_coef == 0, "with kl_coef > 0, which asks all responses"),
+            cost=True,
+            passes=True,
+            peers={"trl": ""},
+        ),
+    ] = Field(
         True,
         description="no forward or backward pass for responses with A = 0: without a KL term they add nothing to the "
         "gradient, only to the denominators; what is measured of ratios then covers the others",
     )
-    old_logprobs: Literal["trainer", "sampler"] = Field(
+    old_logprobs: Annotated[Literal["trainer", "sampler"], Key(cost=True, passes=True)] = Field(
         "trainer", description="whose log-probs of the old policy the ratio uses"
     )
-    lora_rank: int = Field(
+    # Adapters are small beside what they stand at, at any rank.
+    lora_rank: Annotated[int, Key(cost=True, passes=True, dear=bool, peers={"trl": ""})] = Field(
         0,
         ge=0,
         le=MANY,
         description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
     )
-    lora_alpha: int = Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
-    optimizer: Literal["adamw", "adamw-8bit"] = Field(
+    lora_alpha: Annotated[
+        int, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers={"trl": ""})
+    ] = Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
+    optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers={"trl": ""})] = Field(
         "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
     )
-    gradient_checkpointing: bool = Field(
+    gradient_checkpointing: Annotated[bool, Key(cost=True, peers=ALL)] = Field(
         False, description="recompute activations in the backward pass: less memory, more time"
     )
-    dtype: Dtype = Field(
+    dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32",
         description="precision of the trainer's arithmetic; trained weights are float32, those frozen beside adapters "
         "have this precision",
     )
-    checkpoint_every: int = Field(
+    checkpoint_every: Annotated[int, Key(peers=ALL)] = Field(
         10, ge=1, le=MANY, description="steps between checkpoints; a killed run goes on from the last one"
     )
 
@@ -112,41 +272,6 @@ class UpdateTable(Table):
         """The first step whose updates all have the full learning rate, where every step makes as many: update n (from
         0) has (n + 1) / warmup_updates of it. Where groups vary, `readings.settled` reads it off a run's record."""
         return -(-max(self.warmup_updates - 1, 0) // self.per_rollout_batch)
-
-
-class ObjectiveTable(Table):
-    """The objective of a run, every key resolved: a preset's values under those given."""
-
-    preset: str = Field("grpo", description="the preset it started from")
-    importance_sampling_level: Level
-    policy_loss: PolicyLoss = "clip"
-    clip: Clip
-    clip_low: float = Field(gt=0, le=1)
-    clip_high: float = Field(gt=0, le=HUGE)
-    clip_target: float = Field(gt=0, lt=1)
-    dual_clip: float | None = Field(None, gt=1, le=HUGE)
-    aggregation: Aggregation
-    aggregation_constant: float = Field(gt=0, le=HUGE)
-    advantage: Advantage
-    turn_credit: TurnCredit = "response"
-    gamma: float = Field(1.0, ge=0, le=1)
-    gae_lambda: float = Field(1.0, ge=0, le=1)
-    whiten_advantages: bool = True
-    sequence_advantage: SequenceAdvantage = "mean"
-    kl_coef: float = Field(ge=0, le=HUGE)
-    bapo_clip_low: float = Field(0.1, gt=0, lt=1)
-    bapo_clip_high: float = Field(2.0, gt=0, le=HUGE)
-    bapo_share: float = Field(0.5, gt=0, lt=1)
-    sapo_tau_positive: float = Field(1.0, gt=0, le=HUGE)
-    sapo_tau_negative: float = Field(1.05, gt=0, le=HUGE)
-    pspo_smoothing: float = Field(0.1, ge=0, lt=1)
-    vespo_k_positive: float = Field(2.0, ge=0, le=HUGE)
-    vespo_lambda_positive: float = Field(3.0, gt=0, le=HUGE)
-    vespo_k_negative: float = Field(3.0, ge=0, le=HUGE)
-    vespo_lambda_negative: float = Field(2.0, gt=0, le=HUGE)
-    mismatch_correction: Correction = "none"
-    mismatch_low: float | None = Field(None, ge=0, le=HUGE)
-    mismatch_high: float | None = Field(None, gt=0, le=HUGE)
 
 
 class CriticTable(Table):
@@ -171,6 +296,57 @@ class RecordTable(Table):
         5, ge=1, le=MANY, description="steps between records of every response's own numbers (`response_detail`)"
     )
     token_detail: bool = Field(False, description="`response_detail` also holds the log-ratio of every token")
+
+
+class BenchTable(Table):
+    """A benchmark: a task's held-out problems and how they are asked."""
+
+    name: Name = Field(description="the benchmark's name in records and reports")
+    task: TaskTable | None = Field(None, description="the task that asks and grades; unset: the study's own")
+    problems: int | None = Field(
+        None, ge=1, le=MANY, description="how many held-out problems, from the first; unset: all"
+    )
+    samples: int = Field(1, ge=1, le=10**6, description="answers per problem; the score is their mean (avg@k)")
+    temperature: float = Field(1.0, ge=0, le=1e3, description="sampling temperature; 0: greedy")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
+    max_tokens: int | None = Field(None, ge=1, le=MANY, description="token limit; unset: the task's own")
+    every: int = Field(
+        10, ge=1, le=MANY, description="steps between evaluations; the start and the end are always evaluated"
+    )
+    decisive_samples: int | None = Field(
+        None,
+        ge=1,
+        le=10**6,
+        description="answers per problem at the last evaluations, those that make the final score; unset: `samples`",
+    )
+    decisive_evaluations: int | None = Field(
+        None,
+        ge=1,
+        le=MANY,
+        description="with decisive_samples: how many last evaluations those are; unset: `verdict.last`",
+    )
+
+    def moments(self, steps: int) -> list[int]:
+        """After how many of a run's `steps` it is asked: at the start, every `every` steps, and at the end."""
+        return sorted({0, *range(self.every, steps + 1, self.every), steps})
+
+    def samples_at(self, step: int, steps: int) -> int:
+        """Answers per problem after `step` of a run's `steps`; the start never decides."""
+        if self.decisive_samples is None or step == 0:
+            return self.samples
+        later = sum(moment > step for moment in self.moments(steps))
+        return self.decisive_samples if later < (self.decisive_evaluations or 1) else self.samples
+
+    @staticmethod
+    def with_decisive(benches: Any, last: int) -> Any:
+        """A study's tables; those that are asked more often at their decisive evaluations say how many these are, for a
+        run, which knows no verdict, must know when."""
+        if not isinstance(benches, list):
+            return benches
+        return [
+            {"decisive_evaluations": last, **one} if isinstance(one, dict) and "decisive_samples" in one else one
+            for one in benches
+        ]
 
 
 class TuneTable(Table):
@@ -198,21 +374,36 @@ class TuneTable(Table):
 class Settings(Table):
     """Everything that determines one run, but its seed."""
 
-    model: str = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
-    task: TaskTable
-    steps: int = Field(40, ge=1, le=10**6, description="rollout batches to train on")
-    engine: EngineTable = EngineTable()
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one")
-    routing_replay: Replay = Field(
-        "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"
+    model: Annotated[
+        str,
+        Key(
+            arms="vary",
+            acts="start",
+            cost=True,
+            peers={"trl": "model_name_or_path", "verl": "actor_rollout_ref.model.path", "areal": "actor.path"},
+        ),
+    ] = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
+    task: Annotated[TaskTable, Key(acts="start", cost=True)]
+    steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches to train on")
+    engine: Annotated[EngineTable, Key(arms="vary", cost=True, passes=True)] = EngineTable()
+    device: Annotated[Literal["auto", "cpu", "cuda"], Key(cost=True, anywhere=True, peers=ALL)] = Field(
+        "auto", description="`auto`: CUDA where there is one"
     )
-    warm_start: WarmStart = WarmStart()
-    rollout: RolloutTable = RolloutTable()
-    update: UpdateTable = UpdateTable()
-    objective: ObjectiveTable
-    critic: CriticTable = CriticTable()
-    record: RecordTable = RecordTable()
-    bench: list[BenchTable] = Field([], description="`[[bench]]`: benchmarks, evaluated as training goes")
+    routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers={"trl": "", "verl": ""})] = (
+        Field(
+            "none",
+            description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)",
+        )
+    )
+    warm_start: Annotated[WarmStart, Key(acts="start", peers=ALL)] = WarmStart()
+    rollout: Annotated[RolloutTable, Key(arms="vary", acts="sampling")] = RolloutTable()
+    update: Annotated[UpdateTable, Key(arms="choose")] = UpdateTable()
+    objective: Annotated[Objective, Key(arms="choose")] = Objective()
+    critic: Annotated[CriticTable, Key(BY_CRITIC, arms="vary", peers={"verl": ""})] = CriticTable()
+    record: Annotated[RecordTable, Key(peers=ALL)] = RecordTable()
+    bench: Annotated[list[BenchTable], Key(peers={"trl": "", "verl": ""})] = Field(
+        [], description="`[[bench]]`: benchmarks, evaluated as training goes"
+    )
 
     @property
     def embedded(self) -> bool:
@@ -220,10 +411,40 @@ class Settings(Table):
         return self.model.startswith("tiny-")
 
 
-ARM_KEYS = ("model", "routing_replay", "rollout", "update", "critic", "engine")
+KEYS = keys(Settings)
+"""Every key of a run by its dotted name."""
+
+ARM_KEYS = tuple(key for key in Settings.model_fields if KEYS[key].arms != "study" and key != "objective")
 """What an arm may vary beside the objective's own keys; the engine only where that is the study's question."""
 
 STUDY_KEYS = (
     *("question", "seeds", "verdict", "claim", "sweep", "tune", "waive", "launch", "arm", "compares_engines"),
 )
 """Top-level keys that belong to the study and to no single run."""
+
+
+def unread(key: str, run: Settings) -> str | None:
+    """Why a run with these settings does not read `key`, as half a sentence behind it; None where it does.
+
+    Arms that differ in nothing else would be the same run twice (`rules`), and a value that somebody wrote and nobody
+    reads is a mistake (`lints`)."""
+    read = KEYS[key].read if key in KEYS else None
+    return None if read is None or read.holds(run) else f"does nothing {read.otherwise.format(run)}"
+
+
+def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Per key that a step's time depends on what counts of its value; runs that are equal in all cost alike.
+
+    `settings` are nested plain data; a key that they lack, since an older version wrote them, is None or what does not
+    matter. Candidates of `[tune]` may not differ in the keys that have dear values, each a further pass through a whole
+    model; what the others cost, replay or a part of the old policy's pass, is small."""
+    # Of a table of options the whole counts: it has no value of its own among dotted keys.
+    values = {**flat(settings), **{key: settings.get(key) for key in ("task", "engine")}}
+    return {
+        name: key.dear(values.get(name)) if key.dear else values.get(name) for name, key in KEYS.items() if key.cost
+    }
+
+
+def obeyed(engine: str) -> tuple[str, ...]:
+    """The keys and tables that an engine obeys, as their `peers` say."""
+    return tuple(name for name, key in KEYS.items() if engine in key.peers)

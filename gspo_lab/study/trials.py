@@ -18,18 +18,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from gspo_lab.registry import nearest
-from gspo_lab.study.asking import BenchTable
-from gspo_lab.study.cost import MATTERS, cost
 from gspo_lab.study.declaration import Arm, reference_bands
-from gspo_lab.study.dotted import differing, flat, under
+from gspo_lab.study.dotted import differing, flat
 from gspo_lab.study.judging import VerdictTable, rewarded
 from gspo_lab.study.rules import broken_within
-from gspo_lab.study.schema import Settings, TuneTable
+from gspo_lab.study.schema import KEYS, BenchTable, Settings, TuneTable, cost
 from gspo_lab.study.study import Study
 from gspo_lab.study.tune import REWARD, Tune, with_values
 
-TUNABLE = ("objective", "update", "rollout.temperature", "rollout.top_p", "routing_replay")
-"""What an arm may choose: what arms may vary, but for the model, the engine and how much is sampled."""
 WORD = re.compile(r"[\w.+-]+", re.ASCII)
 """Text that may be part of a trial's name, which is a folder's."""
 PILOTED = "clip = 'calibrated': a pilot finds its range, and trials have none; give fixed ones"
@@ -98,15 +94,14 @@ def _odd_seeds(seeds: Sequence[int], of_study: Sequence[int]) -> list[str]:
 
 def _odd_lists(lists: Mapping[str, Any], arm: Arm) -> list[str]:
     """What is wrong with the lists of an arm, before its candidates are made of them."""
-    known = flat(arm.resolved)
+    choosable = [key for key in flat(arm.resolved) if key in KEYS and KEYS[key].arms == "choose"]
     out = []
     for key, values in lists.items():
         plain = isinstance(values, list) and all(
             type(one) in (int, float) or (type(one) is str and WORD.fullmatch(one)) for one in values
         )
-        if key not in known or not under(key, TUNABLE) or key == "objective.preset":
-            own = [one for one in known if under(one, TUNABLE)]
-            out.append(f"{key}: no setting that an arm can choose{nearest(key, own)}")
+        if key not in choosable:
+            out.append(f"{key}: no setting that an arm can choose{nearest(key, choosable)}")
         elif not plain or len(values) < 2:
             out.append(f"{key}: give at least two numbers or words in a list; got {values!r}")
     if not lists:
@@ -142,7 +137,7 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
                 broken.setdefault(line, []).append(f"arm {name} with {told}")
             trained[f"{name} with {told}"] = _trained(settings)
             whole = cost(settings.model_dump(mode="json"))
-            costs.append({key: whole[key] for key in MATTERS})
+            costs.append({name: value for name, value in whole.items() if KEYS[name].dear})
             if keys := differing(costs[0], costs[-1]):
                 unequal.append(f"a step of {name} with {labels[0]} and one with {told} differ in {', '.join(keys)}")
     every = sum(map(len, candidates.values()))

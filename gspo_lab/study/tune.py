@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from gspo_lab.keys import Table
 from gspo_lab.objectives.presets import published_range, with_published_range
 from gspo_lab.study.dotted import put
 from gspo_lab.study.schema import Settings
-from gspo_lab.study.table import Table
 
 REWARD = "reward"
 """The metric that is no benchmark: the mean training reward."""

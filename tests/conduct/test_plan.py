@@ -12,8 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.plan import plan, starts
 from gspo_lab.plan.check import check
 from gspo_lab.plan.cost import active_parameters, guessed_pace, measured_pace
-from gspo_lab.study.asking import BenchTable
-from gspo_lab.study.schema import WarmStart
+from gspo_lab.study.schema import BenchTable, WarmStart
 from gspo_lab.tasks import task_key
 
 

@@ -34,7 +34,8 @@ from gspo_lab.engines.native.trained import Trained
 from gspo_lab.engines.native.update import Minibatch, Updater
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.shapes import PUBLISHED, ModelShape
-from gspo_lab.objectives import ObjectiveSettings
+from gspo_lab.objectives import Objective
+from gspo_lab.objectives.losses import LOSSES
 from gspo_lab.samplers.base import Request, Rollout
 from gspo_lab.study.schema import UpdateTable
 
@@ -175,7 +176,7 @@ def batch() -> Experience:
 
 def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
     settings = UpdateTable(lora_rank=rank, dtype=dtype, microbatch_tokens=30)
-    objective = ObjectiveSettings(importance_sampling_level="sequence", kl_coef=0.1)
+    objective = Objective(importance_sampling_level="sequence", kl_coef=0.1)
     shape, known, packed = PUBLISHED[name], Known(), batch()
     made = build(shape, rank, dtype)
     with FakeTensorMode(), known:
@@ -186,7 +187,7 @@ def update(name: str, rank: int, dtype: Any) -> dict[str, Any]:
         tensors = {one.name: getattr(packed, one.name) for one in fields(packed)}
         experience = replace(packed, **{k: known.carry(x, "cuda") for k, x in tensors.items() if x is not None})
         rows = torch.arange(len(LENGTHS), device="cuda")
-        updater = Updater(policy, trained, objective, bands={}, replay="none", sampler_is_old=False)
+        updater = Updater(policy, trained, objective, LOSSES["clip"], bands={}, replay="none", sampler_is_old=False)
         experience.ref_logp_NT = policy.reference(experience)
         done = [updater.update(experience, Minibatch(0, index, rows, fresh=index == 0)) for index in range(2)]
     return {

@@ -1,6 +1,6 @@
 """TRL's own trainer trains, its log is imported: its clip fractions beside the lab's of the same batch."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def train(arm: str, folder: Path) -> Trained:
 
     trained = Trained(folder)
     level: Any = LEVELS[arm]
-    settings = replace(PRESETS[arm], importance_sampling_level=level, clip_low=BAND[0], clip_high=BAND[1])
+    settings = PRESETS[arm].replace(importance_sampling_level=level, clip_low=BAND[0], clip_high=BAND[1])
 
     class Seen(GRPOTrainer):  # type: ignore[misc]
         def _get_per_token_logps_and_entropies(self, *how: Any, **more: Any) -> Any:

@@ -10,7 +10,7 @@ from gspo_lab.models.check import check_chat_template, check_hub, check_model
 from gspo_lab.models.load import encode_prompt, encode_reply
 from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.models.wording import has_chat_template, options_for, worded
-from gspo_lab.study.asking import TaskTable
+from gspo_lab.study.schema import TaskTable
 
 TEMPLATE = (
     "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}\n{% endfor %}"

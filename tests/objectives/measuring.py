@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.objectives import Batch, ObjectiveSettings, measures, surrogate
+from gspo_lab.objectives import Batch, Objective, measures, surrogate
 
 
 def batch_of(mask: list[list[int]], adv: list[float], old_BT: Tensor | None = None) -> Batch:
@@ -20,7 +20,7 @@ def ratio_measures(
     mask_BT: Tensor,
     adv_BT: Tensor,
     evaluated_B: Tensor,
-    settings: ObjectiveSettings,
+    settings: Objective,
     bands: measures.Bands,
     **more: Any,
 ) -> dict[str, Any]:

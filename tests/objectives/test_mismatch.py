@@ -8,8 +8,8 @@ import torch
 from measuring import ratio_measures
 
 from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, surrogate
-from gspo_lab.objectives.presets import Correction
 from gspo_lab.objectives.ratios import Level
+from gspo_lab.objectives.settings import Correction
 
 LN = math.log
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]], dtype=torch.bool)
@@ -37,7 +37,7 @@ def batch() -> Batch:
     ],
 )
 def test_weights(correction: Correction, low: float | None, high: float | None, weights: list[list[float]]) -> None:
-    settings = replace(PRESETS["grpo"], mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    settings = PRESETS["grpo"].replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
     found = mismatch_weight(batch(), settings)
     assert found.shape == MASK.shape
     assert found[MASK].tolist() == pytest.approx(torch.tensor(weights, dtype=torch.float64)[MASK].tolist())
@@ -46,8 +46,8 @@ def test_weights(correction: Correction, low: float | None, high: float | None, 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
 def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Level) -> None:
-    settings = replace(PRESETS["grpo"], importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1)
-    corrected = replace(settings, mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0)
+    settings = PRESETS["grpo"].replace(importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1)
+    corrected = settings.replace(mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0)
     data = replace(batch(), ref_logp_BT=torch.zeros(2, 3, dtype=torch.float64))
     found = []
     for one in (settings, corrected):
@@ -68,7 +68,7 @@ def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Lev
 def surrogate_gradient_of_kl(data: Batch) -> torch.Tensor:
     leaf = data.old_logp_BT.clone().requires_grad_()
     silent = replace(data, adv_BT=torch.zeros_like(data.adv_BT))
-    surrogate(leaf, silent, replace(PRESETS["grpo"], aggregation="token-mean", kl_coef=0.1)).loss.backward()
+    surrogate(leaf, silent, PRESETS["grpo"].replace(aggregation="token-mean", kl_coef=0.1)).loss.backward()
     assert leaf.grad is not None
     return leaf.grad
 

@@ -9,10 +9,11 @@ import torch
 from measuring import batch_of
 from torch import Tensor
 
-from gspo_lab.objectives import PRESETS, Batch, ObjectiveSettings, Surrogate, ratio_measures, surrogate
-from gspo_lab.objectives.measures import WITHOUT_CLIP
-from gspo_lab.objectives.policy_losses import POLICY_LOSSES
-from gspo_lab.objectives.presets import PolicyLoss
+from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, ratio_measures, surrogate
+from gspo_lab.objectives.losses import LOSSES, Common
+from gspo_lab.objectives.losses.pspo import Pspo
+from gspo_lab.objectives.losses.sapo import Sapo
+from gspo_lab.objectives.losses.vespo import Vespo
 
 LN, EXP = math.log, math.exp
 
@@ -28,7 +29,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + EXP(-x))
 
 
-PENCIL: list[tuple[PolicyLoss, dict[str, Any], float]] = [
+PENCIL: list[tuple[str, dict[str, Any], float]] = [
     # The mean of response 0's terms, less response 1's, over 2 responses; ranges are 0.2 unless said.
     # DCPO at old probability 1: r between (1 + sqrt(1 - 0.8)) / 2 = 0.7236 and (1 + sqrt(1 + 0.8)) / 2 = 1.1708.
     ("dcpo", {}, ((1 + math.sqrt(1.8)) / 2 + 1.0 + 0.5) / 3 - (1 + math.sqrt(0.2)) / 2),
@@ -51,8 +52,8 @@ PENCIL: list[tuple[PolicyLoss, dict[str, Any], float]] = [
 
 
 @pytest.mark.parametrize(("loss", "given", "objective"), PENCIL)
-def test_pencil(loss: PolicyLoss, given: dict[str, Any], objective: float) -> None:
-    settings = replace(ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2), **given)
+def test_pencil(loss: str, given: dict[str, Any], objective: float) -> None:
+    settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2).replace(**given)
     out = surrogate(LOGP, batch_of(MASK, [1.0, -1.0]), settings)
     assert float(out.loss) == pytest.approx(-objective / 2, abs=1e-12)
 
@@ -77,10 +78,10 @@ KL_LAST = 0.5 * LN(0.5 / 0.25) + 0.5 * LN(0.5 / 0.75)  # 0.1438
         ("dppo-kl", 0.15, [1, 1, 1, 1]),
     ],
 )
-def test_dppo_drops_what_moved_too_far_along_its_advantage(loss: PolicyLoss, bound: float, kept: list[int]) -> None:
+def test_dppo_drops_what_moved_too_far_along_its_advantage(loss: str, bound: float, kept: list[int]) -> None:
     assert pytest.approx(0.1438, abs=1e-4) == KL_FIRST == pytest.approx(KL_LAST)
     assert pytest.approx(0.0367, abs=1e-4) == KL_THIRD
-    settings = ObjectiveSettings(policy_loss=loss, clip_low=bound, clip_high=bound)
+    settings = Objective(policy_loss=loss, clip_low=bound, clip_high=bound)
     out = surrogate(NEW, batch_of(MASK, [1.0, -1.0], OLD), settings)
     terms = [
         keep * term for keep, term in zip(kept, (1.5 * LN(0.75), LN(0.25), 2 * LN(0.2), 0.5 * LN(0.25)), strict=True)
@@ -94,7 +95,7 @@ def test_dppo_drops_what_moved_too_far_along_its_advantage(loss: PolicyLoss, bou
 def test_which_tokens_a_clip_takes() -> None:
     batch = batch_of(MASK, [1.0, -1.0])
     for loss, first, second in (("gmpo", [1, 0, 0], 1), ("dcpo", [1, 0, 0], 1), ("fspo", [0, 0, 0], 1)):
-        settings = ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2)  # type: ignore[arg-type]
+        settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
         leaf = LOGP.clone().requires_grad_()
         out = surrogate(leaf, batch, settings)
         out.loss.backward()
@@ -112,7 +113,7 @@ def random_batch(seed: int, spread: float = 0.3) -> tuple[Batch, Tensor]:
     return Batch(mask_BT, adv_BT, old_BT, 6, int(mask_BT.sum())), logp_BT
 
 
-def gradient(settings: ObjectiveSettings, batch: Batch, logp_BT: Tensor) -> tuple[Surrogate, Tensor]:
+def gradient(settings: Common, batch: Batch, logp_BT: Tensor) -> tuple[Surrogate, Tensor]:
     leaf = logp_BT.clone().requires_grad_()
     out = surrogate(leaf, batch, settings)
     out.loss.backward()
@@ -120,51 +121,51 @@ def gradient(settings: ObjectiveSettings, batch: Batch, logp_BT: Tensor) -> tupl
     return out, leaf.grad
 
 
-FREE = ObjectiveSettings(clip_low=0.999, clip_high=1e6)
+FREE = Objective(clip_low=0.999, clip_high=1e6)
 """The ratio alone: nothing binds."""
-REINFORCE = ObjectiveSettings(policy_loss="reinforce")
-SUMMED = replace(FREE, aggregation="seq-mean-token-sum")
+REINFORCE = Objective(policy_loss="reinforce")
+SUMMED = FREE.replace(aggregation="seq-mean-token-sum")
 
 LIMITS = [
     # the setting that makes it another objective, and that objective; gradients are compared
-    ("cispo between 1 and 1 is REINFORCE", ObjectiveSettings(policy_loss="cispo", clip_low=0, clip_high=0), REINFORCE),
+    ("cispo between 1 and 1 is REINFORCE", Objective(policy_loss="cispo").replace(clip_low=0, clip_high=0), REINFORCE),
     (
         "cispo without bounds is the ratio alone",
-        ObjectiveSettings(policy_loss="cispo", clip_low=1, clip_high=1e6),
+        Objective(policy_loss="cispo", clip_low=1, clip_high=1e6),
         FREE,
     ),
-    ("dppo without bounds is the ratio alone", ObjectiveSettings(policy_loss="dppo-tv", clip_low=1, clip_high=1), FREE),
+    ("dppo without bounds is the ratio alone", Objective(policy_loss="dppo-tv", clip_low=1, clip_high=1), FREE),
     (
         "dcpo without bounds is the ratio alone",
-        ObjectiveSettings(policy_loss="dcpo", clip_low=0.99, clip_high=1e6),
+        Objective(policy_loss="dcpo", clip_low=0.99, clip_high=1e6),
         FREE,
     ),
     (
         "sapo's gate opens as tau goes to 0",
-        ObjectiveSettings(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),
+        Sapo(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),
         FREE,
     ),
-    ("pspo without smoothing is the ratio alone", ObjectiveSettings(policy_loss="pspo", pspo_smoothing=0.0), FREE),
+    ("pspo without smoothing is the ratio alone", Pspo(policy_loss="pspo", pspo_smoothing=0.0), FREE),
     (
         "gmpo without a clip is GSPO without one",
-        ObjectiveSettings(policy_loss="gmpo", importance_sampling_level="sequence", clip_low=0.999, clip_high=1e6),
-        replace(FREE, importance_sampling_level="sequence"),
+        Objective(policy_loss="gmpo", importance_sampling_level="sequence", clip_low=0.999, clip_high=1e6),
+        FREE.replace(importance_sampling_level="sequence"),
     ),
     (
         "minirl with equal samplers is GRPO, summed",
         PRESETS["minirl"],
-        replace(PRESETS["grpo"], aggregation="seq-mean-token-sum"),
+        PRESETS["grpo"].replace(aggregation="seq-mean-token-sum"),
     ),
     (
         "dapo is GRPO with another mean",
         PRESETS["dapo"],
-        replace(PRESETS["grpo"], clip_high=0.28, aggregation="token-mean"),
+        PRESETS["grpo"].replace(clip_high=0.28, aggregation="token-mean"),
     ),
 ]
 
 
 @pytest.mark.parametrize(("settings", "other"), [case[1:] for case in LIMITS], ids=[case[0] for case in LIMITS])
-def test_limiting_cases(settings: ObjectiveSettings, other: ObjectiveSettings) -> None:
+def test_limiting_cases(settings: Common, other: Common) -> None:
     batch, logp_BT = random_batch(3)
     batch = replace(batch, sampler_logp_BT=batch.old_logp_BT)
     ours, theirs = gradient(settings, batch, logp_BT)[1], gradient(other, batch, logp_BT)[1]
@@ -176,15 +177,15 @@ def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
     batch, logp_BT = random_batch(4)
     length_B1 = batch.mask_BT.sum(dim=1, keepdim=True)
     luspo = PRESETS["luspo"]
-    plain = gradient(replace(luspo, aggregation="seq-mean-token-mean"), batch, logp_BT)[1]
+    plain = gradient(luspo.replace(aggregation="seq-mean-token-mean"), batch, logp_BT)[1]
     assert torch.allclose(gradient(luspo, batch, logp_BT)[1], length_B1 * plain)
     assert torch.linalg.norm(plain) > 0
 
     mask_BT = torch.ones(6, 1, dtype=torch.bool)
     one = Batch(mask_BT, batch.adv_BT[:, :1], batch.old_logp_BT[:, :1], 6, 6)
     logp_B1 = one.old_logp_BT + torch.tensor([0.5, -0.5, 0.1, 0.1, -0.3, 0.2], dtype=torch.float64)[:, None]
-    fspo = ObjectiveSettings(policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2)
-    grpo = ObjectiveSettings(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
+    fspo = Objective(policy_loss="fspo", importance_sampling_level="sequence", clip_low=0.2, clip_high=0.2)
+    grpo = Objective(clip_low=-math.expm1(-0.2), clip_high=math.expm1(0.2))
     a, b = surrogate(logp_B1, one, fspo), surrogate(logp_B1, one, grpo)
     assert float(a.loss) == pytest.approx(float(b.loss), abs=1e-12)
     assert torch.equal(a.clipped_BT, b.clipped_BT)
@@ -193,12 +194,8 @@ def test_luspo_is_gspo_times_the_length_and_one_token_makes_fspo_grpo() -> None:
 
 def test_vespo_at_k_1_and_lambda_0_weighs_by_the_whole_ratio() -> None:
     batch, logp_BT = random_batch(5)
-    settings = ObjectiveSettings(
-        policy_loss="vespo",
-        vespo_k_positive=1.0,
-        vespo_lambda_positive=0.0,
-        vespo_k_negative=1.0,
-        vespo_lambda_negative=0.0,
+    settings = Vespo(policy_loss="vespo", vespo_k_positive=1.0, vespo_k_negative=1.0).replace(
+        vespo_lambda_positive=0.0, vespo_lambda_negative=0.0
     )
     grad_BT = gradient(settings, batch, logp_BT)[1]
     whole_B1 = ((logp_BT - batch.old_logp_BT) * batch.mask_BT).sum(dim=1, keepdim=True).exp()
@@ -206,18 +203,18 @@ def test_vespo_at_k_1_and_lambda_0_weighs_by_the_whole_ratio() -> None:
     assert torch.allclose(grad_BT, -whole_B1 * batch.adv_BT / length_B1 / 6)
 
 
-@pytest.mark.parametrize("loss", POLICY_LOSSES)
-def test_before_the_policy_moves_every_loss_is_reinforce(loss: PolicyLoss) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
     """All ratios are 1: the gradient is A / L, but for PSPO's factor and FSPO's sum."""
     batch, _ = random_batch(6)
-    settings = ObjectiveSettings(policy_loss=loss, clip_low=0.2, clip_high=0.2)
+    settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
     out, grad_BT = gradient(settings, batch, batch.old_logp_BT)
     expected_BT = gradient(REINFORCE, batch, batch.old_logp_BT)[1]
     factor: Any = {"pspo": 0.9, "fspo": batch.mask_BT.sum(dim=1, keepdim=True)}.get(loss, 1.0)
     assert torch.allclose(grad_BT, factor * expected_BT)
     assert torch.linalg.norm(grad_BT) > 0
     assert not out.clipped_BT.any()
-    assert (out.gate_BT is None) is (loss not in WITHOUT_CLIP), "who clips has no gate"
+    assert (out.gate_BT is None) is bool(LOSSES[loss].clips), "who clips has no gate"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -257,7 +254,7 @@ def test_padding_extremes_and_parts(preset: str) -> None:
         assert far_out.loss.isfinite()
 
 
-def measured(settings: ObjectiveSettings) -> dict[str, Any]:
+def measured(settings: Common) -> dict[str, Any]:
     batch = batch_of(MASK, [1.0, -1.0])
     out = surrogate(LOGP, batch, settings)
     everyone = torch.ones(2, dtype=torch.bool)
@@ -271,19 +268,19 @@ def measured(settings: ObjectiveSettings) -> dict[str, Any]:
 
 def test_a_loss_without_a_clip_has_no_clip_fraction_but_a_gate() -> None:
     """SAPO's gate at tau 1 is sech^2((w - 1) / 2): .9406 at 1.5 and at 0.5, 1 at 1."""
-    found = measured(ObjectiveSettings(policy_loss="sapo", sapo_tau_negative=1.0))
+    found = measured(Sapo(policy_loss="sapo", sapo_tau_negative=1.0))
     gate = 1 / math.cosh(0.25) ** 2
     assert found["gate_mean"] == pytest.approx((gate + 1 + gate + gate) / 4)
     assert not [name for name in found if name.startswith("clip") and found[name] is not None]
     assert found["would_clip_fraction_tokens_grpo"] == 0.5
     assert found["effective_fraction_tokens"] == 1.0
     # CISPO's: 1.2 / 1.5, 1, 0.8 / 0.5, 0.8 / 0.5.
-    found = measured(ObjectiveSettings(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
+    found = measured(Objective(policy_loss="cispo", clip_low=0.2, clip_high=0.2))
     assert found["gate_mean"] == pytest.approx((0.8 + 1 + 1.6 + 1.6) / 4)
 
 
 def test_a_loss_with_a_clip_has_a_clip_fraction_and_no_gate() -> None:
-    found = measured(ObjectiveSettings(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
+    found = measured(Objective(policy_loss="gmpo", clip_low=0.2, clip_high=0.2))
     assert found["gate_mean"] is None
     assert (found["clipped_tokens"], found["clip_fraction_tokens_high"], found["clip_fraction_tokens_low"]) == (
         2,

@@ -1,7 +1,7 @@
 """The table of ratio rules, the one place that says when a clip binds, and what a third rule takes: an entry."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 import numpy as np
@@ -75,7 +75,7 @@ def test_a_third_rule_is_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     l_BT = torch.tensor([[0.0, LN(2)], [LN(2), 0.0]])
     mask_BT, adv_BT = torch.ones(2, 2, dtype=torch.bool), torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     second: Any = "second"  # a level that only this test has
-    settings = replace(PRESETS["grpo"], importance_sampling_level=second, clip_low=0.1, clip_high=0.1)
+    settings = PRESETS["grpo"].replace(importance_sampling_level=second, clip_low=0.1, clip_high=0.1)
     out = ratio_measures(
         l_BT, mask_BT, adv_BT, torch.ones(2, dtype=torch.bool), settings, bands, other_log_ratio_BT=0 * l_BT
     )
@@ -91,7 +91,7 @@ def test_what_the_policy_did_not_choose_has_no_ratio_no_length_and_no_count() ->
     mask_BT = torch.tensor([[1, 0, 0, 1]], dtype=torch.bool)
     adv_BT = torch.ones(1, 4) * mask_BT
     logp_BT = torch.tensor([[LN(2), 50.0, float("nan"), LN(2)]], requires_grad=True)
-    settings = replace(PRESETS["gspo"], clip_low=0.9, clip_high=9.0)
+    settings = PRESETS["gspo"].replace(clip_low=0.9, clip_high=9.0)
     out = surrogate(logp_BT, Batch(mask_BT, adv_BT, torch.zeros(1, 4), responses=1, tokens=2), settings)
     assert float(out.loss.detach()) == pytest.approx(-2.0)
     out.loss.backward()

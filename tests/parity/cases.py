@@ -8,7 +8,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from torch import Tensor
 from gspo_lab.objectives import (
     PRESETS,
     Batch,
-    ObjectiveSettings,
+    Objective,
     ratio_measures,
     surrogate,
 )
@@ -98,8 +98,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "empty": lambda: near(empty=True),
     "per-token": lambda: near(per_token=True),
 }
-GRPO = replace(PRESETS["grpo"], clip_low=0.2, clip_high=0.28)
-TIGHT = replace(GRPO, clip_low=0.02, clip_high=0.03)
+GRPO = PRESETS["grpo"].replace(clip_low=0.2, clip_high=0.28)
+TIGHT = GRPO.replace(clip_low=0.02, clip_high=0.03)
 GSPO = PRESETS["gspo"]
 GSPO_TOKEN = PRESETS["gspo-token"]
 
@@ -111,7 +111,7 @@ class Result:
     clip: dict[str, float]
 
 
-def ours(case: Case, settings: ObjectiveSettings, *, part: slice | None = None) -> Result:
+def ours(case: Case, settings: Objective, *, part: slice | None = None) -> Result:
     """Our loss of a whole mini-batch, or of some of its rows."""
     rows = case if part is None else case.rows(part)
     leaf = rows.logp_BT.clone().requires_grad_()

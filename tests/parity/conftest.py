@@ -10,7 +10,7 @@ import torch
 from cases import HORIZON, Case, Result, imported, peer
 from torch import Tensor
 
-from gspo_lab.objectives import ObjectiveSettings
+from gspo_lab.objectives import Objective
 
 # ---------------------------------------------------------------------------------------------------------------- TRL
 
@@ -41,7 +41,7 @@ def trl() -> Callable[..., Result]:
 
     def loss(
         case: Case,
-        settings: ObjectiveSettings,
+        settings: Objective,
         loss_type: str,
         *,
         delta: float | None = None,
@@ -130,7 +130,7 @@ def verl(verl_modules: Any) -> Callable[..., Result]:
 
     def loss(
         case: Case,
-        settings: ObjectiveSettings,
+        settings: Objective,
         name: str,
         how: str,
         *,

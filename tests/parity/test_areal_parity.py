@@ -5,14 +5,13 @@ install: run this file where it is (gspo-lab engines install areal), with this p
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from cases import CASES, GRPO, GSPO, GSPO_TOKEN, TIGHT, Case, Result, agree, cosine, far, imported, near, ours, peer
 
-from gspo_lab.objectives import ObjectiveSettings
+from gspo_lab.objectives import Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -33,7 +32,7 @@ def theirs() -> Any:
 
 @pytest.fixture(params=["padded", "packed"])
 def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
-    def loss(case: Case, settings: ObjectiveSettings, **how: Any) -> Result:
+    def loss(case: Case, settings: Objective, **how: Any) -> Result:
         """Packed: one row behind the other, with where each begins; what only pads is off the mask in both forms.
 
         Packed in float64: AReaL then adds a response's advantages one behind the other, and in float32 their mean is
@@ -69,8 +68,8 @@ def areal(request: pytest.FixtureRequest, theirs: Any) -> Callable[..., Result]:
     return loss
 
 
-def token_mean(settings: ObjectiveSettings) -> ObjectiveSettings:
-    return replace(settings, aggregation="token-mean")
+def token_mean(settings: Objective) -> Objective:
+    return settings.replace(aggregation="token-mean")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -80,7 +79,7 @@ def test_areal(areal: Callable[..., Result], case: str, name: str) -> None:
     mine = ours(data, token_mean(settings))
     agree(mine, areal(data, settings))
     if case != "empty":  # what the paper means is another objective where lengths differ
-        assert cosine(mine, ours(data, replace(settings, aggregation="seq-mean-token-mean"))) < 0.99
+        assert cosine(mine, ours(data, settings.replace(aggregation="seq-mean-token-mean"))) < 0.99
 
 
 @pytest.mark.parametrize("case", ["near", "far", "empty"])
@@ -93,8 +92,8 @@ def test_areal_counts_clipped_tokens(areal: Callable[..., Result], case: str, na
 
 
 @pytest.mark.parametrize("settings", [GRPO, TIGHT], ids=["grpo", "grpo-tight"])
-def test_areal_s_c_clip_is_a_dual_clip(areal: Callable[..., Result], settings: ObjectiveSettings) -> None:
-    data, capped = far(), replace(settings, dual_clip=3.0)
+def test_areal_s_c_clip_is_a_dual_clip(areal: Callable[..., Result], settings: Objective) -> None:
+    data, capped = far(), settings.replace(dual_clip=3.0)
     mine = ours(data, token_mean(capped))
     agree(mine, areal(data, capped))
     assert mine.loss < ours(data, token_mean(settings)).loss - 0.1

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from cases import CASES, HORIZON, Case, Result, agree, far, near, ours
 
-from gspo_lab.objectives import PRESETS, ObjectiveSettings
+from gspo_lab.objectives import PRESETS, Objective
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 DAPO, CISPO, SAPO, VESPO, LUSPO, GMPO = (PRESETS[name] for name in ("dapo", "cispo", "sapo", "vespo", "luspo", "gmpo"))
-DR_GRPO = replace(PRESETS["dr-grpo"], aggregation_constant=float(HORIZON))
+DR_GRPO = PRESETS["dr-grpo"].replace(aggregation_constant=float(HORIZON))
 WHOLE = ["near", "far", "empty"]
 
 
@@ -25,7 +25,7 @@ WHOLE = ["near", "far", "empty"]
     [("dapo", DAPO), ("dr_grpo", DR_GRPO), ("sapo", SAPO), ("luspo", LUSPO)],
     ids=["dapo", "dr-grpo", "sapo", "luspo"],
 )
-def test_trl(trl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_type: str) -> None:
+def test_trl(trl: Callable[..., Result], case: str, settings: Objective, loss_type: str) -> None:
     if case == "per-token" and loss_type == "luspo":
         pytest.skip("TRL's sequence level takes one advantage per response")
     data = CASES[case]()
@@ -51,14 +51,14 @@ def test_trl_s_vespo(trl: Callable[..., Result], case: str) -> None:
     ("loss_mode", "settings"),
     [
         ("cispo", CISPO),
-        ("cispo", replace(CISPO, clip_low=0.02, clip_high=0.03)),
+        ("cispo", CISPO.replace(clip_low=0.02, clip_high=0.03)),
         ("dppo_tv", PRESETS["dppo-tv"]),
-        ("dppo_tv", replace(PRESETS["dppo-tv"], clip_low=0.02, clip_high=0.01)),
+        ("dppo_tv", PRESETS["dppo-tv"].replace(clip_low=0.02, clip_high=0.01)),
         ("dppo_kl", PRESETS["dppo-kl"]),
     ],
     ids=["cispo", "cispo-tight", "dppo-tv", "dppo-tv-tight", "dppo-kl"],
 )
-def test_verl(verl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_mode: str) -> None:
+def test_verl(verl: Callable[..., Result], case: str, settings: Objective, loss_mode: str) -> None:
     data = CASES[case]()
     # The divergence is one of probabilities, and the far case's log-probs leave them.
     data = replace(data, logp_BT=data.logp_BT.clamp(max=-0.01) * data.mask_BT) if loss_mode == "dppo_kl" else data
@@ -72,9 +72,9 @@ def test_verl_s_sapo(verl: Callable[..., Result], case: str) -> None:
     agree(ours(data, SAPO), verl(data, SAPO, "sapo", "seq-mean-token-mean"))
 
 
-@pytest.mark.parametrize("settings", [GMPO, replace(GMPO, clip_low=0.02, clip_high=0.03)], ids=["gmpo", "gmpo-tight"])
+@pytest.mark.parametrize("settings", [GMPO, GMPO.replace(clip_low=0.02, clip_high=0.03)], ids=["gmpo", "gmpo-tight"])
 @pytest.mark.parametrize("case", ["near", "far"])
-def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: ObjectiveSettings) -> None:
+def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: Objective) -> None:
     """verl writes the range in logs; `clip_low` and `clip_high` are ratios here, as with every other rule."""
     data = CASES[case]()
     mine = ours(data, settings)
@@ -82,8 +82,8 @@ def test_verl_s_gmpo(verl: Callable[..., Result], case: str, settings: Objective
     assert case == "near" or mine.clip["clip_fraction_tokens"] > 0.1
 
 
-def _in_logs(settings: ObjectiveSettings) -> ObjectiveSettings:
-    return replace(settings, clip_low=-math.log1p(-settings.clip_low), clip_high=math.log1p(settings.clip_high))
+def _in_logs(settings: Objective) -> Objective:
+    return settings.replace(clip_low=-math.log1p(-settings.clip_low), clip_high=math.log1p(settings.clip_high))
 
 
 def test_the_rules_differ_where_ratios_are_large() -> None:

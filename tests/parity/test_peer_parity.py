@@ -6,7 +6,6 @@ omegaconf hydra-core codetiming ray orjson numpy pandas). What is not importable
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ from cases import (
 )
 from torch import Tensor
 
-from gspo_lab.objectives import ObjectiveSettings, advantages, mismatch_weight, surrogate
-from gspo_lab.objectives.presets import Aggregation, Correction
+from gspo_lab.objectives import Objective, advantages, mismatch_weight, surrogate
+from gspo_lab.objectives.settings import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -42,10 +41,10 @@ TRL_AGGREGATIONS = [("grpo", "seq-mean-token-mean"), ("dapo", "token-mean"), ("d
 @pytest.mark.parametrize("settings", [GRPO, TIGHT, GSPO], ids=["grpo", "grpo-tight", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
 def test_trl(
-    trl: Callable[..., Result], case: str, settings: ObjectiveSettings, loss_type: str, aggregation: Aggregation
+    trl: Callable[..., Result], case: str, settings: Objective, loss_type: str, aggregation: Aggregation
 ) -> None:
     # TRL's aggregations that are sums of a sequence's one term over its tokens weight it by its length, as ours do.
-    mine = replace(settings, aggregation=aggregation, aggregation_constant=float(HORIZON))
+    mine = settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
     data = CASES[case]()
     agree(ours(data, mine), trl(data, settings, loss_type))
 
@@ -69,26 +68,24 @@ def test_trl_counts_responses_at_sequence_level_and_tokens_at_token_level(
 
 def test_trl_delta_is_a_dual_clip(trl: Callable[..., Result]) -> None:
     data = far()
-    capped = ours(data, replace(GRPO, dual_clip=3.0))
+    capped = ours(data, GRPO.replace(dual_clip=3.0))
     agree(capped, trl(data, GRPO, "grpo", delta=3.0))
     assert capped.loss < ours(data, GRPO).loss - 0.1
 
 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
-def test_trl_kl(
-    trl: Callable[..., Result], settings: ObjectiveSettings, loss_type: str, aggregation: Aggregation
-) -> None:
-    data, beta = near(), replace(settings, kl_coef=0.5)
-    mine = ours(data, replace(beta, aggregation=aggregation, aggregation_constant=float(HORIZON)))
+def test_trl_kl(trl: Callable[..., Result], settings: Objective, loss_type: str, aggregation: Aggregation) -> None:
+    data, beta = near(), settings.replace(kl_coef=0.5)
+    mine = ours(data, beta.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
     agree(mine, trl(data, beta, loss_type))
-    assert mine.loss > ours(data, replace(settings, aggregation=aggregation, aggregation_constant=100.0)).loss + 1e-4
+    assert mine.loss > ours(data, settings.replace(aggregation=aggregation, aggregation_constant=100.0)).loss + 1e-4
 
 
 def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:
     data = near()
     for part in (slice(0, 2), slice(2, 6)):
-        mine = ours(data, replace(GSPO, aggregation="token-mean"), part=part)
+        mine = ours(data, GSPO.replace(aggregation="token-mean"), part=part)
         agree(mine, trl(data.rows(part), GSPO, "dapo", items=int(data.mask_BT.sum())))
 
 
@@ -98,7 +95,7 @@ CORRECTIONS = [("tis", 0.0, 1.2), ("icepop", 0.8, 1.25), ("sequence-mask", 0.0, 
 @pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
 @pytest.mark.parametrize(("correction", "low", "high"), CORRECTIONS[:3])
 def test_trl_corrects_the_sampler_s_mismatch_alike(
-    trl: Callable[..., Result], settings: ObjectiveSettings, correction: Correction, low: float, high: float
+    trl: Callable[..., Result], settings: Objective, correction: Correction, low: float, high: float
 ) -> None:
     """`vllm_importance_sampling_mode` token_truncate, token_mask and sequence_mask; TRL computes them inline while it
     generates, so its three lines stand here, its loss is called."""
@@ -108,7 +105,7 @@ def test_trl_corrects_the_sampler_s_mismatch_alike(
     outside = (ratio < low) | (ratio > high)
     assert outside.any()
     ratio = ratio.clamp(low, high) if correction == "tis" else ratio.masked_fill(outside, 0.0)
-    mine = replace(settings, mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    mine = settings.replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
     agree(ours(data, mine), trl(data, settings, "grpo", sampler_ratio=ratio))
     assert abs(ours(data, mine).loss - ours(data, settings).loss) > 1e-4
 
@@ -127,8 +124,8 @@ def test_trl_does_not_cap_a_huge_ratio_either(trl: Callable[..., Result]) -> Non
 
 
 VERL_RULES = [
-    ("vanilla", replace(GRPO, dual_clip=3.0)),
-    ("vanilla", replace(TIGHT, dual_clip=3.0)),
+    ("vanilla", GRPO.replace(dual_clip=3.0)),
+    ("vanilla", TIGHT.replace(dual_clip=3.0)),
     ("gspo", GSPO),
     ("gspo", GSPO_TOKEN),
 ]
@@ -144,9 +141,9 @@ VERL_AGGREGATIONS: dict[str, Aggregation] = {
 @pytest.mark.parametrize("how", VERL_AGGREGATIONS)
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 @pytest.mark.parametrize("case", CASES)
-def test_verl(verl: Callable[..., Result], case: str, name: str, settings: ObjectiveSettings, how: str) -> None:
+def test_verl(verl: Callable[..., Result], case: str, name: str, settings: Objective, how: str) -> None:
     data = CASES[case]()
-    mine = ours(data, replace(settings, aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)))
+    mine = ours(data, settings.replace(aggregation=VERL_AGGREGATIONS[how], aggregation_constant=float(HORIZON)))
     theirs = verl(data, settings, name, how)
     if case == "per-token" and settings is GSPO:
         # verl's gspo is GSPO-token: where A varies within a response it is not the sequence objective.
@@ -158,7 +155,7 @@ def test_verl(verl: Callable[..., Result], case: str, name: str, settings: Objec
 
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 @pytest.mark.parametrize("case", ["near", "far", "empty"])
-def test_verl_clip_fractions(verl: Callable[..., Result], case: str, name: str, settings: ObjectiveSettings) -> None:
+def test_verl_clip_fractions(verl: Callable[..., Result], case: str, name: str, settings: Objective) -> None:
     data = CASES[case]()
     mine, theirs = ours(data, settings).clip, verl(data, settings, name, "token-mean").clip
     # verl compares the rounded products r A: a token whose two products round alike is not counted.
@@ -177,11 +174,11 @@ def test_verl_without_dual_clip(verl: Callable[..., Result]) -> None:
 @pytest.mark.parametrize("how", ["seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize(("name", "settings"), VERL_RULES, ids=VERL_IDS)
 def test_verl_parts_of_a_minibatch(
-    verl: Callable[..., Result], name: str, settings: ObjectiveSettings, how: Aggregation
+    verl: Callable[..., Result], name: str, settings: Objective, how: Aggregation
 ) -> None:
     for data in (near(), near(empty=True)):
         for part in (slice(0, 2), slice(2, 6)):
-            mine = ours(data, replace(settings, aggregation=how), part=part)
+            mine = ours(data, settings.replace(aggregation=how), part=part)
             agree(mine, verl(data.rows(part), settings, name, how, whole=data))
 
 
@@ -194,7 +191,7 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
 
     data = near()
     d_BT, mask_BT = (data.old_BT - data.sampler_BT) * data.mask_BT, data.mask_BT.float()
-    settings = replace(GRPO, mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    settings = GRPO.replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
     level = "sequence" if correction == "sequence-mask" else "token"
     bound = f"{high}" if correction == "tis" else f"{low or 1e-30}_{high}"
     if correction == "geometric-mask":
@@ -210,8 +207,8 @@ def test_verl_corrects_the_sampler_s_mismatch_alike(
     assert bool((mine[data.mask_BT] == 0).any()) is (correction != "tis")
     correction_of: dict[str, Any] = {"mismatch_correction": correction, "mismatch_low": low, "mismatch_high": high}
     # A token's own weight has another gradient under GSPO than under GSPO-token, which is what verl's gspo is.
-    for name, rule in (("vanilla", replace(GRPO, dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
-        rule = replace(rule, **correction_of)
+    for name, rule in (("vanilla", GRPO.replace(dual_clip=3.0)), ("gspo", GSPO_TOKEN)):
+        rule = rule.replace(**correction_of)
         agree(ours(data, rule), verl(data, rule, name, "seq-mean-token-mean", weights=theirs))
 
 
@@ -219,7 +216,7 @@ def test_verl_k3(verl_modules: Any) -> None:
     core_algos, _ = verl_modules
     data = near()
     leaf = data.logp_BT.clone()
-    mine = surrogate(leaf, data.batch(), replace(GRPO, kl_coef=1.0)).kl_sum
+    mine = surrogate(leaf, data.batch(), GRPO.replace(kl_coef=1.0)).kl_sum
     theirs = (core_algos.kl_penalty_forward(leaf, data.ref_BT, "k3") * data.mask_BT).sum()
     assert float(mine) == pytest.approx(float(theirs), rel=1e-5)
     assert float(theirs) > 0.1

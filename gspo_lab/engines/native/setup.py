@@ -21,7 +21,7 @@ from gspo_lab.models.embedded import param_counts
 from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.wording import options_for
-from gspo_lab.objectives.presets import objective_of
+from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
 from gspo_lab.samplers.check import METHODS, no_routes
@@ -112,10 +112,12 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     # It copies the model before a large one's embedding is told where its gradient goes.
     critic = Critic(model, settings) if settings.objective.advantage == "gae" else None
     trained = {"policy": Trained(model, update)} | ({} if critic is None else {"critic": critic.trained})
+    loss, objective = loss_of(settings.objective, base)
     updater = Updater(
         policy,
         trained["policy"],
-        objective_of(settings.objective),
+        objective,
+        loss,
         bands=run.reference_bands,
         replay=settings.routing_replay,
         sampler_is_old=update.old_logprobs == "sampler",

@@ -5,6 +5,7 @@ Shapes as in experience.py; M rows of a mini-batch.
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,8 @@ from gspo_lab.engines.native.critic import Critic, Learnt
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
 from gspo_lab.engines.native.policy import Forward, Policy, store
 from gspo_lab.engines.native.trained import Moved, Trained
-from gspo_lab.objectives import Batch, ObjectiveSettings, Surrogate, balanced, surrogate
+from gspo_lab.objectives import Batch, Surrogate, prepared, surrogate
+from gspo_lab.objectives.losses import Common, Loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Updated:
     routes; `objective` is what it was trained with."""
 
     minibatch: Minibatch
-    objective: ObjectiveSettings
+    objective: Common
     log_ratio_MT: Tensor
     clipped_MT: Tensor
     weight_MT: Tensor
@@ -54,8 +56,7 @@ class Updated:
         self.log_ratio_MT[places, : part.length] = out.log_ratio_BT
         self.clipped_MT[places, : part.length] = out.clipped_BT
         self.weight_MT[places, : part.length] = out.weight_BT
-        if out.gate_BT is not None:
-            self.gate_MT = torch.ones_like(self.weight_MT) if self.gate_MT is None else self.gate_MT
+        if self.gate_MT is not None and out.gate_BT is not None:
             self.gate_MT[places, : part.length] = out.gate_BT
         if self.dual_clipped_MT is not None and out.dual_clipped_BT is not None:
             self.dual_clipped_MT[places, : part.length] = out.dual_clipped_BT
@@ -70,14 +71,15 @@ class Updated:
 
 
 class Updater:
-    """Trains a policy with one objective, and its critic if it has one. `bands` are the rules' reference ranges,
-    `replay` the routes to replay."""
+    """Trains a policy with one objective and its policy loss, and its critic if it has one. `bands` are the rules'
+    reference ranges, `replay` the routes to replay."""
 
     def __init__(
         self,
         policy: Policy,
         trained: Trained,
-        objective: ObjectiveSettings,
+        objective: Common,
+        loss: Loss[Any],
         *,
         bands: dict[str, tuple[float, float]],
         replay: str,
@@ -87,6 +89,7 @@ class Updater:
         self.policy = policy
         self.trained = trained
         self.objective = objective
+        self.loss = loss
         self.bands = bands
         self.replay = replay
         self.sampler_is_old = sampler_is_old
@@ -100,6 +103,7 @@ class Updater:
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         objective = self.objective_for(experience, minibatch)
         done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
+        done.gate_MT = torch.ones_like(like_MT) if self.loss.clips is None else None
         done.dual_clipped_MT = None if objective.dual_clip is None else torch.zeros_like(mask_MT)
 
         self.trained.forget_gradient()
@@ -111,7 +115,7 @@ class Updater:
                 if minibatch.fresh:
                     store(experience, part, forward)
                 batch = self._batch(experience, part.rows, part.mask_BT, responses=len(mask_MT), tokens=tokens)
-                out = surrogate(forward.logp_BT, batch, objective)
+                out = surrogate(forward.logp_BT, batch, objective, self.loss)
                 out.loss.backward()  # type: ignore[no-untyped-call]
             done.add(part, forward, out)
 
@@ -122,9 +126,9 @@ class Updater:
         return done
 
     @torch.no_grad()
-    def objective_for(self, experience: Experience, minibatch: Minibatch) -> ObjectiveSettings:
-        """The objective of one mini-batch: BAPO's range follows from the whole of it, which takes a pass of its own, so
-        that microbatches never change the gradient; but for ratios that are 1, which no range clips."""
+    def objective_for(self, experience: Experience, minibatch: Minibatch) -> Common:
+        """The objective of one mini-batch: a loss may have to see the whole of it first (BAPO's range), which takes a
+        pass of its own, so that microbatches never change the gradient; but for ratios that are 1."""
         if not self.moves_range or (minibatch.fresh and not self.sampler_is_old):
             return self.objective
         rows, mask_MT = minibatch.rows, experience.mask_NT[minibatch.rows]
@@ -133,12 +137,12 @@ class Updater:
             with self.policy.forward(part, replay_BSLK=self._routes(experience, part, minibatch)) as forward:
                 logp_MT[torch.searchsorted(rows, part.rows), : part.length] = forward.logp_BT
         whole = self._batch(experience, rows, mask_MT, responses=len(rows), tokens=int(mask_MT.sum()))
-        return balanced(logp_MT, whole, self.objective)
+        return prepared(logp_MT, whole, self.objective, self.loss)
 
     @property
     def moves_range(self) -> bool:
         """Whether every mini-batch that is not fresh takes a forward pass before its update."""
-        return self.objective.policy_loss == "bapo"
+        return self.loss.prepare is not None
 
     def _batch(self, experience: Experience, rows: Tensor, mask_BT: Tensor, *, responses: int, tokens: int) -> Batch:
         length = mask_BT.shape[1]

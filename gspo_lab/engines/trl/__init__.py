@@ -25,7 +25,7 @@ from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.study import Run, Settings
-from gspo_lab.study.asking import RolloutTable
+from gspo_lab.study.schema import RolloutTable
 
 VERSIONS = {"trl": "1.16.0", "accelerate": "1.15.0"}
 """What this room was written for and tested with: it takes hold of the trainer's inner methods."""

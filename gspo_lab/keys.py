@@ -1,0 +1,98 @@
+"""Keys of a study, declared once: the base of all TOML tables, and what the lab knows of a key beside its type.
+
+A field of a table is a key. Its `Field` holds default, bounds and meaning; a `Key` in its annotation holds the rest:
+
+    minibatches: Annotated[int, Key(cost=True, peers={"verl": ""})] = Field(4, ge=1, description="...")
+
+Everything that treats keys differently (unread settings, a plan's pace, trials, certificates, engines' capabilities,
+importers, the reference page) asks `keys()`. No list of keys stands anywhere else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+"""What may be a folder's name: those that begin with another character are kept for the lab's own."""
+
+MANY, HUGE = 10**9, 1e9
+"""More than any count, and any number that multiplies, may sensibly be: float32's arithmetic stays finite below."""
+
+COLDEST = 1e-3
+"""The lowest temperature above 0: logits divided by less leave float32's range."""
+
+Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[str, Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Dtype = Literal["float32", "bfloat16"]
+Replay = Literal["none", "old-policy", "rollout"]
+
+Arms = Literal["study", "vary", "choose"]
+"""Whether a key is the whole study's, may vary from arm to arm, or may even be chosen by an arm in `[tune]`."""
+
+Acts = Literal["start", "sampling", "ratio", "update"]
+"""What a key acts on first: the starting model, the responses, the importance ratio alone, or the update."""
+
+
+class Table(BaseModel):
+    """A TOML table: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+    def replace(self, **values: Any) -> Self:
+        """The table with other values, which are not checked."""
+        return self.model_copy(update=values)
+
+
+class Read(NamedTuple):
+    """When a run reads a key: `holds` of its settings; elsewhere the key "does nothing `otherwise`"."""
+
+    holds: Callable[[Any], bool]
+    otherwise: str
+    """Half a sentence, formatted with the settings: "without advantage = 'gae'"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What the lab knows of a key. A key inside a table has the table's `read`, `arms` and `acts` unless it says its
+    own."""
+
+    read: Read | None = None
+    """None: every run reads it."""
+    arms: Arms | None = None
+    acts: Acts | None = None
+    cost: bool = False
+    """Whether a step's time depends on it: a plan takes its pace from runs with equal values."""
+    passes: bool = False
+    """Whether it decides how many passes a step makes over the same responses, or through how much of a model."""
+    dear: Callable[[Any], bool] | None = None
+    """Which values cost more than others, where all that matters is on which side a value lies."""
+    anywhere: bool = False
+    """Whether two executions of one study may differ in it: it is no part of the study's content."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """The engines that obey the key, by name, with the key of that program's configuration that holds the same value;
+    "" where none does."""
+
+
+@cache
+def keys(table: type[BaseModel]) -> Mapping[str, Key]:
+    """Every dotted key of a table, tables inside it and their keys among them: `update`, `update.epochs`."""
+    return dict(_keys(table, "", Key(arms="study", acts="update")))
+
+
+def _keys(table: type[BaseModel], prefix: str, outer: Key) -> Iterator[tuple[str, Key]]:
+    for name, entry in table.model_fields.items():
+        own = next((one for one in entry.metadata if isinstance(one, Key)), Key())
+        key = replace(own, read=own.read or outer.read, arms=own.arms or outer.arms, acts=own.acts or outer.acts)
+        yield f"{prefix}{name}", key
+        if (inner := table_of(entry.annotation)) is not None:
+            yield from _keys(inner, f"{prefix}{name}.", key)
+
+
+def table_of(annotation: Any) -> type[BaseModel] | None:
+    """The table that a key holds, itself or in a list; None for a plain value."""
+    candidates = (annotation, *get_args(annotation))
+    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)

@@ -1,0 +1,48 @@
+"""Policy losses: what keeps a policy near the one that sampled. Every file of this package that has a `LOSS` is one.
+
+A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+from pydantic import ValidationError
+
+from gspo_lab.errors import LabError
+from gspo_lab.objectives.losses.loss import Loss, Moved, Term, weighted
+from gspo_lab.objectives.settings import Common
+from gspo_lab.registry import look_up
+
+__all__ = ["LOSSES", "Common", "Loss", "Moved", "Term", "loss_of", "traits", "weighted"]
+
+_files = [import_module(f"{__name__}.{file.name}") for file in iter_modules(__path__) if file.name != "loss"]
+LOSSES: dict[str, Loss[Any]] = {file.LOSS.name: file.LOSS for file in _files}
+"""The lab's losses by their names."""
+
+
+def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
+    """The loss of an objective, and the settings that it reads. A file's path starts from `base`. LabError for a file
+    that holds no loss, and for `loss_options` that are none of its settings."""
+    name = objective.policy_loss
+    if name in LOSSES:
+        return LOSSES[name], objective
+    loss = look_up("policy loss", name, {}, base)
+    if not isinstance(loss, Loss):
+        raise LabError(
+            f"the policy loss '{name}' is {type(loss).__name__}; it must be a gspo_lab.objectives.losses.Loss"
+        )
+    given = {key: getattr(objective, key) for key in Common.model_fields} | objective.loss_options
+    try:
+        return loss, loss.settings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LabError(f"objective.loss_options.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def traits(name: str) -> Loss[Any]:
+    """What is known of a loss by its name alone: of one from a file nothing, so that no rule of another's holds."""
+    return LOSSES.get(name) or Loss(
+        name=name, source="", formula="", term=LOSSES["clip"].term, settings=Common, lower_bound=False, alike_at_1=False
+    )

@@ -1,0 +1,20 @@
+"""CISPO: the clip of a weight, so that no token loses its gradient."""
+
+from gspo_lab.objectives.losses.loss import Loss, Moved, Term, weighted
+from gspo_lab.objectives.settings import Common
+
+
+def term(moved: Moved, settings: Common) -> Term:
+    """sg(clip(r, 1 - clip_low, 1 + clip_high)) A log pi."""
+    return weighted(moved, moved.ratio_BT.detach().clamp(1 - settings.clip_low, 1 + settings.clip_high))
+
+
+LOSS = Loss(
+    name="cispo",
+    source="2506.13585 eq. 4-5",
+    formula="sg(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi; `clip_low = 1`: no lower bound",
+    term=term,
+    settings=Common,
+    clips=None,
+    lower_bound=False,
+)
