@@ -19,9 +19,10 @@ from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.registry import nearest
 from gspo_lab.study.dotted import BAND, flat, put
 from gspo_lab.study.recorded import filled
+from gspo_lab.study.schema import KEYS
 
 TABLE = Path(__file__).with_name("names.toml")
-KEYS = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
+MAPPED = ("step", "arm", "seed", "run", "problem", "correct", "sample", "bench")
 """What `--map` may name beside columns."""
 OURS = "gspo-lab"
 
@@ -157,16 +158,21 @@ def names(program: str, columns: Mapping[str, str], scores: Mapping[str, str]) -
     """The table of a program, empty for one that is not in it. LabError where `--map` names no column."""
     known = OF_STEPS | OF_UPDATES | SHORT.keys()
     for column in columns:
-        if column not in known and column not in KEYS:
+        if column not in known and column not in MAPPED:
             raise LabError(f"--map {column}=...: no column '{column}'{nearest(column, known)}; see docs/metrics.md")
-    mapped = {name: SHORT.get(column, column) for column, name in columns.items() if column not in KEYS}
+    mapped = {name: SHORT.get(column, column) for column, name in columns.items() if column not in MAPPED}
     return Names(program, tables().get(program, {}), mapped, scores)
 
 
 @cache
 def tables() -> dict[str, Any]:
-    """The tables of all programs."""
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    """The tables of all programs; to a program's settings come those that the lab's keys name as its own."""
+    found = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    for key, known in KEYS.items():
+        for program, name in known.peers.items():
+            if name:
+                found[program]["settings"].setdefault(name, [key])
+    return found
 
 
 def likely(metrics: Collection[str]) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.study.table import Dtype
+from gspo_lab.keys import Dtype
 
 
 def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:

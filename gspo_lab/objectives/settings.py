@@ -98,10 +98,10 @@ class Common(Table):
         description="tasks of several turns: every turn has its response's advantage, or its own, of what it and later "
         "ones earned",
     )
-    gamma: Annotated[float, Key(BY_CRITIC, peers={"verl": "algorithm.gamma"})] = Field(
+    gamma: Annotated[float, Key(BY_CRITIC, peers={"verl": ""})] = Field(
         1.0, ge=0, le=1, description="with advantage = 'gae': the discount from one token to the next"
     )
-    gae_lambda: Annotated[float, Key(BY_CRITIC, peers={"verl": "algorithm.lam"})] = Field(
+    gae_lambda: Annotated[float, Key(BY_CRITIC, peers={"verl": ""})] = Field(
         1.0,
         ge=0,
         le=1,

@@ -7,11 +7,12 @@ The lab talks to it through that folder and that command; `inside/` is what ARea
 
 from pathlib import Path
 
-from gspo_lab.engines.areal.options import SETTINGS, Options, check_settings
+from gspo_lab.engines.areal.options import Options, check_settings
 from gspo_lab.engines.areal.records import RECORDS
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.environments import python_of
 from gspo_lab.study import Run, Settings
+from gspo_lab.study.schema import obeyed
 
 __all__ = ["ArealEngine"]
 
@@ -19,7 +20,7 @@ __all__ = ["ArealEngine"]
 class ArealEngine:
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
-    capabilities = Capabilities(settings=SETTINGS, records=RECORDS, turns=False)
+    capabilities = Capabilities(settings=obeyed("areal"), records=RECORDS, turns=False)
 
     def __init__(self, *, scheduler: str = "local", processes: int = 1) -> None:
         self.options = Options(scheduler=scheduler, processes=processes)

@@ -9,15 +9,6 @@ from gspo_lab.study import Settings
 
 SCHEDULERS = ("local", "ray", "slurm")
 
-SETTINGS = (
-    *("model", "steps", "device", "warm_start", "rollout.prompts_per_step", "rollout.group_size"),
-    *("rollout.temperature", "rollout.top_p", "rollout.max_tokens", "rollout.stop", "rollout.dtype"),
-    *("update.minibatches", "update.learning_rate", "update.adam_beta1", "update.adam_beta2", "update.weight_decay"),
-    *("update.max_grad_norm", "update.microbatch_tokens", "update.gradient_checkpointing", "update.dtype"),
-    *("objective.importance_sampling_level", "objective.clip_low", "objective.clip_high", "objective.dual_clip"),
-    *("objective.aggregation", "objective.advantage", "record.detail_every", "record.token_detail", "record.rollouts"),
-    *("rollout.coupled", "rollout.max_grader_errors", "update.warmup_updates", "update.checkpoint_every"),
-)
 LEVELS = ("token", "sequence")
 AGGREGATION = "token-mean"
 ADVANTAGES = {"group-mean-std": "group", "group-mean": None}

@@ -25,7 +25,7 @@ from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.study import Run, Settings
-from gspo_lab.study.schema import RolloutTable
+from gspo_lab.study.schema import obeyed
 
 VERSIONS = {"trl": "1.16.0", "accelerate": "1.15.0"}
 """What this room was written for and tested with: it takes hold of the trainer's inner methods."""
@@ -42,12 +42,11 @@ OWN = {
 }
 
 
-FIXED = ("staleness", "tokens_per_step", "dynamic_sampling", "overlong_buffer", "overlong_penalty")
 UNTOLD = (
     *("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses"),
     *("dropped_groups", "overlong_penalty"),
 )
-"""Settings of a rollout that it does not vary, and what is recorded of them."""
+"""What is recorded of settings of a rollout that it does not vary."""
 
 
 class TrlEngine:
@@ -58,16 +57,7 @@ class TrlEngine:
     """
 
     capabilities = Capabilities(
-        settings=(
-            *("model", "steps", "device", "routing_replay", "warm_start", "record", "bench"),
-            *(f"rollout.{key}" for key in RolloutTable.model_fields if key not in FIXED),
-            *(f"update.{key}" for key in ("minibatches", "epochs", "learning_rate", "warmup_updates", "weight_decay")),
-            *(f"update.{key}" for key in ("adam_beta1", "adam_beta2", "max_grad_norm", "optimizer", "dtype")),
-            *(f"update.{key}" for key in ("lora_rank", "lora_alpha", "gradient_checkpointing", "checkpoint_every")),
-            "update.skip_zero_advantage",
-            *(f"objective.{key}" for key in ("importance_sampling_level", "advantage")),
-            *(f"objective.{key}" for key in ("clip", "clip_low", "clip_high", "clip_target")),
-        ),
+        settings=obeyed("trl"),
         records={
             field.name: OWN.get(field.name, "")
             for kind in (StepRecord, UpdateRecord)

@@ -11,9 +11,10 @@ from typing import Any
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.environments import python_of
-from gspo_lab.engines.verl.options import SETTINGS, Options, check_here, check_settings
+from gspo_lab.engines.verl.options import Options, check_here, check_settings
 from gspo_lab.engines.verl.records import RECORDS
 from gspo_lab.study import Run, Settings
+from gspo_lab.study.schema import obeyed
 
 __all__ = ["VerlEngine"]
 
@@ -21,7 +22,7 @@ __all__ = ["VerlEngine"]
 class VerlEngine:
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time."""
 
-    capabilities = Capabilities(settings=SETTINGS, records=RECORDS, turns=False)
+    capabilities = Capabilities(settings=obeyed("verl"), records=RECORDS, turns=False)
 
     def __init__(
         self,

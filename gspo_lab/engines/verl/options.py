@@ -11,20 +11,6 @@ from gspo_lab.study import Settings
 
 BACKENDS = ("fsdp2", "megatron")
 
-SETTINGS = (
-    *("model", "steps", "device", "routing_replay", "warm_start", "bench", "record.detail_every"),
-    *("record.token_detail", "record.rollouts"),
-    *("rollout.prompts_per_step", "rollout.group_size", "rollout.temperature", "rollout.top_p"),
-    *("rollout.max_tokens", "rollout.stop", "rollout.dtype", "rollout.max_grader_errors", "rollout.coupled"),
-    *("update.minibatches", "update.epochs", "update.learning_rate", "update.warmup_updates", "update.adam_beta1"),
-    *("update.adam_beta2", "update.weight_decay", "update.max_grad_norm", "update.microbatch_tokens"),
-    *("update.gradient_checkpointing", "update.dtype", "update.checkpoint_every"),
-    *("objective.importance_sampling_level", "objective.clip", "objective.clip_low", "objective.clip_high"),
-    *("objective.clip_target", "objective.dual_clip", "objective.aggregation", "objective.advantage"),
-    *("objective.gamma", "objective.gae_lambda", "critic"),
-)
-"""What verl varies. It samples with vLLM in processes of its own, so `rollout.sampler` keeps its default."""
-
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 ESTIMATORS = {
     "group-mean-std": ("grpo", True),
