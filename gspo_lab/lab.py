@@ -219,10 +219,19 @@ class Study:
         from pandas import DataFrame
 
         from gspo_lab.claims import judge
+        from gspo_lab.words import because
 
         names = ["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"]
         rows = [
-            (one.claim.id, one.word, one.claim.statement, one.reason, one.p, one.p_adjusted, one.declared)
+            (
+                one.claim.id,
+                one.word,
+                one.claim.statement,
+                because(one.verdict) or "",
+                one.p,
+                one.p_adjusted,
+                one.declared,
+            )
             for one in judge(self.findings, every=every)
         ]
         return DataFrame(rows, columns=names)

@@ -10,9 +10,9 @@ from typing import Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.recorded import deciding_runs
 from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, average, once
+from gspo_lab.readings.runs import deciding_runs
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratios, half_collapse
 from gspo_lab.stats.verdict import Reason
 

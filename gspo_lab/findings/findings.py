@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gspo_lab.findings import answered as answers
 from gspo_lab.findings import (
-    asked,
+    clipped,
     compared,
     course,
     decision,
@@ -22,18 +21,18 @@ from gspo_lab.findings import (
     matched,
     outcomes,
     ranked,
-    recorded,
     steadiness,
 )
-from gspo_lab.findings.asked import Asked
-from gspo_lab.findings.noise import Graded
 from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.readings import RecordedRun, Source, runs
+from gspo_lab.readings import RecordedRun, Source, answers, curves, runs
+from gspo_lab.readings.answers import Asked
+from gspo_lab.readings.graded import Graded
+from gspo_lab.readings.runs import deciding_runs, finished_runs, finished_seeds, not_counted
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.stats.collapse import Onset
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
     from gspo_lab.store import Evidence
 
@@ -81,16 +80,16 @@ class Findings(Source):
     """Every run, arm by arm, seed by seed."""
     frame = Found(_frame)
     """`Evidence.runs`: one row per run."""
-    finished = Found(recorded.finished_runs)
-    deciding = Found(recorded.deciding_runs)
-    not_counted = Found(recorded.not_counted)
-    scores = Found(recorded.scores)
-    benches = Found(recorded.benches)
-    rewards = Found(recorded.reward_curves)
-    grader_errors = Found(recorded.grader_errors)
+    finished = Found(finished_runs)
+    deciding = Found(deciding_runs)
+    not_counted = Found(not_counted)
+    scores = Found(answers.scores)
+    benches = Found(answers.benches)
+    rewards = Found(curves.reward_curves)
+    grader_errors = Found(curves.grader_errors)
     settled = Found(first_settled)
-    rules = Found(recorded.rule_arms)
-    asked = Found(asked.asked)
+    rules = Found(clipped.rule_arms)
+    asked = Found(answers.asked)
     stabilities = Found(outcomes.stabilities)
     course = Found(_course)
     certificate = Found(matched.study_certificate)
@@ -111,15 +110,15 @@ class Findings(Source):
 
     def seeds(self, arms: Iterable[str]) -> list[int]:
         """The seeds on which all of these arms have finished."""
-        return recorded.finished_seeds(self, arms)
+        return finished_seeds(self, arms)
 
-    def counted_wrong(self, bench: str, run: str) -> "Series[float]":
+    def counted_wrong(self, bench: str, run: str) -> dict[int, float]:
         """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
-        return recorded.counted_wrong(self, bench, run)
+        return answers.counted_wrong(self, bench, run)
 
     def onsets(self, run: str) -> Mapping[str, Onset]:
         """Per recorded signal when it left its range in a run."""
-        return recorded.onsets(self, run)
+        return curves.onsets(self, run)
 
     def outcomes(self, bench: str | None) -> list[RunOutcome]:
         """One entry per run, in the order of `runs`; without a benchmark they have no score."""
@@ -128,13 +127,13 @@ class Findings(Source):
     def answered(
         self, benchmark: Asked, arms: Sequence[str], seeds: Sequence[int] | None = None, *, counted_wrong: bool = False
     ) -> dict[str, Graded]:
-        """`findings.answered.answered`."""
+        """`readings.answers.answered`."""
         return answers.answered(self, benchmark, arms, seeds, counted_wrong=counted_wrong)
 
     def answers_variance(
         self, first: str, second: str, seeds: Sequence[int], *, bench: str | None = None, counted_wrong: bool = False
     ) -> float | None:
-        """`findings.answered.answers_variance`."""
+        """`readings.answers.answers_variance`."""
         return answers.answers_variance(self, first, second, seeds, bench=bench, counted_wrong=counted_wrong)
 
     def against(self, baseline: str) -> "Findings":

@@ -12,6 +12,7 @@ from gspo_lab.matching import accept_mismatch
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
+from gspo_lab.words import because
 
 HEAD = """
 question = "Which of the claims hold?"
@@ -170,3 +171,8 @@ def gives(**methods: Callable[..., Any]) -> Numbers:
         assert hasattr(out, name), name
         setattr(out, name, method)
     return out
+
+
+def why(result: Result) -> str:
+    """All reasons for a claim's word, in English."""
+    return because(result.verdict) or ""

@@ -52,7 +52,7 @@ def test_the_library_is_listed_with_what_each_claim_needs() -> None:
     for claim in LIBRARY.values():
         assert claim.id in text
         assert claim.statement in text
-    assert "cannot be tested here: it needs backward passes" in text
+    assert "C24-less-variance      sequence ratios lower the variance" in text
     assert [one["id"] for one in json.loads(said("claims", "--json"))] == list(LIBRARY)
 
 
@@ -93,6 +93,7 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
     assert [one["id"] for one in data["claims"]] == NAMES
     assert [one["word"] for one in data["claims"]] == ["supported", "not resolved", "not testable here"]
     assert 'id="claims"' in report.html
+    assert data["claims"][1]["codes"][0] == "alone it would be"
     for shown in ("(17.9 to 559)", "115 times", "no arm has a mixture of experts", "SAPO, 2511.20347"):
         assert shown in report.html, shown
         assert shown in report.markdown, shown

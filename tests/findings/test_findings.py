@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from synthetic_lab import make_lab
 
-from gspo_lab.claims.recorded import Recorded
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
+from gspo_lab.readings import Reading, Reduce, Steps, Window, read
 from gspo_lab.records import Record, StepRecord
-from gspo_lab.stats.series import normalised_auc
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run
 
@@ -32,7 +31,8 @@ def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path)
         assert (steps.tolist(), reward.tolist()) == ([0, 1, 2, 3, 4], [1, 2, 2, 4, 4])
         area = next(one for one in found.scalars if one.name.startswith("training reward, area"))
         assert area.values["grpo", 0] == pytest.approx((1.5 + 2 + 3 + 4) / 4)
-        assert normalised_auc(*Recorded(found).reward("grpo", 0)) == area.values["grpo", 0]
+        by_claims = read(found, Reading("reward_mean", Window(Steps.ALL), Reduce.AREA))["toy/grpo/s0"]
+        assert by_claims.value == area.values["grpo", 0]
 
 
 def test_what_is_asked_twice_is_found_once(tmp_path: Path) -> None:

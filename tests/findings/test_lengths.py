@@ -12,8 +12,7 @@ import pytest
 from laboratory import added_later, declare, leave
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.lengths import LONGER, moved_to
-from gspo_lab.findings.measured import Measured
+from gspo_lab.findings.lengths import LONGER, Measured, moved_to
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render

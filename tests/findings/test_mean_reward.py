@@ -8,7 +8,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
-from gspo_lab.findings.recorded import tallies as tallies_of
+from gspo_lab.readings.answers import tallies as tallies_of
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study

@@ -87,7 +87,7 @@ def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
         found = {one.claim.id: one for one in judge(Findings(evidence, "toy"), every=True)}
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
-    assert claim.reason == (
+    assert because(claim.verdict) == (
         "answers that could not be graded decide: left out it is contradicted, counted as incorrect inconclusive"
     )
 

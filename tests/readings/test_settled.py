@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
+from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Untestable
-from gspo_lab.claims.recorded import Recorded, settled
 from gspo_lab.findings import Findings
 from gspo_lab.readings import by_minibatch
 from gspo_lab.readings.named import CLIP
@@ -60,8 +60,7 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
         found = Findings(evidence, "toy")
         assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
-        first = {arm: settled(Recorded(found), arm, 0, CLIP.metric)["step"].min() for arm in found.arms}
-        assert first == {"grpo": 2, "gspo": 4}
+        assert found.settled == {"toy/grpo/s0": 2, "toy/gspo/s0": 4}
         judged = {arm: found.onsets(f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
         section = gradients(found)
@@ -71,6 +70,6 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
 
 def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
-        recorded = Recorded(Findings(evidence, "toy"))
-        with pytest.raises(Untestable, match="7 of 7 steps warm up"):
-            settled(recorded, "gspo", 0, CLIP.metric)
+        with pytest.raises(Untestable, match="only the warm-up") as raised:
+            ClaimData(Findings(evidence, "toy")).value(CLIP, "gspo", 0)
+        assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}

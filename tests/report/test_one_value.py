@@ -14,13 +14,13 @@ import pytest
 from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, make_lab
 
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.data import ClaimData
 from gspo_lab.conduct.summary import arm_results
 from gspo_lab.errors import LabError
 from gspo_lab.findings import Findings
-from gspo_lab.findings.noise import noise
 from gspo_lab.lab import Study
 from gspo_lab.readings import FINISHED, RECORDED, Reading, Steps, Weight, Window, deciding, read, runs, summarise
+from gspo_lab.readings.graded import noise
 from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report.arms import arms_table
@@ -142,7 +142,7 @@ def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Findin
 
 
 def test_claims_clip_as_the_report_does(found: Findings) -> None:
-    assert Recorded(found).read(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
+    assert ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
 
 
 def test_python_gives_the_reports_numbers_under_their_keys(found: Findings) -> None:

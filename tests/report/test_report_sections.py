@@ -15,9 +15,9 @@ from synthetic_lab import TWO_ARMS, make_lab
 from gspo_lab.claims.simulated import CLAIM_CELLS
 from gspo_lab.cli.calibrate import SEED
 from gspo_lab.findings import Findings
-from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
-from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
+from gspo_lab.readings.graded import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
+from gspo_lab.readings.graded import SEED as TRAINING
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, calibration_lines, record, uneven_line

@@ -5,8 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction
-from gspo_lab.findings.measured import Measured
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured, Prediction
 from gspo_lab.readings import average
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.asked import Asked
-from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.readings import Seeds, average
+from gspo_lab.readings.answers import Asked
+from gspo_lab.readings.graded import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.report.arms import fell
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gspo_lab.findings import Findings
-from gspo_lab.findings.asked import Asked
+from gspo_lab.readings.answers import Asked
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
 from gspo_lab.report.section import Section
 from gspo_lab.store import answers as store
