@@ -118,6 +118,7 @@ class Study:
         `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's, as docs/metrics.md does. LabError for
         a name that is no metric, or metrics of both kinds at once.
         """
+        from gspo_lab.store.records import read_steps, read_updates
         from gspo_lab.store.schema import RECORD_TABLES
 
         wanted = (metric, *more)
@@ -129,7 +130,7 @@ class Study:
         if place is None:
             raise LabError(f"{', '.join(wanted)}: some are of rollout batches, some of updates; ask for them apart")
         evidence = self.findings.evidence
-        frame = (evidence.steps if place == "steps" else evidence.updates)(self.findings.study, list(wanted))
+        frame = (read_steps if place == "steps" else read_updates)(evidence, self.findings.study, list(wanted))
         frame.attrs["units"] = {name: tables[place].column(name).unit for name in wanted}
         frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in wanted}
         return frame

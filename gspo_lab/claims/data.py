@@ -81,7 +81,7 @@ class ClaimData:
         """The same without its weight."""
         return float(self.value(reading, arm, seed).value or 0.0)
 
-    def mean(self, reading: Reading, arm: str) -> float:
+    def of_arm(self, reading: Reading, arm: str) -> float:
         """The mean over the runs of an arm that count, each run once."""
         mean = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
         return math.nan if mean is None else mean

@@ -73,13 +73,13 @@ def _tuned_bands(data: ClaimData, arm: str) -> Reason | None:
     chosen = objective.clip == "calibrated" or objective.importance_sampling_level == "token"
     if chosen or (objective.clip_low, objective.clip_high) != PAPER_BAND:
         return None
-    length = data.mean(Reading("response_tokens_mean", EVERY_STEP), arm)
+    length = data.of_arm(Reading("response_tokens_mean", EVERY_STEP), arm)
     return None if length >= LONG else Reason("the paper's range", {"arm": arm, "length": length})
 
 
 def _routing_matters(data: ClaimData, roles: Roles) -> Reason | None:
     arm = next(iter(roles.values()))
-    share = data.mean(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
+    share = data.of_arm(Reading("expert_change", Window(minibatch=Minibatch.FINAL)), arm)
     least = {"arm": arm, "share": share, "least": LEAST_CHANGE}
     return None if share >= LEAST_CHANGE else Reason("routing hardly moves", least)
 
@@ -116,7 +116,7 @@ def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
     rollout, update = data.settings(arm).rollout, data.settings(arm).update
     if rollout.dtype != update.dtype or rollout.sampler != "transformers":
         return None
-    mismatch = data.mean(Reading("mismatch_k3", EVERY_STEP), arm)
+    mismatch = data.of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
     return Reason("the same numerics", {"arm": arm, "dtype": update.dtype, "mismatch": mismatch})
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from pathlib import Path
-from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gspo_lab.layout import database_of
@@ -237,10 +236,11 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
     """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms, and its
     degrees of freedom; None with fewer than LEAST_DEGREES."""
     from gspo_lab.findings import Findings
+    from gspo_lab.stats.power import pooled_sd
 
     if not database_of(runs).exists():
         return None, 0
-    squares, degrees = 0.0, 0
+    groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for found in (Findings(evidence, name) for name in evidence.studies()):
             arms = found.declaration.arms
@@ -249,11 +249,9 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
                 for name in weights
             }
             seeds = set.intersection(*(set(own) for own in alike.values()))
-            sums = [sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds]
-            if len(sums) > 1:
-                squares += sum((one - fmean(sums)) ** 2 for one in sums)
-                degrees += len(sums) - 1
-    return (math.sqrt(squares / degrees), degrees) if degrees >= LEAST_DEGREES else (None, degrees)
+            groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
+    sd, degrees = pooled_sd(groups)
+    return (sd if degrees >= LEAST_DEGREES else None), degrees
 
 
 def _same(arm: Arm, study: Study, name: str) -> bool:
@@ -287,18 +285,18 @@ def _measured(study: Study, runs: Path) -> Noise:
     if not database_of(runs).exists():
         return Noise(None, "no study has been run here; give an sd with --sd")
     from gspo_lab.findings import Findings
-    from gspo_lab.stats.power import sd_range
+    from gspo_lab.readings import average, middle
+    from gspo_lab.stats.power import pooled_sd, sd_range
 
     with Evidence.open(database_of(runs), runs) as evidence:
         earlier = [Findings(evidence, name) for name in evidence.studies()]
         levels = [level for found in earlier for level in _levels(found, study)]
         pairs = [pair for found in earlier for pair in _pairs(found, study)]
-    middle = median(levels or [pair.level for pair in pairs] or [0.0])
-    kept = [pair for pair in pairs if abs(pair.level - middle) <= NEAR]
-    degrees = sum(pair.degrees for pair in kept)
-    if degrees < LEAST_DEGREES:
+    level = middle(levels or [pair.level for pair in pairs]) or 0.0
+    kept = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
+    sd, degrees = pooled_sd(pair.differences for pair in kept)
+    if sd is None or degrees < LEAST_DEGREES:
         return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
-    sd = math.sqrt(sum((d - fmean(pair.differences)) ** 2 for pair in kept for d in pair.differences) / degrees)
     names = ", ".join(dict.fromkeys(pair.study for pair in kept))
     answers = _pooled([(pair.degrees, pair.answers) for pair in kept])
     evaluations = _pooled([(pair.degrees, pair.evaluations) for pair in kept])
@@ -308,7 +306,7 @@ def _measured(study: Study, runs: Path) -> Noise:
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return Noise(
         sd,
-        f"measured in {names}, at scores around {fmean(pair.level for pair in kept):.2f}",
+        f"measured in {names}, at scores around {average(pair.level for pair in kept):.2f}",
         sd_range(sd, degrees + 1),
         _root(answers),
         Components(math.sqrt(max(0.0, shared)), math.sqrt(seeds), _root(single), _root(answers)),
@@ -349,13 +347,17 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
 
 def _levels(found: "Findings", study: Study) -> list[float]:
     """Mean final scores of earlier arms with the very settings of an arm of this study."""
+    from gspo_lab.readings import average
+
     planned = [arm.settings for arm in study.arms.values()]
     arms = found.declaration.arms
-    return [fmean(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+    known = [average(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+    return [level for level in known if level is not None]
 
 
 def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
+    from gspo_lab.readings import average
     from gspo_lab.stats.paired import shared_variance
 
     same = found.declaration.primary == study.primary
@@ -365,7 +367,7 @@ def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
             yield _Apart(
                 study=found.study,
                 differences=[b[seed] - a[seed] for seed in both],
-                level=fmean(scores[seed] for scores in (a, b) for seed in both),
+                level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
                 answers=found.answers_variance(one, other, both) if same else None,
                 evaluations=_evaluations_variance(found, study.primary, one, other, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),

@@ -16,6 +16,7 @@ from gspo_lab.findings.ahead import reading_ahead
 from gspo_lab.readings import read
 from gspo_lab.readings.named import CLIP
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_spans
 
 
 def test_what_was_read_ahead_is_known_and_read_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +56,6 @@ def test_a_value_beyond_all_numbers_stays_what_it_is(tmp_path: Path) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE updates SET grad_norm = CASE step WHEN 2 THEN 9e999 ELSE -9e999 END WHERE step > 1")
     with Evidence.open(database) as evidence:
-        [first, _] = evidence.spans("toy", "updates", ["grad_norm"], buckets=12).values()
+        [first, _] = read_spans(evidence, "toy", "updates", ["grad_norm"], buckets=12).values()
     assert np.isfinite(first["grad_norm"][:2]).all()
     assert list(first["grad_norm"][2:4]) == [np.inf, -np.inf]

@@ -10,6 +10,7 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings import Findings
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
 
@@ -37,7 +38,7 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
     assert report(tmp_path, "x")["logged"]["names"]["a"].keys() == {"train.reward", "train.more.kl"}
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        assert evidence.steps("x", ["reward_mean"])["reward_mean"].tolist() == [0.1, 0.2]
+        assert read_steps(evidence, "x", ["reward_mean"])["reward_mean"].tolist() == [0.1, 0.2]
     json_lines(log, [{"step": 1, "a": {"b": 1}, "a.b": 2}])
     assert "a.b is there twice, nested and with a dot" in refused(tmp_path, "jsonl", log, *ONE[:-1], 1)
 

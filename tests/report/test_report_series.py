@@ -23,6 +23,7 @@ from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.study import Run, load_study
 
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
@@ -140,7 +141,7 @@ def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None
 def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=20, steps=3, every=3)) as evidence:
         found = charts(curves(Findings(evidence, "toy")))
-        measured = evidence.steps("toy", ["reward_mean"])
+        measured = read_steps(evidence, "toy", ["reward_mean"])
     chart = found["m-reward"]
     assert not chart.seeds
     grpo = measured[(measured["arm"] == "grpo") & (measured["step"] == 1)]["reward_mean"]
@@ -185,7 +186,7 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
         section = clipping(Findings(evidence, "toy"))
-        rows = evidence.updates("toy", ["clip_fraction_tokens"], minibatch=3)
+        rows = read_updates(evidence, "toy", ["clip_fraction_tokens"], minibatch=3)
     whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
     assert section is not None
@@ -265,7 +266,7 @@ def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: P
     with Evidence.open(finished) as evidence:
         declared = Findings(evidence, "moe").declaration
         found = charts(experts(Findings(evidence, "moe")))
-        change = evidence.updates("moe", ["expert_change"])
+        change = read_updates(evidence, "moe", ["expert_change"])
     assert replayed(declared.arms) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
     chart = found["m-replay-experts"]
     with_replay = of(chart, "replay: old-policy")
@@ -380,7 +381,7 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
         chart = curve(Findings(evidence, "toy"), metric, id="m", title="", unit="", envelope=True)
-        frame = evidence.updates("toy", [metric])
+        frame = read_updates(evidence, "toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
     line = of(chart, "grpo")
     assert (line.low[7], line.high[7]) == pytest.approx((own.min(), own.max()))

@@ -27,6 +27,7 @@ from gspo_lab.report.published import CURVES
 from gspo_lab.report.section import Fold, Section
 from gspo_lab.report.titles import above, at_the_end
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+from gspo_lab.store.records import read_steps
 
 UPPER = 0.975
 BAND = (
@@ -98,7 +99,7 @@ def _with_compute(found: Findings) -> pd.DataFrame:
     """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
     scores = found.scores
     before = {int(step) - 1 for step in scores["step"]}
-    spent = found.evidence.steps(found.study, list(AXES.values()), at=before)
+    spent = read_steps(found.evidence, found.study, list(AXES.values()), at=before)
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
     both = scores.merge(spent, on=["run_id", "step"], how="left")
     both.loc[both["step"] == 0, list(AXES.values())] = 0.0

@@ -14,6 +14,7 @@ from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
+from gspo_lab.store.records import read_updates
 
 MARKS = 60
 """Spikes that are drawn; the data has them all."""
@@ -103,7 +104,7 @@ def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:
     for track in tracks:
         for span in np.flatnonzero(track.columns["grad_norm.high"] == largest)[:1].tolist():
             at = range(span * width, (span + 1) * width)
-            rows = found.evidence.updates(found.study, ["grad_norm"], run=track.run, at=at)
+            rows = read_updates(found.evidence, found.study, ["grad_norm"], run=track.run, at=at)
             row = rows[rows["grad_norm"] == largest].iloc[0]
             return f"seed {track.seed}, step {row['step']}, mini-batch {row['minibatch']}"
     return ""
@@ -113,7 +114,7 @@ def _failed(found: Findings) -> dict[str, int]:
     """Per arm the updates that were not finite; where no span has any, none is looked for."""
     if not any(np.nansum(track.columns["nonfinite"]) for track in found.course.tracks):
         return {}
-    return dict(Counter(str(arm) for arm in found.evidence.updates(found.study, [], nonfinite=1)["arm"]))
+    return dict(Counter(str(arm) for arm in read_updates(found.evidence, found.study, [], nonfinite=1)["arm"]))
 
 
 def _marks(arm: str, colour: int, found: Mapping[int, Mapping[int, float] | None]) -> list[Series]:
