@@ -29,13 +29,14 @@ def claims(
         return
     from gspo_lab.claims import judge
     from gspo_lab.cli.output import print_json, print_lines
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
+    from gspo_lab.readings.runs import not_counted as not_counted_of
     from gspo_lab.words import claim_to_json, sentences
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
-        found = Findings(evidence, name)
-        results, not_counted = judge(found, every=every), found.not_counted
+        found = Source(evidence, name)
+        results, not_counted = judge(found, every=every), not_counted_of(found)
     if json:
         print_json([claim_to_json(result) for result in results])
         return

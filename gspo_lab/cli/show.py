@@ -63,13 +63,13 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
     """The study's question, its answer and what its arms chose on trials; then its predecessors and replications, and
     which words held, nothing where it was run once."""
     from gspo_lab.claims import answer
-    from gspo_lab.findings import Findings
     from gspo_lab.matching.tuned import choices
+    from gspo_lab.readings import Source
     from gspo_lab.report.sections.replications import lines
     from gspo_lab.study.tune import budget
     from gspo_lab.words import lines as answer_lines
 
-    found = Findings(evidence, study)
+    found = Source(evidence, study)
     tune = found.declaration.tune
     tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
     return ["", found.declaration.question, *answer_lines(answer(found)), *tuned, *lines(found)]

@@ -8,6 +8,7 @@ import numpy as np
 from gspo_lab.store.records import read_spans, span_width
 
 if TYPE_CHECKING:
+    from gspo_lab.readings import Source
     from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
@@ -80,9 +81,9 @@ class Course:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-def course(evidence: "Evidence", study: str) -> Course:
+def course(of: "Source") -> Course:
     """All that the charts draw over steps, in one pass of SQL per table, once for an evidence."""
-    return evidence.once(("course", study), lambda: _course(evidence, study))
+    return of.evidence.once(("course", of.study), lambda: _course(of.evidence, of.study))
 
 
 def _course(evidence: "Evidence", study: str) -> Course:

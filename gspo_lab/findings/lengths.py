@@ -141,7 +141,7 @@ def lengths(found: Source) -> Lengths | None:
     declared = found.declaration
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
-    gains = {(run.arm, run.seed): run.gain for run in outcomes(found, declared.primary or "")}
+    gains = {(run.arm, run.seed): run.gain for run in outcomes(found, declared.primary)}
     runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
     for (arm, seed), run in deciding_runs(found).items():
         one = declared.arms[arm]

@@ -83,10 +83,13 @@ class RunOutcome:
 
 
 @once
-def outcomes(found: Source, bench: str) -> list[RunOutcome]:
-    """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
+def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
+    """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no score.
+
+    The starting model's score is never part of `final`.
+    """
     last = found.declaration.verdict.last
-    scored, out = evaluations(found, bench), []
+    scored, out = evaluations(found, bench or ""), []
     for run in runs(found):
         step, score, failed = scored.get(run.id, np.zeros((3, 0)))
         start, trained = score[step == 0], int(np.count_nonzero(step > 0))
@@ -109,7 +112,7 @@ def outcomes(found: Source, bench: str) -> list[RunOutcome]:
         if final is not None:
             wrong = final
             if errors:
-                scored_wrong = counted_wrong(found, bench, run.id)
+                scored_wrong = counted_wrong(found, bench or "", run.id)
                 wrong = average(scored_wrong[at] for at in deciding)
         out.append(
             RunOutcome(

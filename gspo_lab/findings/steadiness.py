@@ -36,7 +36,7 @@ class Regime:
 @once
 def regime(found: Source) -> Regime:
     """Counts of the finished runs of the seeds that decided."""
-    ended = outcomes(found, found.declaration.primary or "")
+    ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
     return Regime(len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished))

@@ -15,7 +15,11 @@ from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
-    from gspo_lab.findings import Findings
+    from gspo_lab.findings.outcomes import outcomes
+    from gspo_lab.readings import Source
+    from gspo_lab.readings import runs as runs_of
+    from gspo_lab.readings.answers import answers_variance
+    from gspo_lab.readings.answers import scores as scores_of
 
 LEAST_DEGREES = 2
 """Degrees of freedom below which a spread over seeds is not worth naming."""
@@ -235,14 +239,14 @@ def _of_contrast(pairs: Noise, study: Study, runs: Path, weights: Mapping[str, f
 def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
     """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms, and its
     degrees of freedom; None with fewer than LEAST_DEGREES."""
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
     from gspo_lab.stats.power import pooled_sd
 
     if not database_of(runs).exists():
         return None, 0
     groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
-        for found in (Findings(evidence, name) for name in evidence.studies()):
+        for found in (Source(evidence, name) for name in evidence.studies()):
             arms = found.declaration.arms
             alike = {
                 name: next((own for other, own in _alike(found, study).items() if _same(arms[other], study, name)), {})
@@ -284,12 +288,11 @@ def _measured(study: Study, runs: Path) -> Noise:
     """The pooled sd of pair differences over earlier pairs of arms like those of this study, and where it was seen."""
     if not database_of(runs).exists():
         return Noise(None, "no study has been run here; give an sd with --sd")
-    from gspo_lab.findings import Findings
-    from gspo_lab.readings import average, middle
+    from gspo_lab.readings import Source, average, middle
     from gspo_lab.stats.power import pooled_sd, sd_range
 
     with Evidence.open(database_of(runs), runs) as evidence:
-        earlier = [Findings(evidence, name) for name in evidence.studies()]
+        earlier = [Source(evidence, name) for name in evidence.studies()]
         levels = [level for found in earlier for level in _levels(found, study)]
         pairs = [pair for found in earlier for pair in _pairs(found, study)]
     level = middle(levels or [pair.level for pair in pairs]) or 0.0
@@ -324,7 +327,7 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
+def _alike(found: "Source", study: Study) -> dict[str, dict[int, float]]:
     """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
     declared = found.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
@@ -332,7 +335,7 @@ def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
     wanted = _conditions(next(iter(study.arms.values())), study.primary)
     names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == wanted}
     out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
-    for one in found.outcomes(study.primary):
+    for one in outcomes(found, study.primary):
         if one.arm in names and one.final is not None:
             out[one.arm][one.seed] = one.final
     return {name: finals for name, finals in out.items() if finals}
@@ -345,7 +348,7 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     return settings.model, settings.task, settings.steps, settings.warm_start, asked
 
 
-def _levels(found: "Findings", study: Study) -> list[float]:
+def _levels(found: "Source", study: Study) -> list[float]:
     """Mean final scores of earlier arms with the very settings of an arm of this study."""
     from gspo_lab.readings import average
 
@@ -355,7 +358,7 @@ def _levels(found: "Findings", study: Study) -> list[float]:
     return [level for level in known if level is not None]
 
 
-def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
+def _pairs(found: "Source", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.readings import average
     from gspo_lab.stats.paired import shared_variance
@@ -368,14 +371,14 @@ def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
                 study=found.study,
                 differences=[b[seed] - a[seed] for seed in both],
                 level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
-                answers=found.answers_variance(one, other, both) if same else None,
+                answers=answers_variance(found, one, other, both) if same else None,
                 evaluations=_evaluations_variance(found, study.primary, one, other, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )
 
 
 def _evaluations_variance(
-    found: "Findings", bench: str | None, first: str, second: str, seeds: Sequence[int]
+    found: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
 ) -> float | None:
     """What one pair's mean difference over the deciding evaluations varies by because evaluations differ.
 
@@ -383,9 +386,9 @@ def _evaluations_variance(
     """
     from gspo_lab.stats.two_way import items_variance
 
-    ends = {(run.arm, run.seed): run for run in found.outcomes(bench)}
-    ids = {(run.arm, run.seed): run.id for run in found.runs}
-    scores = found.scores[found.scores["bench"] == bench].set_index(["run_id", "step"])["score"]
+    ends = {(run.arm, run.seed): run for run in outcomes(found, bench)}
+    ids = {(run.arm, run.seed): run.id for run in runs_of(found)}
+    scores = scores_of(found)[scores_of(found)["bench"] == bench].set_index(["run_id", "step"])["score"]
     curves = [
         [[float(scores[ids[arm, seed], step]) for step in ends[arm, seed].steps] for arm in (first, second)]
         for seed in seeds

@@ -49,21 +49,22 @@ def checkpoints(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> I
     rows = later[later["evaluation"] == evaluation]
     how = {str(run): json.loads(content) for run, content in zip(rows["run_id"], rows["content"], strict=True)}
     frame = by_problem(evidence, runs, evaluation)
-    parts = {(str(run), int(step), str(bench)): part for (run, step, bench), part in frame.groupby(KEYS, sort=False)}
-    for (run, step, bench), part in sorted(parts.items(), key=lambda entry: (runs.index(entry[0][0]), entry[0][1])):
+    parts = [part for _, part in frame.groupby(KEYS, sort=False)]
+    for part in sorted(parts, key=lambda rows: (runs.index(rows["run_id"].iloc[0]), rows["step"].iloc[0])):
+        run, step, bench = part[KEYS].iloc[0]
         graded = part[part["graded"] > 0]
         k = int(graded["graded"].min()) if len(graded) else None
         yield CheckpointAnswers(
-            run_id=run,
-            bench=bench,
-            step=step,
+            run_id=str(run),
+            bench=str(bench),
+            step=int(step),
             problems=len(part),
             samples=int(part["answers"].max()),
             distinct=float(part["distinct"].mean()),
             counts={name: int(part[name].sum()) for name in COUNTS},
             error=min(part["error"].dropna(), default=None),
             answered_by=min(part["answered_by"].dropna(), default=None),
-            how=how.get(run, {}),
+            how=how.get(str(run), {}),
             graded=graded,
             score=None if k is None else checkpoint_score(graded["correct"], graded["graded"]),
             k=k,

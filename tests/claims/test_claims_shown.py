@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gspo_lab.claims import LIBRARY
 from gspo_lab.cli import app
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.report.sections import SECTIONS
 from gspo_lab.report.sections.claims import claims
@@ -86,8 +86,8 @@ def test_no_claim_declared_is_said(tmp_path: Path) -> None:
 
 def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
     with Evidence.open(declared / DATABASE) as opened:
-        report = render([Findings(opened, "toy")])
-        section = claims(Findings(opened, "toy"))
+        report = render([Source(opened, "toy")])
+        section = claims(Source(opened, "toy"))
     assert section is not None
     data: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["claims"]
     assert [one["id"] for one in data["claims"]] == NAMES
@@ -101,7 +101,7 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
 
 def test_a_study_without_claims_has_no_such_section(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
-        assert claims(Findings(opened, "toy")) is None
+        assert claims(Source(opened, "toy")) is None
 
 
 def test_the_section_stands_behind_the_figures_that_it_links_to() -> None:

@@ -10,7 +10,9 @@ from claim_lab import PAIR, Fields, Numbers, evidence, gives, results, why
 from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
 from gspo_lab.claims.grammar import LAST_EVALUATIONS, STATISTICS
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source
+from gspo_lab.readings.runs import not_counted
 from gspo_lab.stats import Reason
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
@@ -89,10 +91,10 @@ def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[in
     if not counts:
         assert (gap.p, gap.parts[0].estimate) == (pytest.approx(0.0289, abs=1e-4), pytest.approx(100))
     with Evidence.open(tmp_path / "runs" / DATABASE) as opened:
-        found = Findings(opened, "toy")
+        found = Source(opened, "toy")
         said = answer(found)
     assert (said.word, said.colour) == (word, "grey" if counts else "green")
-    assert sentences(found.not_counted) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
+    assert sentences(not_counted(found)) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
 
 
 def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
 
 def test_a_study_without_claims_has_no_results(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
-        assert judge(Findings(opened, "toy")) == []
+        assert judge(Source(opened, "toy")) == []
 
 
 def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
@@ -342,9 +344,9 @@ above = 0.0
     # Of 10 problems 5, against 10, 10 and 9: ten answers alone vary more than these seeds do.
     numbers = gives(right=lambda run, step: 5 if run.arm == "grpo" or not step else 10 - (run.seed == 2))
     with evidence(tmp_path, numbers, tables=table, verdict="alpha = 0.1") as opened:
-        found = Findings(opened, "toy")
+        found = Source(opened, "toy")
         (part,) = judge(found)[0].parts
-        paired = found.decision.verdicts["gspo"].paired
+        paired = decision(found).verdicts["gspo"].paired
     assert (part.estimate, part.low, part.high, part.p) == (paired.estimate, paired.low, paired.high, paired.p)
     assert paired.items_sd > statistics.stdev([0.5, 0.5, 0.4])
     assert part.alpha == 0.1

@@ -12,7 +12,8 @@ from calling import gspo_lab
 from synthetic_lab import make_lab
 
 from gspo_lab.exporters import TARGETS, logged
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.answers import read_scores
@@ -57,7 +58,7 @@ def numbers(database: Path, study: str) -> Numbers:
 
 def decided(database: Path, study: str) -> dict[str, Any]:
     with Evidence.open(database) as evidence:
-        verdicts = Findings(evidence, study).decision.verdicts
+        verdicts = decision(Source(evidence, study)).verdicts
         return {arm: (one.paired.estimate, one.paired.differences) for arm, one in verdicts.items()}
 
 

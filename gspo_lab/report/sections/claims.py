@@ -1,7 +1,7 @@
 """The declared claims: the source's value beside this study's, the word and its reason, and what speaks against."""
 
 from gspo_lab.claims import Estimate, Result, judge
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
 from gspo_lab.report.section import Section
 from gspo_lab.words import because, claim_to_json, short, tone
@@ -16,7 +16,7 @@ BESIDE = {"supported": "as stated", "contradicted": "not as stated", "not resolv
 HEAD = ("claim", "its source says", "here", "verdict", "reason")
 
 
-def claims(found: Findings) -> Section | None:
+def claims(found: Source) -> Section | None:
     """One row per declared claim, and under each the published evidence against it."""
     if not found.declaration.claims:
         return None
