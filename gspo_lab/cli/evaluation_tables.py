@@ -1,6 +1,5 @@
 """What an evaluation came to, as rows: scores with intervals over problems, pass@k, arms against each other."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.registry import look_up
