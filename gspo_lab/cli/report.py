@@ -22,7 +22,6 @@ from gspo_lab.states import State
 
 if TYPE_CHECKING:
     from gspo_lab.readings import Source
-    from gspo_lab.readings import runs as runs_of
     from gspo_lab.report import Report
     from gspo_lab.store import Evidence
 
@@ -137,6 +136,7 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
     """Whether a worker or a conductor of any of the studies is alive."""
     from gspo_lab.files import holder
     from gspo_lab.layout import CONDUCTOR_LOCK
+    from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:
         return any(

@@ -15,11 +15,7 @@ from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
-    from gspo_lab.findings.outcomes import outcomes
     from gspo_lab.readings import Source
-    from gspo_lab.readings import runs as runs_of
-    from gspo_lab.readings.answers import answers_variance
-    from gspo_lab.readings.answers import scores as scores_of
 
 LEAST_DEGREES = 2
 """Degrees of freedom below which a spread over seeds is not worth naming."""
@@ -329,6 +325,8 @@ def _root(variance: float | None) -> float | None:
 
 def _alike(found: "Source", study: Study) -> dict[str, dict[int, float]]:
     """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
+    from gspo_lab.findings.outcomes import outcomes
+
     declared = found.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
@@ -361,6 +359,7 @@ def _levels(found: "Source", study: Study) -> list[float]:
 def _pairs(found: "Source", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
     from gspo_lab.readings import average
+    from gspo_lab.readings.answers import answers_variance
     from gspo_lab.stats.paired import shared_variance
 
     same = found.declaration.primary == study.primary
@@ -384,14 +383,19 @@ def _evaluations_variance(
 
     sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
     """
+    from gspo_lab.findings.outcomes import outcomes
+    from gspo_lab.readings import runs as runs_of
+    from gspo_lab.readings.answers import evaluations
     from gspo_lab.stats.two_way import items_variance
 
     ends = {(run.arm, run.seed): run for run in outcomes(found, bench)}
     ids = {(run.arm, run.seed): run.id for run in runs_of(found)}
-    scores = scores_of(found)[scores_of(found)["bench"] == bench].set_index(["run_id", "step"])["score"]
+    scores = {
+        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
+        for run, (steps, values, _) in evaluations(found, bench or "").items()
+    }
     curves = [
-        [[float(scores[ids[arm, seed], step]) for step in ends[arm, seed].steps] for arm in (first, second)]
-        for seed in seeds
+        [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds
     ]
     if len({len(curve) for pair in curves for curve in pair}) != 1:
         return None

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from gspo_lab.claims import LIBRARY
 from gspo_lab.cli import app
+from gspo_lab.cli.calibrate import lines
 from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.report.sections import SECTIONS
@@ -110,13 +111,13 @@ def test_the_section_stands_behind_the_figures_that_it_links_to() -> None:
 
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:
-    text = said("calibrate", "--simulations", "100")
+    data = json.loads(said("calibrate", "--simulations", "100", "--json"))
+    text = "\n".join(lines(data["rows"], 100))
     assert "every row lies where it must" in text
     rows = [line for line in text.splitlines() if "must lie in [" in line]
     controls = text.split("Negative controls")[1]
     assert sum("must lie in [0.150, 1.000]" in line for line in controls.splitlines()) == 3
     assert all(line.endswith("ok") for line in rows)
-    data = json.loads(said("calibrate", "--simulations", "100", "--json"))
     assert data["ok"] is True
     power = [row for row in data["rows"] if row["expectation"] == "told"]  # held to nothing
     assert {row["method"].split(",")[0].split(" by")[0] for row in power} == {"equivalent", "more stable"}
@@ -130,8 +131,11 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
 
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
     # an interval with one seed more than there are: the code under test is made wrong, and must be caught
-    from gspo_lab.stats import paired
+    from gspo_lab.claims import simulated
+    from gspo_lab.stats import cells, paired
 
+    monkeypatch.setattr(cells, "CELLS", tuple(cell for cell in cells.CELLS if cell.name == "score, normal"))
+    monkeypatch.setattr(simulated, "CLAIM_CELLS", ())
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
     text = said("calibrate", "--simulations", "100", code=1)

@@ -266,8 +266,8 @@ def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
 
 def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source) -> None:
     keys = readings()
-    assert keys["clipped_tokens"] == "clipped_tokens.sum.all.all.own"
+    assert keys["response_tokens"] == "response_tokens.sum.all.all.own"
     assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
     run = next(one for one in logged(found.evidence, "toy") if one.id == "toy/grpo/s1")
-    for name in ("clipped_tokens", "nonfinite"):
+    for name in ("response_tokens", "nonfinite"):
         assert run.columns[name].tolist() == by_step(found, Reading.parse(keys[name]))[run.id].values.tolist()
