@@ -185,9 +185,9 @@ def render_once(database: Path, to: Path) -> None:
     with Evidence.open(database) as evidence:
         names = evidence.studies()
         with reading_ahead([(evidence, name) for name in names]):
-            from gspo_lab.findings import Findings
+            from gspo_lab.readings import Source
             from gspo_lab.report import render, write
-        write(render([Findings(evidence, name) for name in names]), to)
+        write(render([Source(evidence, name) for name in names]), to)
 
 
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:

@@ -14,7 +14,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gspo_lab.claims import LIBRARY, Claim
+from gspo_lab.claims import LIBRARY, UNTESTED, Claim
 from gspo_lab.cli import PANELS, app
 from gspo_lab.keys import table_of
 from gspo_lab.objectives.losses import LOSSES, Loss
@@ -194,20 +194,18 @@ def claims_markdown() -> str:
     """docs/claims.md: how a claim gets its word, and every built-in one with what speaks against it."""
     roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in CLAIM_ROLES.items())
     introduction = (HERE / "claims_introduction.md").read_text(encoding="utf-8").replace("{roles}", roles)
-    tested = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is None]
-    others = [_claim_section(claim) for claim in LIBRARY.values() if claim.unrecorded is not None]
-    return "\n".join([introduction, *tested, UNTESTABLE, *others])
+    untested = [f"- `{name}`: {lacking}." for name, lacking in UNTESTED.items()]
+    return "\n".join([introduction, *map(_claim_section, LIBRARY.values()), UNTESTABLE, *untested]) + "\n"
 
 
 def _claim_section(claim: Claim) -> str:
-    needs = "; ".join(claim.wanted) or "nothing but its runs"
     lines = [
         f"### `{claim.id}`",
         "",
         f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.value}.",
         "",
         f"- criterion: {claim.criterion}",
-        f"- not testable here: {claim.unrecorded}" if claim.unrecorded else f"- needs: {needs}",
+        f"- needs: {'; '.join(claim.as_data()['needs'])}",
         *(f"- against it: {one.text} ({one.source})" for one in claim.counter),
     ]
     return "\n".join(lines) + "\n"

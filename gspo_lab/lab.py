@@ -7,10 +7,13 @@
         study.scores()
         study.records("clip_fraction_tokens")
 
-The numbers are those of `Findings`, from which the report is written too; nothing here computes one. A frame's columns
+The numbers are those that the report is written from; nothing here computes one. A frame's columns
 are told in the method that makes it; what was not measured is NaN, None or absent, never 0.
 """
 
+import warnings
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from pandas import DataFrame
 
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
 
 TABLES = ("steps", "updates")
@@ -71,19 +74,70 @@ class Lab:
 
     def study(self, name: str) -> "Study":
         """One study. LabError for one that the database lacks."""
-        from gspo_lab.findings import Findings
+        from gspo_lab.readings import Source
 
         if name not in self._studies:
             self._evidence.study(name)
-            self._studies[name] = Study(Findings(self._evidence, name))
+            self._studies[name] = Study(Source(self._evidence, name))
         return self._studies[name]
 
 
-class Study:
-    """One study's frames. `findings` is what they are made from: the report's own object."""
+FORMER = {
+    "readings.runs": (
+        "runs",
+        "finished=finished_runs",
+        "deciding=deciding_runs",
+        "not_counted",
+        "seeds()=finished_seeds",
+    ),
+    "readings.answers": ("scores", "benches", "asked", "answered()", "answers_variance()", "counted_wrong()"),
+    "readings.curves": ("rewards=reward_curves", "grader_errors", "onsets()"),
+    "readings.settled": ("settled=first_settled",),
+    "findings.clipped": ("rules=rule_arms",),
+    "findings.outcomes": ("stabilities", "outcomes()"),
+    "findings.course": ("course",),
+    "findings.matched": ("certificate=study_certificate", "trials"),
+    "findings.dose_response": ("doses=dose_response",),
+    "findings.lengths": ("lengths",),
+    "findings.logged": ("logged",),
+    "findings.decision": ("decision", "against()"),
+    "findings.compared": ("new_problems", "scalars", "compared"),
+    "findings.steadiness": ("regime", "verdicts", "steadiness"),
+    "findings.ranked": ("ranking=ranked",),
+    "findings.elsewhere": ("executions=all_executions",),
+}
+"""By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
 
-    def __init__(self, findings: "Findings") -> None:
-        self.findings = findings
+
+class Findings:
+    """`study.findings` of the releases before, for one release: its names are functions now."""
+
+    def __init__(self, of: "Source") -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        for module, entries in FORMER.items():
+            for entry in entries:
+                former, _, now = entry.partition("=")
+                if former.removesuffix("()") == name:
+                    function = getattr(import_module(f"gspo_lab.{module}"), now or name)
+                    now_called = f"gspo_lab.{module}.{now or name}(study.source)"
+                    warnings.warn(f"study.findings.{name} is now {now_called}", FutureWarning, stacklevel=2)
+                    return partial(function, self._of) if former.endswith("()") else function(self._of)
+        return getattr(self._of, name)
+
+
+class Study:
+    """One study's frames. `source` is what they are read from, for functions of `gspo_lab.readings` and
+    `gspo_lab.findings`."""
+
+    def __init__(self, source: "Source") -> None:
+        self.source = source
+
+    @property
+    def findings(self) -> Findings:
+        """The former name of the study's functions, for one release."""
+        return Findings(self.source)
 
     def runs(self, bench: str | None = None) -> "DataFrame":
         """A row per run: what became of it, on a benchmark (default: the one that decides).
@@ -95,8 +149,10 @@ class Study:
         """
         from pandas import DataFrame, Series
 
+        from gspo_lab.findings.outcomes import outcomes
+
         names = ("arm", "seed", "state", "start", "final", "gain", "best", "nonfinite", "errors")
-        ended = self.findings.outcomes(bench or self.findings.declaration.primary)
+        ended = outcomes(self.source, bench or self.source.declaration.primary)
         frame = DataFrame([[getattr(run, name) for name in names] for run in ended], columns=list(names))
         frame["collapsed"] = Series([run.collapsed if run.judged else None for run in ended], dtype="boolean")
         frame["fell"] = Series([run.fell if run.fall_judged else None for run in ended], dtype="boolean")
@@ -109,7 +165,9 @@ class Study:
         the share of right answers, 0 to 1); errors (answers not graded, left out of the score); truncated (answers cut
         at the limit).
         """
-        return self.findings.scores.drop(columns="evaluation")
+        from gspo_lab.readings.answers import scores
+
+        return scores(self.source).drop(columns="evaluation")
 
     def records(self, metric: str, *more: str) -> "DataFrame":
         """A row per rollout batch or per update, whichever the metrics are recorded of, and a column per metric.
@@ -118,6 +176,7 @@ class Study:
         `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's, as docs/metrics.md does. LabError for
         a name that is no metric, or metrics of both kinds at once.
         """
+        from gspo_lab.store.records import read_steps, read_updates
         from gspo_lab.store.schema import RECORD_TABLES
 
         wanted = (metric, *more)
@@ -128,8 +187,8 @@ class Study:
         place = next((name for name, table in tables.items() if {*wanted} <= {*table.names}), None)
         if place is None:
             raise LabError(f"{', '.join(wanted)}: some are of rollout batches, some of updates; ask for them apart")
-        evidence = self.findings.evidence
-        frame = (evidence.steps if place == "steps" else evidence.updates)(self.findings.study, list(wanted))
+        evidence = self.source.evidence
+        frame = (read_steps if place == "steps" else read_updates)(evidence, self.source.study, list(wanted))
         frame.attrs["units"] = {name: tables[place].column(name).unit for name in wanted}
         frame.attrs["meanings"] = {name: tables[place].column(name).meaning for name in wanted}
         return frame
@@ -154,6 +213,7 @@ class Study:
         """
         from pandas import DataFrame
 
+        from gspo_lab.findings.decision import decision
         from gspo_lab.readings import (
             FINISHED,
             RECORDED,
@@ -172,11 +232,11 @@ class Study:
         chosen = Reading(
             metric, window, Reduce(_word("reduce", reduce, Reduce)), Weight(_word("weight", weight, Weight))
         )
-        sets = {"recorded": RECORDED, "finished": FINISHED, "deciding": deciding(self.findings.declaration)}
+        sets = {"recorded": RECORDED, "finished": FINISHED, "deciding": deciding(self.source.declaration)}
         _word("seeds", seeds, (*sets, "decided"))
-        counted = self.findings.decision.runs if seeds == "decided" else sets[seeds]
-        values = read(self.findings, chosen)
-        rows = [(run.arm, run.seed, *values[run.id]) for run in runs(self.findings, counted)]
+        counted = decision(self.source).runs if seeds == "decided" else sets[seeds]
+        values = read(self.source, chosen)
+        rows = [(run.arm, run.seed, *values[run.id]) for run in runs(self.source, counted)]
         frame = DataFrame(rows, columns=["arm", "seed", "value", "weight"])
         frame.attrs |= {"reading": chosen.key, "seeds": counted.label(), "unit": chosen.column.unit}
         return frame
@@ -192,6 +252,7 @@ class Study:
         """
         from pandas import DataFrame
 
+        from gspo_lab.findings.steadiness import verdicts
         from gspo_lab.stats.stability import comparison
         from gspo_lab.words import because, label, sentence
 
@@ -206,7 +267,7 @@ class Study:
                 "reason": because(one),
                 "sentence": sentence(one),
             }
-            for one in self.findings.verdicts.values()
+            for one in verdicts(self.source).values()
         ]
         names = ("arm", "baseline", "question", "word", "direction", "label", "n", "estimate", "low", "high", "p")
         return DataFrame(rows, columns=[*names, "margin", "detectable", "reason", "sentence"])
@@ -219,11 +280,20 @@ class Study:
         from pandas import DataFrame
 
         from gspo_lab.claims import judge
+        from gspo_lab.words import because
 
         names = ["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"]
         rows = [
-            (one.claim.id, one.word, one.claim.statement, one.reason, one.p, one.p_adjusted, one.declared)
-            for one in judge(self.findings, every=every)
+            (
+                one.claim.id,
+                one.word,
+                one.claim.statement,
+                because(one.verdict) or "",
+                one.p,
+                one.p_adjusted,
+                one.declared,
+            )
+            for one in judge(self.source, every=every)
         ]
         return DataFrame(rows, columns=names)
 
@@ -235,7 +305,9 @@ class Study:
         """
         from pandas import DataFrame
 
-        found = self.findings.certificate
+        from gspo_lab.findings.matched import study_certificate
+
+        found = study_certificate(self.source)
         rows = [
             (
                 check.name,
@@ -256,12 +328,14 @@ class Study:
         from gspo_lab.claims import answer
         from gspo_lab.words import lines
 
-        return "\n".join(lines(answer(self.findings)))
+        return "\n".join(lines(answer(self.source)))
 
     def _summary(self) -> tuple[str, str, str, int, int]:
-        found = self.findings
-        finished = sum(run.finished for run in found.runs)
-        return found.study, found.declaration.question, ", ".join(found.arms), len(found.runs), finished
+        from gspo_lab.readings import runs
+
+        recorded, declared = runs(self.source), self.source.declaration
+        finished = sum(run.finished for run in recorded)
+        return self.source.study, declared.question, ", ".join(declared.arms), len(recorded), finished
 
 
 def _word(name: str, word: str, known: "Iterable[str]") -> str:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.findings import Findings
 from gspo_lab.imports import leave_run, write_study
 from gspo_lab.journal import Journal, scan, seal
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus, from_dict
 from gspo_lab.report import Report, render
 from gspo_lab.store import Evidence, ingest
@@ -60,4 +60,4 @@ def recorded_instead(journal: Path, old: str, new: str) -> None:
 def rendered(database: Path, *studies: str, **how: Any) -> Report:
     """The report of these studies, of all where none is named."""
     with Evidence.open(database) as evidence:
-        return render([Findings(evidence, name) for name in studies or evidence.studies()], **how)
+        return render([Source(evidence, name) for name in studies or evidence.studies()], **how)

@@ -213,8 +213,6 @@ def imported_modules() -> dict[str, set[str]]:
 
 
 MOST_METHODS = 15
-LARGE = {"store/evidence.py: Evidence", "claims/recorded.py: Recorded"}
-"""Classes with more methods. The list must only become shorter."""
 
 
 def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
@@ -248,7 +246,7 @@ def test_no_class_is_a_room_of_its_own() -> None:
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(entry, ast.FunctionDef) for entry in node.body) > MOST_METHODS
     ]
-    assert set(large) <= LARGE
+    assert large == []
 
 
 def test_a_cycle_is_seen_whatever_its_length() -> None:
@@ -276,21 +274,6 @@ def pooled_in(tree: ast.AST) -> int:
 
 
 POOLED_ELSEWHERE: dict[str, int] = {
-    "claims/clipping.py": 1,
-    "claims/learning.py": 1,
-    "claims/needs.py": 5,
-    "claims/statistics.py": 9,
-    "cli/evaluation_tables.py": 6,
-    "cli/show.py": 2,
-    "conduct/advise.py": 1,
-    "findings/asked.py": 1,
-    "findings/logged.py": 1,
-    "findings/measured.py": 10,
-    "findings/noise.py": 9,
-    "findings/outcomes.py": 3,
-    "findings/recorded.py": 3,
-    "findings/ungraded.py": 8,
-    "plan/detectable.py": 2,
     "report/frames.py": 3,
     "report/sections/curves.py": 4,
 }

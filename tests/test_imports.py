@@ -10,9 +10,13 @@ from calling import gspo_lab
 from laboratory import rendered
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.imports import Recorded, import_run, leave_run, write_study
 from gspo_lab.matching import Certificate
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -66,18 +70,18 @@ def imported(study: Study, runs: Path, origins: dict[str, Origin]) -> Path:
 
 def certified(database: Path) -> Certificate:
     with Evidence.open(database) as evidence:
-        return Findings(evidence, "toy").certificate
+        return study_certificate(Source(evidence, "toy"))
 
 
 def test_an_imported_study_is_read_like_any_other_and_taken_on_trust(study: Study, tmp_path: Path) -> None:
     database = imported(study, tmp_path / "runs", {"grpo": TRL, "gspo": TRL})
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "toy")
-        assert {(run.arm, run.seed): run.state for run in found.runs} == {
+        found = Source(evidence, "toy")
+        assert {(run.arm, run.seed): run.state for run in runs_of(found)} == {
             (arm, seed): "finished" for arm in ("grpo", "gspo") for seed in (0, 1)
         }
-        assert [one.final for one in found.outcomes("sums")] == [0.5, 0.5, 0.75, 0.75]
-        matched, decided = found.certificate, found.decision
+        assert [one.final for one in outcomes(found, "sums")] == [0.5, 0.5, 0.75, 0.75]
+        matched, decided = study_certificate(found), decision(found)
     assert matched.lock.state == "equal"
     assert matched.ok
     assert matched.on_trust == ("recorded by trl 1.16.0: taken on trust",)

@@ -1,12 +1,12 @@
 """The answer to a study's question, which may be what its claims say."""
 
 from gspo_lab.claims.judge import judge
-from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer, answer_of
+from gspo_lab.readings import Source
 
 
-def answer(found: Findings) -> Answer:
+def answer(of: Source) -> Answer:
     """By the score, by stability, or by the claims that the question names."""
-    asked = found.declaration.verdict.question
-    named = [] if isinstance(asked, str) else [one for one in judge(found) if one.claim.id in asked]
-    return answer_of(found, [one.verdict for one in named])
+    question = of.declaration.verdict.question
+    named = [] if isinstance(question, str) else [result for result in judge(of) if result.claim.id in question]
+    return answer_of(of, [result.verdict for result in named])

@@ -3,19 +3,24 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gspo_lab.stats import paired_t
 from gspo_lab.stats.power import detectable_factor
+from gspo_lab.stats.verdict import NO_INTERVAL, Reason
 
 Side = Literal["supported", "contradicted"]
 
 
 class Untestable(Exception):
-    """A need of a claim is unmet. The message says which one, with what was measured of it."""
+    """What a claim presupposes is not there; `reason` says what, and what was measured of it."""
+
+    def __init__(self, code: str, **data: Any) -> None:
+        super().__init__(code)
+        self.reason = Reason(code, data)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Estimate:
     exact: bool = False
     ratio: bool = False
     detectable: float | None = None
-    note: str | None = None
+    reason: Reason | None = None
+    """What to know of it: why it has no interval, which runs break an identity, what was counted."""
     alpha: float = 0.05
     """1 - the confidence of the interval: the study's `verdict.alpha`."""
 
@@ -86,14 +92,19 @@ class Estimate:
         """Whether the estimate, taken alone, lies wholly on its side."""
         return self.side is not None and (self.p is None or self.p < self.alpha)
 
+    @property
+    def word(self) -> Literal["supported", "contradicted", "not resolved"]:
+        """What this number alone says of its criterion."""
+        return self.side if self.side is not None and self.resolved else "not resolved"
+
 
 @dataclass(frozen=True)
 class Estimates:
-    """What was read of one claim. It needs all its `parts`; what stands in `also` and `notes` decides nothing."""
+    """What was read of one claim. It needs all its `parts`; what stands in `also` and `reasons` decides nothing."""
 
     parts: tuple[Estimate, ...]
     also: tuple[Estimate, ...] = ()
-    notes: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def alpha(self) -> float:
@@ -132,7 +143,8 @@ def over_seeds(
     found = paired_t(x, alpha, scale=float(np.abs(x).max(initial=0.0)), items_variance=items_variance)
     estimate = None if found.estimate is None else back(found.estimate)
     if found.estimate is None or found.low is None or found.high is None:
-        return Estimate(name, criterion, len(x), estimate, ratio=ratio, note=found.reason, alpha=alpha)
+        why = Reason(NO_INTERVAL, {"why": found.reason})
+        return Estimate(name, criterion, len(x), estimate, ratio=ratio, reason=why, alpha=alpha)
     against: list[tuple[Side, Region]] = [("contradicted", region) for region in contradicted]
     in_favour: list[tuple[Side, Region]] = [] if supported is None else [("supported", supported)]
     wholly = [one for one in against + in_favour if one[1].contains(found.low, found.high)]
@@ -162,15 +174,15 @@ def _p(x: NDArray[np.float64], region: Region, alpha: float, items_variance: flo
 def exact(name: str, values: Mapping[str, float], limit: float, *, what: str) -> Estimate:
     """An identity: it must hold in every run, to rounding. `estimate` is the worst run's number."""
     worst = max(values, key=lambda run: values[run])
-    broken = [run for run in values if not values[run] <= limit]
+    broken = tuple(run for run in values if not values[run] <= limit)
     side: Side = "contradicted" if broken else "supported"
-    note = f"broken in {', '.join(broken)}" if broken else None
-    return Estimate(name, what, len(values), values[worst], side=side, exact=True, note=note)
+    why = Reason("broken in", {"runs": broken}) if broken else None
+    return Estimate(name, what, len(values), values[worst], side=side, exact=True, reason=why)
 
 
-def condition(name: str, holds: bool, *, n: int, said: str, estimate: float | None = None) -> Estimate:
+def condition(name: str, holds: bool, *, n: int, reason: Reason, estimate: float) -> Estimate:
     """A count beside the statistics: without it the claim is not supported; alone it contradicts nothing."""
-    return Estimate(name, "must hold for support", n, estimate, side="supported" if holds else None, note=said)
+    return Estimate(name, "must hold for support", n, estimate, side="supported" if holds else None, reason=reason)
 
 
 def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:

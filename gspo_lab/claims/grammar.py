@@ -2,37 +2,79 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from gspo_lab.claims.claim import Claim, Roles
+from gspo_lab.claims.claim import Claim
+from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, exact
-from gspo_lab.claims.needs import NEEDS
-from gspo_lab.claims.recorded import Recorded
-from gspo_lab.claims.statistics import LAST_EVALUATIONS, number
+from gspo_lab.claims.needs import Roles
+from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, by_minibatch
+from gspo_lab.readings.read import CURVES
+from gspo_lab.readings.responses import weights_within
 from gspo_lab.records import StepRecord, UpdateRecord
+from gspo_lab.stats.verdict import Reason
 from gspo_lab.study import ClaimTable
-
-if TYPE_CHECKING:
-    from pandas import Series
 
 OF, AGAINST = "of", "against"
 """The roles of a claim that is written in place."""
 
-Read = Callable[[Recorded, Roles], Estimate]
-Evaluate = Callable[[Recorded, Roles], Estimates]
+Read = Callable[[ClaimData, Roles], Estimate]
+Evaluate = Callable[[ClaimData, Roles], Estimates]
 Bound = float | Literal["margin", "reward margin", "1 + clip_high"]
 
 FIGURES = {"clip_fraction_tokens": "m-clip", "reward_mean": "m-reward"}
 """Where a metric's figure is not named after it."""
+
+LAST_EVALUATIONS = "mean over the last evaluations"
+"""The score of a run's end; without a metric that of the primary benchmark."""
+RISE = "rise from mini-batch 1 to the last"
+"""The mean over the updates of the last mini-batch less that of mini-batch 1."""
+STATISTICS: Mapping[str, tuple[Window, Reduce]] = {
+    "mean over updates": (Window(), Reduce.MEAN),
+    "mean over updates with minibatch = 0": (Window(minibatch=Minibatch.FIRST), Reduce.MEAN),
+    "mean over updates with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.MEAN),
+    "mean over steps": (Window(Steps.ALL), Reduce.MEAN),
+    "mean over the last fifth": (Window(Steps.ALL), Reduce.LAST_FIFTH),
+    "area under the curve": (Window(Steps.ALL), Reduce.AREA),
+    "largest": (Window(Steps.ALL), Reduce.PEAK),
+    "largest with minibatch = 0": (Window(Steps.ALL, Minibatch.FIRST), Reduce.LARGEST),
+    "largest with minibatch >= 1": (Window(minibatch=Minibatch.LATER), Reduce.LARGEST),
+}
+"""What becomes of a metric in one run: which rows count, and how they become a number. Over updates: those after the
+learning rate's warm-up. A curve is the metric per step (an update's metric: the mean of the step's updates), or a
+benchmark's score at its evaluations."""
+OF_RESPONSES = {"responses clipped in part": "partly_clipped", "std within responses": "spread"}
+"""Statistics without a metric, of the recorded responses of settled updates with minibatch >= 1."""
+
+
+def number(data: ClaimData, arm: str, seed: int, statistic: str, metric: str | None = None) -> float:
+    """A run's number by a statistic's name, of a metric or benchmark where the statistic has one. May be Untestable."""
+    if statistic == LAST_EVALUATIONS:
+        return data.final(arm, seed, metric)
+    if statistic in OF_RESPONSES:
+        weights = weights_within(data.of, data.run(arm, seed))
+        if weights is None:
+            raise Untestable("not recorded", metric="response_detail", arm=arm, seed=seed)
+        return float(getattr(weights, OF_RESPONSES[statistic]))
+    if statistic == RISE:
+        last, first = (
+            data.number(Reading(metric or "", Window(minibatch=minibatch)), arm, seed)
+            for minibatch in (Minibatch.FINAL, Minibatch.SECOND)
+        )
+        return last - first
+    window, reduce = STATISTICS[statistic]
+    if metric in data.of.declaration.benches:
+        return CURVES[reduce](*data.scores(arm, seed, metric))
+    return data.number(Reading(metric or "", window, reduce), arm, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
     """One number per seed, and where its whole interval is expected: `above`, `below` or `inside`.
 
-    `statistic`, a name of statistics.py, makes a number of each run, mostly of a `metric`. A seed's number is that of
+    `statistic`, a name of this module, makes a number of each run, mostly of a `metric`. A seed's number is that of
     the arm that plays `of` minus that of `against`, or divided by it; without `against` it stands alone. What
     contradicts is, unless it is given, what lies outside of what supports. A bound is a number or the study's own: its
     "margin" of equivalence in score, its "reward margin" in training reward, or "1 + clip_high" of the arm that plays
@@ -51,36 +93,37 @@ class Expectation:
     inside: Sequence[float] | Bound | None = None
     contradicted: Sequence[Mapping[str, Any]] | None = None
 
-    def __call__(self, recorded: Recorded, roles: Roles) -> Estimate:
+    def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
         """One number per seed, of an arm or of one against another, and the regions that decide on their mean."""
         arms = [roles[role] for role in (self.of, self.against) if role is not None]
         sign = " / " if self.comparison == "ratio" else " - "
         bounds = {"above": self.above, "below": self.below, "inside": self.inside}
-        own = {
-            "margin": recorded.verdict.margin,
-            "reward margin": recorded.verdict.reward_margin,
-            "1 + clip_high": 1 + recorded.settings[arms[0]].objective.clip_high,
+        declared = {
+            "margin": data.verdict.margin,
+            "reward margin": data.verdict.reward_margin,
+            "1 + clip_high": 1 + data.settings(arms[0]).objective.clip_high,
         }
-        primary = (None, recorded.found.declaration.primary)
-        return recorded.over_seeds(
+        primary = (None, data.of.declaration.primary)
+        against = [region(some, declared) for some in self.contradicted or ()]
+        return data.over_seeds(
             self.name or f"{self.metric}, {self.statistic}: {sign.join(arms)}",
-            {seed: self._number(recorded, arms, seed) for seed in recorded.seeds(roles.values())},
-            region(bounds, own),
-            None if self.contradicted is None else [one for some in self.contradicted if (one := region(some, own))],
+            {seed: self._number(data, arms, seed) for seed in data.seeds(roles.values())},
+            region(bounds, declared),
+            None if self.contradicted is None else [some for some in against if some],
             ratio=self.comparison == "ratio",
             scores_of=arms if self.statistic == LAST_EVALUATIONS and self.metric in primary else (),
         )
 
-    def _number(self, recorded: Recorded, arms: list[str], seed: int) -> float:
-        value, *other = values = [number(recorded, arm, seed, self.statistic, self.metric) for arm in arms]
+    def _number(self, data: ClaimData, arms: list[str], seed: int) -> float:
+        values = [number(data, arm, seed, self.statistic, self.metric) for arm in arms]
         ratio = self.comparison == "ratio"
         if ratio and not all(value > 0 for value in values):
-            found = " and ".join(f"{arm} {value:g}" for arm, value in zip(arms, values, strict=True))
-            raise Untestable(f"a ratio needs values above 0; at seed {seed} {found.replace(' ', ' has ', 1)}")
-        for one in other:
-            value = value / one if ratio else value - one
+            raise Untestable("a ratio of nothing", seed=seed, values=dict(zip(arms, values, strict=True)))
+        value = values[0]
+        for second in values[1:]:
+            value = value / second if ratio else value - second
         if not np.isfinite(value):
-            raise Untestable(f"{self.metric or self.name} is not finite in {' or '.join(arms)}, seed {seed}")
+            raise Untestable("not finite", metric=self.metric or self.name, arms=tuple(arms), seed=seed)
         return value
 
 
@@ -88,10 +131,10 @@ class Expectation:
 class Identity:
     """A number that is `at_most` so large in every run, or that differs so little between two arms, seed by seed.
 
-    Without `against` a run's number is made by `statistic`, a name of statistics.py, in the arm that plays `of` (in
-    every arm where none is named). Else the metric of `of` and `against` is compared in their "first update", or in
-    each of the "first rollout batch", where the weights agree as long as the gradients did. The "relative difference"
-    is taken wherever one of the two is above 0.
+    Without `against` a run's number is made by `statistic` in the arm that plays `of` (in every arm where none is
+    named). Else the metric of `of` and `against` is compared in their "first update", or in each of the "first rollout
+    batch", where the weights agree as long as the gradients did. The "relative difference" is taken wherever one of
+    the two is above 0.
     """
 
     name: str
@@ -102,62 +145,60 @@ class Identity:
     comparison: Literal["difference", "relative difference"] = "difference"
     at_most: float
 
-    def __call__(self, recorded: Recorded, roles: Roles) -> Estimate:
+    def __call__(self, data: ClaimData, roles: Roles) -> Estimate:
         """One number per run, or per seed how far two arms are apart, held against `at_most`. May be Untestable."""
         values = {}
-        for seed in recorded.seeds(roles.values()):
+        for seed in data.seeds(roles.values()):
             if self.against is None:
                 for arm in roles.values() if self.of is None else [roles[self.of]]:
-                    values[f"{arm}/s{seed}"] = number(recorded, arm, seed, self.statistic, self.metric)
-            else:
-                apart = self._apart(recorded, roles, seed)
-                if len(apart):
-                    values[f"s{seed}"] = float(apart.max())
+                    values[f"{arm}/s{seed}"] = number(data, arm, seed, self.statistic, self.metric)
+            elif apart := self._apart(data, [roles[self.of or ""], roles[self.against]], seed):
+                values[f"s{seed}"] = max(apart)
         if not values:  # no response had an advantage
-            where = "mini-batch" if self.statistic == "first update" else "rollout batch"
-            raise Untestable(f"no response of any seed's first {where} had an advantage: the gradients compared are 0")
+            raise Untestable(
+                "no advantage", first="mini-batch" if self.statistic == "first update" else "rollout batch"
+            )
         what = f"at most {self.at_most:g}" if self.at_most else "exactly 0"
         return exact(self.name, values, self.at_most, what=what)
 
-    def _apart(self, recorded: Recorded, roles: Roles, seed: int) -> "Series[float]":
+    def _apart(self, data: ClaimData, arms: Sequence[str], seed: int) -> list[float]:
         """The difference by minibatch. Untestable where the arms split their rollout batches otherwise."""
-        found = []
-        split = {recorded.settings[roles[role]].update.minibatches for role in (self.of or "", self.against or "")}
+        split = {data.settings(arm).update.minibatches for arm in arms}
         if len(split) > 1:
-            shown = " and ".join(map(str, sorted(split)))
-            raise Untestable(
-                f"rollout batches are split into {shown} mini-batches: the first update is of other responses"
-            )
-        for role in (self.of or "", self.against or ""):
-            rows = recorded.of(roles[role], seed, "updates", self.metric or "")
-            first = rows[(rows["step"] == 0) & ((rows["minibatch"] == 0) | (self.statistic != "first update"))]
-            found.append(first.set_index("minibatch")[self.metric])
-        a, b = found[0].align(found[1], join="inner")
+            raise Untestable("other mini-batches", counts=tuple(sorted(split)))
+        reading = Reading(self.metric or "", Window(Steps.STEP_0))
+        found = []
+        for arm in arms:
+            data.value(Reading(reading.metric, Window(Steps.ALL)), arm, seed)
+            found.append(by_minibatch(data.of, reading)[data.run(arm, seed)])
+        first, second = found
+        shared = [0] if self.statistic == "first update" else sorted(first.keys() & second.keys())
+        pairs = [(first[index].value, second[index].value) for index in shared if index in first and index in second]
+        known = [(a, b) for a, b in pairs if a is not None and b is not None]
         if self.comparison == "difference":
-            return (a - b).abs()
-        larger = a.where(a > b, b)
-        return ((a - b).abs() / larger)[larger > 0]
+            return [abs(a - b) for a, b in known]
+        return [abs(a - b) / max(a, b) for a, b in known if max(a, b) > 0]
 
 
-def region(bounds: Mapping[str, Any], own: Mapping[str, float | None]) -> Region | None:
-    """Of `above`, `below` or `inside`; a bound may be the name of one of the study's `own`, None where the study has
-    none."""
+def region(bounds: Mapping[str, Any], declared: Mapping[str, float | None]) -> Region | None:
+    """Of `above`, `below` or `inside`; a bound may be the name of one that the study declares, None where it does
+    not."""
     inside = bounds.get("inside")
     if isinstance(inside, str):
-        reach = own[inside]
+        reach = declared[inside]
         return None if reach is None else Region(-reach, reach)
     named = inside or (bounds.get("above"), bounds.get("below"))
-    low, high = (own[bound] if isinstance(bound, str) else bound for bound in named)
-    undeclared = any(isinstance(bound, str) and own[bound] is None for bound in named)
+    low, high = (declared[bound] if isinstance(bound, str) else bound for bound in named)
+    undeclared = any(isinstance(bound, str) and declared[bound] is None for bound in named)
     return None if undeclared else Region(low, high)
 
 
 def all_of(parts: Sequence[Read], also: Sequence[Read] = (), notes: Sequence[str] = ()) -> Evaluate:
     """A claim that needs all of its parts; what `also` and `notes` say beside them decides nothing."""
 
-    def evaluate(recorded: Recorded, roles: Roles) -> Estimates:
-        read, beside = (tuple(one(recorded, roles) for one in some) for some in (parts, also))
-        return Estimates(read, beside, tuple(notes))
+    def evaluate(data: ClaimData, roles: Roles) -> Estimates:
+        read, beside = (tuple(row(data, roles) for row in rows) for rows in (parts, also))
+        return Estimates(read, beside, tuple(Reason("note", {"text": text}) for text in notes))
 
     return evaluate
 
@@ -181,8 +222,8 @@ def from_table(table: ClaimTable) -> Claim:
         source=table.source or "this study",
         value="its own expectation",
         criterion=f"{expected}; contradicted {' or '.join(str(region) for region in expected.outside)}",
-        roles=(OF, AGAINST),
-        needs=(NEEDS["3 seeds"],),
         evaluate=all_of([row]),
+        roles=(OF, AGAINST),
+        needs=("3 seeds",),
         figure=named if metric in recorded else "scores",
     )

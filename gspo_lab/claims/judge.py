@@ -4,75 +4,78 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from gspo_lab.claims.claim import Claim, Need, Result, Roles, Word
+from gspo_lab.claims.claim import Claim, ClaimLabel, Result
+from gspo_lab.claims.data import ClaimData, mixtures
 from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
-from gspo_lab.claims.library import LIBRARY
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.library import LIBRARY, UNTESTED
+from gspo_lab.claims.needs import NEEDS, Roles, unstable
 from gspo_lab.claims.roles import find_roles
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.readings import Source
+from gspo_lab.readings.answers import scores
 from gspo_lab.stats import Reason, holm
-from gspo_lab.study.claim_rules import CLAIM_ROLES
+from gspo_lab.study import ClaimTable
 
 
-def judge(found: Findings, *, every: bool = False) -> list[Result]:
+def judge(of: Source, *, every: bool = False) -> list[Result]:
     """The study's declared claims; with `every` the rest of the library too, which is descriptive.
 
     Arms that are no pairs by the study's certificate are compared by no claim. The declared claims are a family:
     Holm's rule over all of them that can be tested statistically, whether or not this study's data then allow it, for
     that was fixed before the run.
     """
-    recorded = [Recorded(found), *([Recorded(found, wrong=True)] if found.scores["errors"].any() else [])]
-    declared = [
-        (from_table(table) if table.metric is not None else LIBRARY[table.name], table.arms or {})
-        for table in found.declaration.claims
-    ]
-    results = [_read(recorded, claim, given, declared=True) for claim, given in declared]
-    family = sum(claim.unrecorded is None and not claim.exact for claim, _ in declared)
-    tested = [result.p if not result.claim.exact else None for result in results]
-    adjusted = holm(tested, family)
+    data = [ClaimData(of), *([ClaimData(of, wrong=True)] if scores(of)["errors"].any() else [])]
+    results = [_declared(data, table) for table in of.declaration.claims]
+    tested = [result for result in results if result.claim.id not in UNTESTED and not result.claim.exact]
+    p_values = [None if result.claim.exact else result.p for result in results]
+    adjusted = holm(p_values, len(tested))
     results = [_adjust(result, p) for result, p in zip(results, adjusted, strict=True)]
     if every:
-        known = {claim.id for claim, _ in declared}
-        results += [
-            _adjust(_read(recorded, claim, {}, declared=False), None)
-            for claim in LIBRARY.values()
-            if claim.id not in known
-        ]
+        known = {result.claim.id for result in results}
+        rest = (claim for claim in LIBRARY.values() if claim.id not in known)
+        results += [_adjust(_read(data, claim, {}, declared=False), None) for claim in rest]
     return results
 
 
-def _read(readings: Sequence[Recorded], claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
+def _declared(data: Sequence[ClaimData], table: ClaimTable) -> Result:
+    if table.metric is None and table.name in UNTESTED:
+        why = UNTESTED[table.name]
+        claim = Claim(table.name, "D", why, "", "", "", lambda data, roles: Estimates(()))
+        return Result(claim, "not testable here", (Reason("untested", {"why": why}),), True, {})
+    claim = from_table(table) if table.metric is not None else LIBRARY[table.name]
+    return _read(data, claim, table.arms or {}, declared=True)
+
+
+def _read(readings: Sequence[ClaimData], claim: Claim, given: Mapping[str, str], *, declared: bool) -> Result:
     """The claim's reading, its word still open: `_adjust` gives it. A second one counts as wrong what could not be
     graded; where it says something else, those answers decide, and the claim is not testable."""
-    recorded, *others = readings
-    if claim.evaluate is None:
-        return Result(claim, "not testable here", _why(claim.unrecorded or "nothing evaluates it"), declared, {})
-    found = find_roles(recorded, given, moe=claim.moe)
-    if claim.moe and False in recorded.mixtures.values() and not any(recorded.mixtures.values()):
-        reason = "no arm has a mixture of experts: no expert choice was recorded in any of them"
-        return Result(claim, "not testable here", _why(reason), declared, {})
-    missing = [role for role in claim.roles if role not in found]
+    data, *others = readings
+    routed = mixtures(data.of).values()
+    if claim.moe and False in routed and not any(routed):
+        return Result(claim, "not testable here", (Reason("no mixture"),), declared, {})
+    found = find_roles(data.of, given, moe=claim.moe)
+    missing = tuple(role for role in claim.roles if role not in found)
     roles = {role: found[role] for role in claim.roles if role in found}
     if missing:
-        wanted = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in missing)
-        return Result(claim, "not testable here", _why(f"no arm plays {wanted}"), declared, roles)
-    unmet = [*_unmatched(recorded.found, roles), *_unmet(claim.needs, recorded, roles)]
+        return Result(claim, "not testable here", (Reason("no arm plays", {"roles": missing}),), declared, roles)
+    unmet = (*_unmatched(data.of, roles), *_unmet(claim.needs, data, roles))
     if unmet:
-        return Result(claim, "not testable here", tuple(unmet), declared, roles)
-    lacking = tuple(_unmet(claim.for_support, recorded, roles))
+        return Result(claim, "not testable here", unmet, declared, roles)
+    lacking = _unmet(claim.for_support, data, roles)
     try:
-        reading = claim.evaluate(recorded, roles)
+        reading = claim.evaluate(data, roles)
         for other in others:
-            if (left_out := _alone(reading)) != (wrong := _alone(claim.evaluate(other, roles))):
-                said = f"left out it is {left_out or 'inconclusive'}, counted as incorrect {wrong or 'inconclusive'}"
-                raise Untestable(f"answers that could not be graded decide: {said}")
-    except Untestable as reason:
-        return Result(claim, "not testable here", (*lacking, *_why(str(reason))), declared, roles)
+            words = {"left_out": _alone(reading), "counted_wrong": _alone(claim.evaluate(other, roles))}
+            if words["left_out"] != words["counted_wrong"]:
+                raise Untestable("ungraded answers decide a claim", **words)
+    except Untestable as untestable:
+        return Result(claim, "not testable here", (*lacking, untestable.reason), declared, roles)
     side, p = weigh(reading.parts)
     if lacking and side != "contradicted":
         p = None
-    return Result(claim, "not resolved", (), declared, roles, reading, p, lacking=lacking)
+    counts = {} if claim.exact else unstable(data, roles)
+    return Result(claim, "not resolved", (), declared, roles, reading, p, lacking=lacking, unstable=counts)
 
 
 def _alone(reading: Estimates) -> Side | None:
@@ -81,85 +84,81 @@ def _alone(reading: Estimates) -> Side | None:
     return side if p is None or p < reading.alpha else None
 
 
-def _why(*texts: str) -> tuple[Reason, ...]:
-    return tuple(Reason("claim", {"why": text}) for text in texts)
-
-
-def _unmet(needs: Sequence[Need], recorded: Recorded, roles: Roles) -> list[Reason]:
+def _unmet(needs: Sequence[str], data: ClaimData, roles: Roles) -> tuple[Reason, ...]:
     """What is measured of the needs that are unmet; nothing after the first where no run could show the others."""
-    out = []
-    for need in needs:
+    out: list[Reason] = []
+    for name in needs:
         try:
-            said = need.unmet(recorded, roles)
-        except Untestable as reason:
-            said = str(reason)
-        if said is not None:
-            out.append(Reason(need.code, {"why": said}))
-            if not recorded.seeds(roles.values()):
+            reason = NEEDS[name](data, roles)
+        except Untestable as untestable:
+            reason = untestable.reason
+        if reason is not None:
+            out.append(reason)
+            if not data.seeds(roles.values()):
                 break
-    return out
+    return tuple(out)
 
 
-def _unmatched(found: Findings, roles: Mapping[str, str]) -> list[Reason]:
+def _unmatched(of: Source, roles: Roles) -> list[Reason]:
     """What keeps the runs of a claim's arms from being pairs."""
+    matched = study_certificate(of).on(of.declaration.deciding)
     return [
-        Reason("not matched", {"why": f"{one} and {other} are not matched: {reason}"})
-        for one, other in combinations(dict.fromkeys(roles.values()), 2)
-        for reason in found.certificate.on(found.declaration.deciding).against(one).get(other, ())
+        Reason("not matched", {"why": f"{first} and {second} are not matched: {why}"})
+        for first, second in combinations(dict.fromkeys(roles.values()), 2)
+        for why in matched.against(first).get(second, ())
     ]
 
 
 def _adjust(result: Result, adjusted: float | None) -> Result:
     """The word, from the adjusted p where there is one, else from the claim's own."""
-    if result.reading is None:
+    if not result.parts:
         return result
     side, p = weigh(result.parts)
     deciding = p if adjusted is None else adjusted
     decides = deciding is None or deciding < result.reading.alpha
-    word: Word = side if side is not None and decides else "not resolved"
+    word: ClaimLabel = side if side is not None and decides else "not resolved"
     if result.lacking and word != "contradicted":
         return replace(result, word="not testable here", reasons=result.lacking, p_adjusted=adjusted)
     return replace(result, word=word, reasons=_reasons(result, word, side, p, adjusted), p_adjusted=adjusted)
 
 
 def _reasons(
-    result: Result, word: Word, side: Side | None, p: float | None, adjusted: float | None
+    result: Result, word: ClaimLabel, side: Side | None, p: float | None, adjusted: float | None
 ) -> tuple[Reason, ...]:
-    assert result.reading is not None
-    parts = result.reading.parts
-    said = []
+    reading, parts = result.reading, result.parts
+    raised = p is not None and adjusted is not None and p < reading.alpha <= adjusted
+    out = []
     if word == "contradicted":
         broken = [part for part in parts if part.exact and part.side == "contradicted"]
-        if broken:
-            bug = "this is a bug: " if result.claim.grade.startswith("A") else ""
-            said += [f"{bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required" for part in broken]
-        else:
-            against = [part.name for part in parts if part.side == "contradicted"]
-            said.append(f"the whole interval lies on the other side: {', '.join(against)}")
-    elif word == "not resolved":
-        said.append(_unresolved(result.reading, side, p, adjusted))
+        against = tuple(part.name for part in parts if part.side == "contradicted")
+        bug = result.claim.grade.startswith("A")
+        out += [Reason("broken", {"part": part, "bug": bug}) for part in broken]
+        out += [] if broken else [Reason("the other side", {"parts": against})]
+    elif word == "supported":
+        out.append(Reason("in every run" if result.claim.exact else "the stated side"))
+    elif raised:
+        out.append(Reason("alone it would be", {"side": side}))
     else:
-        said.append("in every run" if result.claim.exact else "the whole interval lies on the stated side")
-    alpha = result.reading.alpha
-    if side is not None and p is not None and adjusted is not None and p < alpha <= adjusted:
-        said.append(f"Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}")
-    if result.lacking:
-        lacking = (str(reason.data["why"]) for reason in result.lacking)
-        said.append(f"support would also have needed what is lacking here: {', '.join(lacking)}")
-    said += [f"{part.name}: {part.note}" for part in parts if part.note]
-    return _why(*said, *result.reading.notes)
+        out += _unresolved(reading)
+    if side is not None and raised:
+        out.append(Reason("Holm's rule", {"p": p, "adjusted": adjusted}))
+    out += [Reason("support lacks", {"reason": reason}) for reason in result.lacking]
+    out += [Reason("of a number", {"name": part.name, "reason": part.reason}) for part in parts if part.reason]
+    beside = [part for part in reading.also if part.word == "contradicted"]
+    out += [Reason("beside it", {"name": part.name, "criterion": part.criterion}) for part in beside]
+    if any(count for count, _ in result.unstable.values()):
+        out.append(Reason("unstable runs beside a claim", {"counts": result.unstable}))
+    return (*out, *reading.reasons)
 
 
-def _unresolved(reading: Estimates, side: Side | None, p: float | None, adjusted: float | None) -> str:
-    if p is not None and adjusted is not None and p < reading.alpha <= adjusted:
-        return f"the interval alone would be {side}"
+def _unresolved(reading: Estimates) -> list[Reason]:
     lacking = [part for part in reading.parts if not part.resolved]
-    said = []
+    judged = any(part.low is not None for part in lacking) or not lacking
+    out = [Reason("both sides" if judged else "no interval decides")]
     for part in lacking:
         if part.detectable is not None:
-            seen = f"{'factor' if part.ratio else 'difference'} of {part.detectable:.3g}"
-            said.append(f"{part.name}: these seeds could have seen a {seen}")
-        elif part.note is None:  # else the note follows
-            said.append(f"{part.name} is on neither side")
-    judged = any(part.low is not None for part in lacking) or not lacking
-    return "; ".join(["the interval covers both sides" if judged else "no interval decides", *said])
+            seen = {"name": part.name, "ratio": part.ratio, "detectable": part.detectable}
+            out.append(Reason("could have seen", seen))
+        elif part.reason is None:  # else the reason follows
+            out.append(Reason("neither side", {"name": part.name}))
+    return out

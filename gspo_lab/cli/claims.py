@@ -29,15 +29,16 @@ def claims(
         return
     from gspo_lab.claims import judge
     from gspo_lab.cli.output import print_json, print_lines
-    from gspo_lab.findings import Findings
-    from gspo_lab.words import sentences
+    from gspo_lab.readings import Source
+    from gspo_lab.readings.runs import not_counted as not_counted_of
+    from gspo_lab.words import claim_to_json, sentences
 
     with evidence_of(runs) as evidence:
         name = study_named(evidence, study, runs)
-        found = Findings(evidence, name)
-        results, not_counted = judge(found, every=every), found.not_counted
+        found = Source(evidence, name)
+        results, not_counted = judge(found, every=every), not_counted_of(found)
     if json:
-        print_json([result.as_data() for result in results])
+        print_json([claim_to_json(result) for result in results])
         return
     if not results:
         typer.echo(f"{name} declares no claim; --all evaluates every built-in one")
@@ -50,7 +51,7 @@ def claims(
 
 
 def _library(json: bool) -> None:
-    from gspo_lab.claims import LIBRARY
+    from gspo_lab.claims import LIBRARY, UNTESTED
     from gspo_lab.cli.output import print_json, print_lines
 
     if json:
@@ -58,21 +59,22 @@ def _library(json: bool) -> None:
         return
     print_lines([f"The {len(LIBRARY)} claims of the literature that a study can declare; {JUDGED}", ""])
     for claim in LIBRARY.values():
-        wanted = claim.unrecorded or "; ".join(claim.wanted)
-        needs = f"{'cannot be tested here' if claim.unrecorded else 'needs'}: {wanted}"
+        needs = f"needs: {'; '.join(claim.as_data()['needs'])}"
         told = (f"{claim.id:<22} {claim.grade:<4} {claim.statement}", f"{'':<27} {needs}", f"{'':<27} [{claim.source}]")
         print_lines(told)
+    print_lines(["", "No study here tests:", *(f"{name:<22} {lacking}" for name, lacking in UNTESTED.items())])
 
 
 def _lines(result: "Result") -> Iterator[str]:
-    from gspo_lab.words import short
+    from gspo_lab.words import because, short
 
     mark = "" if result.declared else "  (descriptive)"
     yield f"{result.claim.id}: {short(result.verdict)}{mark}"
     yield f"    {result.claim.statement} [{result.claim.source}]"
     yield f"    source: {result.claim.value}"
-    yield from (f"    here:   {_estimate(one)}" for one in (*result.parts, *result.also))
-    yield f"    reason: {result.reason}"
+    yield from (f"    here:   {_estimate(one)}" for one in result.parts)
+    yield from (f"    beside: {_estimate(one)}: {one.word}" for one in result.also)
+    yield f"    reason: {because(result.verdict)}"
     yield from (f"    but:    {counter.text} [{counter.source}]" for counter in result.claim.counter)
     yield ""
 

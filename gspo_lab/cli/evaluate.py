@@ -249,12 +249,12 @@ def _show(
     """
     from gspo_lab.cli import evaluation_tables
     from gspo_lab.cli.output import print_json, print_table
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
 
     with evidence_of(runs) as evidence:
         columns = {name: evaluation_tables.columns_of(bench, standings) for name, bench in benches.items()}
         rows = {name: evaluation_tables.scores(evidence, ids, name, columns[name]) for name in benches}
-        found = None if study is None else Findings(evidence, study)
+        found = None if study is None else Source(evidence, study)
         compared = {} if found is None else {name: evaluation_tables.comparisons(found, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]

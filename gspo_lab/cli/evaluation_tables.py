@@ -1,17 +1,15 @@
 """What an evaluation came to, as rows: scores with intervals over problems, pass@k, arms against each other."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.registry import look_up
-from gspo_lab.store.answers import by_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gspo_lab.evaluation.bench import Bench
-    from gspo_lab.findings import Findings
     from gspo_lab.findings.standings import ContestRatings
+    from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
 
 SUSPICIOUS = 0.02
@@ -19,9 +17,6 @@ SUSPICIOUS = 0.02
 
 LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
 """What kept answers from the token limit that was asked for."""
-
-
-COUNTS = ("answers", "repeats", "long", "truncated", "errors", "by_others")
 
 
 def columns_of(bench: "Bench", standings: "Path | None") -> "ContestRatings | None":
@@ -35,70 +30,39 @@ def scores(
     evidence: "Evidence", ids: list[str], evaluation: str, columns: "ContestRatings | None" = None
 ) -> list[dict[str, Any]]:
     """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
-    from gspo_lab.stats.passk import checkpoint_score, pass_at_k
-    from gspo_lab.store.traces import read_later_evaluations
+    from gspo_lab.readings.later_evaluations import checkpoints
 
-    frame = by_problem(evidence, ids, evaluation)
-    later = read_later_evaluations(evidence, ids)
-    how = {
-        row["run_id"]: json.loads(row["content"]) for row in later.to_dict("records") if row["evaluation"] == evaluation
-    }
     out = []
-    for _, part in frame.groupby(["run_id", "bench", "step"], sort=False):
-        run_id, bench, step = part[["run_id", "bench", "step"]].iloc[0]
-        graded = part[part["graded"] > 0]
+    for one in checkpoints(evidence, ids, evaluation):
+        names = ("mean", "item_low", "item_high", "se", "sampling_se", "item_se")
+        score = [None if one.score is None else getattr(one.score, name) for name in names]
         row: dict[str, Any] = {
-            "run_id": run_id,
-            "bench": bench,
+            **{name: getattr(one, name) for name in ("run_id", "bench")},
             "evaluation": evaluation,
-            "step": int(step),
-            "problems": len(part),
-            "samples": int(part["answers"].max()),
-            **dict.fromkeys(("score", "low", "high", "se", "sampling_se", "item_se", "k", "pass_at_k")),
-            "distinct": float(part["distinct"].mean()),
-            **{name: int(part[name].sum()) for name in COUNTS},
-            "error": min(part["error"].dropna(), default=None),
-            "answered_by": min(part["answered_by"].dropna(), default=None),
-            "limits": how.get(run_id, {}).get("limits"),
-            "weights": how.get(run_id, {}).get("subject", {}).get("checkpoints", {}).get(str(step)),
+            **{name: getattr(one, name) for name in ("step", "problems", "samples")},
+            **dict(zip(("score", "low", "high", "se", "sampling_se", "item_se"), score, strict=True)),
+            **{name: getattr(one, name) for name in ("k", "pass_at_k", "distinct")},
+            **one.counts,
+            **{name: getattr(one, name) for name in ("error", "answered_by")},
+            "limits": one.how.get("limits"),
+            "weights": one.how.get("subject", {}).get("checkpoints", {}).get(str(one.step)),
         }
-        if len(graded):
-            seen = checkpoint_score(graded["correct"], graded["graded"])
-            k = int(graded["graded"].min())
-            row |= {"score": seen.mean, "low": seen.item_low, "high": seen.item_high, "k": k}
-            row |= {"se": seen.se, "sampling_se": seen.sampling_se, "item_se": seen.item_se}
-            row["pass_at_k"] = float(pass_at_k(graded["correct"], graded["graded"], k).mean())
         if columns is not None:
-            row |= columns.of(row, graded, evidence)
+            row |= columns.of(row, one.graded, evidence)
         out.append(row)
-    place = {run_id: index for index, run_id in enumerate(ids)}
-    return sorted(out, key=lambda row: (place[row["run_id"]], row["step"]))
-
-
-def comparisons(found: "Findings", evaluation: str) -> list[dict[str, Any]]:
-    """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
-    from gspo_lab.stats.two_way import two_way
-
-    runs = found.frame
-    frame = by_problem(found.evidence, list(runs["run_id"]), evaluation)
-    frame = frame.merge(runs[["run_id", "arm", "seed"]], on="run_id")
-    frame = frame[(frame["graded"] > 0) & (frame["step"] == frame.groupby("run_id")["step"].transform("max"))]
-    frame["rate"] = frame["correct"] / frame["graded"]
-    by_arm = {arm: part.pivot(index="seed", columns="problem", values="rate") for arm, part in frame.groupby("arm")}
-    baseline = found.declaration.baseline
-    out = []
-    for arm in found.declaration.treatments:
-        if arm not in by_arm or baseline not in by_arm:
-            continue
-        difference = (by_arm[arm] - by_arm[baseline]).dropna(how="all").dropna(axis=1)
-        seen = two_way(difference.to_numpy(), found.declaration.verdict.alpha)
-        compared = {"bench": frame["bench"].iloc[0], "arm": arm, "against": baseline, "seeds": seen.seeds}
-        out.append(
-            compared
-            | {"problems": difference.shape[1], "difference": seen.estimate, "low": seen.low, "high": seen.high}
-            | {"note": seen.reason}
-        )
     return out
+
+
+def comparisons(found: "Source", evaluation: str) -> list[dict[str, Any]]:
+    """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
+    from gspo_lab.readings.later_evaluations import arms_apart
+
+    baseline = found.declaration.baseline
+    return [
+        {"bench": bench, "arm": arm, "against": baseline, "seeds": apart.seeds, "problems": problems}
+        | {"difference": apart.estimate, "low": apart.low, "high": apart.high, "note": apart.reason}
+        for bench, arm, problems, apart in arms_apart(found, evaluation)
+    ]
 
 
 def with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ def export(
     """
     from gspo_lab.exporters import export as export_runs
     from gspo_lab.exporters import logged
+    from gspo_lab.exporters.logged import write_readings
     from gspo_lab.exporters.tables import write_log
     from gspo_lab.store import export as export_tables
 
@@ -41,6 +42,7 @@ def export(
             typer.echo(str(export_runs(evidence, study, output_dir, format)))
             return
         paths = export_tables(database_of(runs), study, output_dir, format)
-        paths += [] if study is None else [write_log(logged(evidence, study), output_dir, format)]
+        if study is not None:
+            paths += [write_log(logged(evidence, study), output_dir, format), write_readings(output_dir)]
     for path in paths:
         typer.echo(str(path))

@@ -21,7 +21,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.states import State
 
 if TYPE_CHECKING:
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
     from gspo_lab.report import Report
     from gspo_lab.store import Evidence
 
@@ -98,9 +98,9 @@ def _made(
     with ExitStack() as stack:
         found = _found(stack, names, folders)
         with reading_ahead([(evidence, study) for evidence, study, _ in found]):
-            from gspo_lab.findings import Findings
+            from gspo_lab.readings import Source
             from gspo_lab.report import render, write
-        sources = [Findings(*one, elsewhere) for one in found]
+        sources = [Source(*one, elsewhere) for one in found]
         rendered = render(sources, watch_seconds=REFRESH_SECONDS if going_on else None)
     return rendered, write(rendered, to)[0]
 
@@ -136,19 +136,20 @@ def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
     """Whether a worker or a conductor of any of the studies is alive."""
     from gspo_lab.files import holder
     from gspo_lab.layout import CONDUCTOR_LOCK
+    from gspo_lab.readings import runs as runs_of
 
     with ExitStack() as stack:
         return any(
-            any(run.state == State.RUNNING for run in found.runs)
+            any(run.state == State.RUNNING for run in runs_of(found))
             or holder(found.evidence.runs_folder / found.study / CONDUCTOR_LOCK) is not None
             for found in _sources(stack, names, folders)
         )
 
 
-def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Findings]":
-    from gspo_lab.findings import Findings
+def _sources(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[Source]":
+    from gspo_lab.readings import Source
 
-    return [Findings(*one) for one in _found(stack, names, folders)]
+    return [Source(*one) for one in _found(stack, names, folders)]
 
 
 def _found(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "list[tuple[Evidence, str, str]]":

@@ -138,19 +138,20 @@ def _report(
 ) -> tuple[Path, Sequence[str]]:
     """Write the report on a study, after accepting its mismatches where that is wished; the page, and what the study's
     executions say together."""
-    from gspo_lab.findings import Findings
+    from gspo_lab.findings.matched import study_certificate
     from gspo_lab.matching import accept_mismatch as accept
+    from gspo_lab.readings import Source
     from gspo_lab.report import render, write
     from gspo_lab.report.sections.replications import lines
     from gspo_lab.store import Evidence
 
     with Evidence.open(database_of(runs), runs) as evidence:
         if accept_mismatch is not None:
-            found = Findings(evidence, study)
-            if found.certificate.open:
+            found = Source(evidence, study)
+            if study_certificate(found).open:
                 accept(evidence, found.declaration, accept_mismatch)
             else:  # the training is done: no reason to withhold its report
                 said = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
-        found = Findings(evidence, study)
+        found = Source(evidence, study)
         return write(render([found]), to)[0], lines(found)

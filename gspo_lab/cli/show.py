@@ -43,7 +43,7 @@ def show(
             print_json(rows) if json else print_table(rows, empty="not asked anything yet")
             return
         study = study_named(evidence, named or None, runs)
-        rows = _runs(evidence, study, runs)
+        rows = _runs(evidence, study, runs, every=json)
         told = [] if json or rest else _told(evidence, study)
     if rest:
         known = [str(row["run_id"]) for row in rows]
@@ -63,13 +63,13 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
     """The study's question, its answer and what its arms chose on trials; then its predecessors and replications, and
     which words held, nothing where it was run once."""
     from gspo_lab.claims import answer
-    from gspo_lab.findings import Findings
     from gspo_lab.matching.tuned import choices
+    from gspo_lab.readings import Source
     from gspo_lab.report.sections.replications import lines
     from gspo_lab.study.tune import budget
     from gspo_lab.words import lines as answer_lines
 
-    found = Findings(evidence, study)
+    found = Source(evidence, study)
     tune = found.declaration.tune
     tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
     return ["", found.declaration.question, *answer_lines(answer(found)), *tuned, *lines(found)]
@@ -136,32 +136,37 @@ def _whole(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def _runs(evidence: Any, study: str, runs: Path) -> list[dict[str, Any]]:
+def _runs(evidence: Any, study: str, runs: Path, *, every: bool = True) -> list[dict[str, Any]]:
     """One row per run: where it stands, by its launcher too where that is on other hosts, its last step's reward, the
-    share of responses that the grader failed on, and the scores of its last evaluation."""
+    share of responses that the grader failed on, and the scores of its last evaluation; with `every` its clipped share
+    too. `readings` has the key of each number that is read from its records."""
     import json
 
-    from gspo_lab.findings import Findings
     from gspo_lab.launch.afar import whereabouts
+    from gspo_lab.readings import Source, read
+    from gspo_lab.readings.answers import benches, evaluations
+    from gspo_lab.readings.curves import grader_errors
+    from gspo_lab.readings.named import CLIP, LATEST_REWARD
     from gspo_lab.runfolder import RunFolder
-    from gspo_lab.store.answers import read_scores
 
-    failed = Findings(evidence, study).grader_errors
+    of = Source(evidence, study)
+    failed = grader_errors(of)
+    named = {"reward": LATEST_REWARD, **({"clipped": CLIP} if every else {})}
+    values = {name: read(of, reading) for name, reading in named.items()}
+    scores = {bench: evaluations(of, bench) for bench in benches(of)}
     frame = evidence.runs(study).astype(object)
     frame = frame.where(frame.notna(), None)
-    last = evidence.steps(study, ["reward_mean"]).groupby("run_id").tail(1).set_index("run_id")["reward_mean"]
-    scores = read_scores(evidence, study).sort_values("step").groupby(["run_id", "bench"]).tail(1)
     out = []
     for row in frame.to_dict("records"):
         run_id = row["run_id"]
-        mine = scores[scores["run_id"] == run_id]
         out.append(
             {
                 **{name: row[name] for name in ("run_id", "state", "message")},
                 **{name: None if (count := row[name]) is None else int(count) for name in STEPS},
-                "reward": float(last[run_id]) if run_id in last.index else None,
+                **{name: of_runs[run_id].value for name, of_runs in values.items()},
+                "readings": {name: reading.key for name, reading in named.items()},
                 "grader_errors": failed.get(run_id),
-                "scores": {bench: float(score) for bench, score in zip(mine["bench"], mine["score"], strict=True)},
+                "scores": {bench: float(own[run_id][1][-1]) for bench, own in scores.items() if run_id in own},
                 "launched": whereabouts(RunFolder(runs / run_id)),
                 **{name: json.loads(row[name] or "null") for name in ("settings", "facts")},
             }

@@ -9,7 +9,6 @@ A range changes what it is measured by, since a clipped policy moves less: only 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -29,7 +28,7 @@ from gspo_lab.objectives.ratios import RATIOS, RULES, Level
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import pilot
-from gspo_lab.readings import average
+from gspo_lab.readings import average, middle
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -199,9 +198,6 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
     (low, high), folder = tried[last]
     steps = folder.records(StepRecord.kind)
 
-    def middle(name: str) -> float | None:
-        return median(found) if (found := _known(steps, name)) else None
-
     return Advice(
         rule=rule,
         declared=_declared(arm),
@@ -211,17 +207,13 @@ def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:
         clipped=shares[last],
         clipped_published=shares[0],
         log_ratio_max=max(_known(folder.records(UpdateRecord.kind), "log_ratio_max_abs"), default=None),
-        response_tokens=_mean(steps, "response_tokens_mean"),
-        zero_advantage_groups=_mean(steps, "zero_variance_groups"),
-        mismatch_k3=_mean(steps, "mismatch_k3"),
-        seconds_step=middle("seconds_step"),
+        response_tokens=average(_known(steps, "response_tokens_mean")),
+        zero_advantage_groups=average(_known(steps, "zero_variance_groups")),
+        mismatch_k3=average(_known(steps, "mismatch_k3")),
+        seconds_step=middle(_known(steps, "seconds_step")),
         peak_memory_bytes=max(_known(steps, "peak_memory_bytes"), default=None),
     )
 
 
 def _known(records: list[dict[str, Any]], name: str) -> list[float]:
     return [one[name] for one in records if one.get(name) is not None]
-
-
-def _mean(records: list[dict[str, Any]], name: str) -> float | None:
-    return average(_known(records, name))

@@ -37,18 +37,19 @@ class Look:
 
 
 def look_at(study: Study, look: int, runs: Path) -> Look:
-    """At the pairs of the first `look` seeds in the database; `Findings.decision` judges them."""
-    from gspo_lab.findings import Findings
+    """At the pairs of the first `look` seeds in the database; `findings.decision` judges them."""
+    from gspo_lab.findings.decision import decision
+    from gspo_lab.readings import Source
 
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Findings(evidence, study.name)
-        decided = found.decision
+        found = Source(evidence, study.name)
+        decided = decision(found)
         declared = found.declaration
         short = decided.missing.values() if len(decided.seeds) <= look else ()
         unscored = tuple(dict.fromkeys(run for own in short for run in own))
         spent = read(found, DEVICE_SECONDS)
         usual = average(spent[run.id].value for run in runs_of(found, FINISHED))
-    begun = {(run.arm, run.seed) for run in found.runs}
+    begun = {(run.arm, run.seed) for run in runs_of(found)}
     left = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
     seconds = None if usual is None else usual * left
     return Look(decided.stopped, unscored, len(decided.seeds), decided.planned, left, seconds)

@@ -124,12 +124,14 @@ def _of(one: Declaration, name: str) -> bool:
 
 def _left(name: str, runs: Path) -> list[str]:
     """The runs that a study's decision still lacks, with where they stand."""
-    from gspo_lab.findings import Findings
+    from gspo_lab.findings.decision import decision
+    from gspo_lab.readings import Source
+    from gspo_lab.readings import runs as runs_of
 
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Findings(evidence, name)
-        states = {(run.arm, run.seed): run.state for run in found.runs}
-        needed = [(arm, seed) for seed in found.decision.seeds for arm in found.arms]
+        found = Source(evidence, name)
+        states = {(run.arm, run.seed): run.state for run in runs_of(found)}
+        needed = [(arm, seed) for seed in decision(found).seeds for arm in found.arms]
     return [
         f"{arm} seed {seed} {states.get((arm, seed), 'not begun')}"
         for arm, seed in needed

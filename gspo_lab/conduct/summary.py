@@ -12,9 +12,12 @@ from rich.table import Table
 
 from gspo_lab.conduct.work import ErrandEnd
 from gspo_lab.findings.clipped import NO_CLIP, clips
-from gspo_lab.findings.outcomes import NOT_JUDGED
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
+from gspo_lab.findings.steadiness import verdicts as verdicts_of
 from gspo_lab.layout import database_of
-from gspo_lab.readings import average, runs, summarise
+from gspo_lab.readings import Source, average, runs, summarise
+from gspo_lab.readings.curves import grader_errors
 from gspo_lab.readings.named import CLIP, REWARD
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
@@ -22,9 +25,7 @@ from gspo_lab.study import Study
 from gspo_lab.words import answer_to_json, decided_sentences, flags, lines, sentence, sentences
 
 if TYPE_CHECKING:
-    from gspo_lab.findings import Findings
     from gspo_lab.findings.answer import Answer
-    from gspo_lab.findings.outcomes import RunOutcome
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,11 @@ def outcome(
 ) -> StudyOutcome:
     """The outcome of a study whose journals under `runs` are in the database."""
     from gspo_lab.claims import answer
-    from gspo_lab.findings import Findings
 
     failures = tuple(ending.line for ending in endings if ending.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
-        found = Findings(evidence, study.name)
-        decided, arms, said = found.decision, arm_results(found, study), answer(found)
+        found = Source(evidence, study.name)
+        decided, arms, said = decision(found), arm_results(found, study), answer(found)
         told = "\n".join([*lines(said), *seen(found, said)])
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
     failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
@@ -114,10 +114,10 @@ def outcome(
     return StudyOutcome(study.name, decided.primary, arms, failures, said, told, code, report)
 
 
-def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
+def arm_results(found: Source, study: Study) -> tuple[ArmResult, ...]:
     """Per arm of `study` what its runs have shown so far, scored on the primary benchmark."""
-    seeds = found.decision.runs
-    ended = {(one.arm, one.seed): one for one in found.outcomes(found.declaration.primary)}
+    seeds = decision(found).runs
+    ended = {(one.arm, one.seed): one for one in outcomes(found, found.declaration.primary)}
     out = []
     for name in study.arms:
         counted = [ended[name, run.seed] for run in runs(found, seeds) if run.arm == name]
@@ -132,17 +132,19 @@ def arm_results(found: "Findings", study: Study) -> tuple[ArmResult, ...]:
                 clipped=summarise(found, CLIP, name, seeds).mean,
                 clips=clips(found.declaration, name),
                 collapsed=sum(judged) if judged else None,
-                grader_errors=average(found.grader_errors.get(run.id) for run in runs(found, seeds) if run.arm == name),
+                grader_errors=average(
+                    grader_errors(found).get(run.id) for run in runs(found, seeds) if run.arm == name
+                ),
                 score=average(run.final for run in counted),
             )
         )
     return tuple(out)
 
 
-def seen(found: "Findings", answered: "Answer") -> list[str]:
+def seen(found: Source, answered: "Answer") -> list[str]:
     """The verdicts on the declared question, but for the one that has `answered`, each with the difference that it
     rests on, in all and pair by pair; then the decision's flags."""
-    decided, verdicts = found.decision, list(found.verdicts.values())
+    decided, verdicts = decision(found), list(verdicts_of(found).values())
     if not verdicts:
         return [*([] if answered.why else decided_sentences(decided)), *sentences(decided.described)]
     out = []
@@ -157,7 +159,7 @@ def seen(found: "Findings", answered: "Answer") -> list[str]:
     return [*head, *flags(decided)]
 
 
-def _final(ended: "RunOutcome | None") -> float | None:
+def _final(ended: RunOutcome | None) -> float | None:
     """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
 

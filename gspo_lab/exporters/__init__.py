@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gspo_lab.errors import LabError, MissingExtra
-from gspo_lab.exporters.logged import Logged, logged
+from gspo_lab.exporters.logged import Logged, logged, write_readings
 from gspo_lab.files import whole_folder
 from gspo_lab.importers.log import Row
 from gspo_lab.registry import nearest
@@ -77,4 +77,5 @@ def export(evidence: "Evidence", study: str, to: Path, format: str) -> Path:
             for run in runs:
                 writer.begin(run, ())
                 writer.add(run, run.rows())
+        write_readings(beside)
     return folder

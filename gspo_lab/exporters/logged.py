@@ -3,11 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.files import whole
 from gspo_lab.importers.log import Row
 from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.records import read_spans, span_width
 from gspo_lab.store.schema import UPDATES
 from gspo_lab.study import flat
 
@@ -22,6 +25,22 @@ COUNTS = {name for name in OF_UPDATES if UPDATES.column(name).type == "INTEGER"}
 """What is counted of an update: of a step it is the sum."""
 SCORE = "score/"
 """Before a benchmark's name: what `gspo-lab import` reads as its score."""
+
+
+def readings() -> dict[str, str]:
+    """Per exported number the key of the reading whose value at a step it is (`readings.by_step`)."""
+    from gspo_lab.readings import Reading, Reduce, Steps, Window
+
+    how = {**dict.fromkeys(COUNTS, Reduce.SUM), FLAG: Reduce.LARGEST}
+    return {name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key for name in sorted(NAMES)}
+
+
+def write_readings(folder: Path) -> Path:
+    """`readings.json`: what the exported numbers are readings of."""
+    path = folder / "readings.json"
+    with whole(path) as beside:
+        beside.write_text(json.dumps(readings(), indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True)
@@ -58,10 +77,17 @@ def logged(evidence: "Evidence", study: str, since: Mapping[str, int] | None = N
     """
     import numpy as np
 
-    every = evidence.width(study, 1)  # one span for all steps: as wide as there are steps
-    steps = evidence.spans(study, "steps", sorted(OF_STEPS), buckets=every, since=since)
-    updates = evidence.spans(
-        study, "updates", sorted(OF_UPDATES - {FLAG}), buckets=every, extremes=(FLAG,), totals=COUNTS, since=since
+    every = span_width(evidence, study, 1)  # one span for all steps: as wide as there are steps
+    steps = read_spans(evidence, study, "steps", sorted(OF_STEPS), buckets=every, since=since)
+    updates = read_spans(
+        evidence,
+        study,
+        "updates",
+        sorted(OF_UPDATES - {FLAG}),
+        buckets=every,
+        extremes=(FLAG,),
+        totals=COUNTS,
+        since=since,
     )
     scores = read_scores(evidence, study).dropna(subset=["score"])
     told = {str(row["run_id"]): row for row in evidence.runs(study).to_dict("records")}

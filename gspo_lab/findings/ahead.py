@@ -28,7 +28,8 @@ def reading_ahead(wanted: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
 
 def _read(wanted: "Sequence[tuple[Evidence, str]]") -> None:
     with suppress(Exception):  # whoever needs what cannot be read is told
-        for evidence, study in wanted:
-            course(evidence, study)
-        for evidence, study in wanted:
-            read(Source(evidence, study), CLIP)
+        sources = [Source(evidence, study) for evidence, study in wanted]
+        for source in sources:
+            course(source)
+        for source in sources:
+            read(source, CLIP)

@@ -7,19 +7,22 @@ package above, whose `answer` is the one to call. `words` says it in English.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.executions import REPLICATION
 from gspo_lab.findings.outcomes import NOT_JUDGED
+from gspo_lab.findings.ranked import ranked
+from gspo_lab.findings.steadiness import regime, steadiness
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.states import State
 from gspo_lab.stats.dose import DoseRatio
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict
 from gspo_lab.study.command import without
-
-if TYPE_CHECKING:
-    from gspo_lab.findings.findings import Findings
 
 Colour = Literal["green", "blue", "grey", "red"]
 """Answered; answered in part, or against the arms; not answered; something must be mended first."""
@@ -51,7 +54,7 @@ class Answer:
         return f"gspo-lab {shlex.join(self.next)}"
 
 
-def answer_of(found: "Findings", claims: Sequence[Verdict] = ()) -> Answer:
+def answer_of(found: Source, claims: Sequence[Verdict] = ()) -> Answer:
     """The answer by the declared rule. `claims` are the verdicts on those that the question names."""
     answer = _answer(found, claims)
     if found.declaration.recorded is not None and answer.next[0] in HERE:
@@ -61,9 +64,9 @@ def answer_of(found: "Findings", claims: Sequence[Verdict] = ()) -> Answer:
     return answer
 
 
-def _answer(found: "Findings", claims: Sequence[Verdict]) -> Answer:
-    declared, decided, runs = found.declaration, found.decision, found.regime
-    states = [run.state for run in found.runs if run.seed in decided.seeds]
+def _answer(found: Source, claims: Sequence[Verdict]) -> Answer:
+    declared, decided, runs = found.declaration, decision(found), regime(found)
+    states = [run.state for run in runs_of(found) if run.seed in decided.seeds]
     count = Reason("runs", {"runs": len(states)})
     if declared.trials_of is not None:
         return Answer("trials", "grey", ("show", declared.trials_of), (count,), why=decided.reason)
@@ -85,9 +88,9 @@ def _answer(found: "Findings", claims: Sequence[Verdict]) -> Answer:
     return _refused(found) or (_of_stability if declared.verdict.question == "stability" else _of_scores)(found)
 
 
-def _refused(found: "Findings") -> Answer | None:
+def _refused(found: Source) -> Answer | None:
     """Where no arm has a verdict: runs that are missing or unmatched, too few seeds."""
-    decided, verdicts = found.decision, found.decision.answering
+    decided, verdicts = decision(found), decision(found).answering
     if any(one.word != "withheld" for one in verdicts):
         return None
     lacking = tuple(dict.fromkeys(run for runs in decided.missing.values() for run in runs))
@@ -112,18 +115,18 @@ def _colour(verdicts: Sequence[Verdict], *, partly: bool) -> Colour:
     return "blue" if partly or all(one.direction < 0 for one in verdicts) else "green"
 
 
-def _of_scores(found: "Findings") -> Answer:
-    verdicts = found.decision.answering
+def _of_scores(found: Source) -> Answer:
+    verdicts = decision(found).answering
     words = {one.word for one in verdicts}
     # One bound on what may still happen is enough: the sentence's own, where it has one.
     bounded = words == {"practically equivalent"} and len(verdicts) == 1
-    ranked = found.ranking is not None and found.decision.contrast is None
-    best = (Reason("best arms", {"ranking": found.ranking}),) if ranked else ()
+    ranking = None if decision(found).contrast is not None else ranked(found)
+    best = () if ranking is None else (Reason("best arms", {"ranking": ranking}),)
     grounds = (Reason("differences", {"verdicts": verdicts}), *best, _unstable(found, bounded=not bounded))
     if words == {"withheld"}:
         return Answer("withheld", "grey", _replicate(found), grounds, verdicts)
     if words <= {"not resolved", "withheld"}:
-        needed = max((one.more_seeds or 0 for one in verdicts), default=0) + len(found.decision.seeds)
+        needed = max((one.more_seeds or 0 for one in verdicts), default=0) + len(decision(found).seeds)
         return Answer("not resolved", "grey", _more_seeds(found, needed), grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld", "better, size not resolved against the margin"})
     return Answer(_word(verdicts), _colour(verdicts, partly=partly), _replicate(found), grounds, verdicts)
@@ -139,15 +142,15 @@ def _word(verdicts: Sequence[Comparison]) -> str:
     return f"{verdicts[0].better} better" if len(verdicts) == 1 else "arm by arm"
 
 
-def _of_stability(found: "Findings") -> Answer:
+def _of_stability(found: Source) -> Answer:
     """Grey, too, where no run was unstable: then nothing says what would have become of either arm."""
-    verdicts: tuple[StabilityVerdict, ...] = tuple(found.steadiness.values())
+    verdicts: tuple[StabilityVerdict, ...] = tuple(steadiness(found).values())
     words = {one.word for one in verdicts}
-    if not found.regime.judged:
-        count = Reason("runs", {"runs": found.regime.finished})
+    if not regime(found).judged:
+        count = Reason("runs", {"runs": regime(found).finished})
         return Answer(NOT_JUDGED, "grey", _again(found, "check"), (count,), why=Reason("stability not judged"))
-    if not found.regime.reached and not words & {"more stable", "less stable"}:
-        scores = Reason("scores alone", {"verdicts": tuple(found.decision.verdicts.values())})
+    if not regime(found).reached and not words & {"more stable", "less stable"}:
+        scores = Reason("scores alone", {"verdicts": tuple(decision(found).verdicts.values())})
         return Answer(
             "regime not reached",
             "grey",
@@ -157,18 +160,18 @@ def _of_stability(found: "Findings") -> Answer:
         )
     grounds = (Reason("unstable by arm", {"verdicts": verdicts}), Reason("drops", {"verdicts": verdicts}))
     if words <= {"not resolved", "withheld"}:
-        more = _more_seeds(found, max(8, 2 * len(found.decision.seeds)))
+        more = _more_seeds(found, max(8, 2 * len(decision(found).seeds)))
         return Answer("not resolved", "grey", more, grounds, verdicts)
     partly = bool(words & {"not resolved", "withheld"})
     word = verdicts[0].word if len(words) == 1 else "resolved in part" if partly else "arm by arm"
     return Answer(word, _colour(verdicts, partly=partly), _replicate(found), grounds, verdicts)
 
 
-def _of_doses(found: "Findings") -> Answer:
-    doses = found.decision.doses
+def _of_doses(found: Source) -> Answer:
+    doses = decision(found).doses
     assert doses is not None
-    why = Reason("swept", {"decided": found.decision})
-    if not found.decision.matched.on(found.decision.seeds).ok:
+    why = Reason("swept", {"decided": decision(found)})
+    if not decision(found).matched.on(decision(found).seeds).ok:
         return Answer("withheld", "red", ("certify", found.study), (Reason("unmatched sweep"),), why=why)
     grounds = (_unstable(found), Reason("values", {"key": doses.key, "values": len(doses.arms[0].points)}))
     apart = [_apart(ratio) for ratio in doses.ratios.values()]
@@ -178,7 +181,7 @@ def _of_doses(found: "Findings") -> Answer:
         return Answer(word, "blue" if signs == {False} else "green", _replicate(found), grounds, why=why)
     if any(apart):
         return Answer("resolved in part", "blue", _replicate(found), grounds, why=why)
-    if not found.regime.reached:
+    if not regime(found).reached:
         return Answer("regime not reached", "grey", _again(found, "check"), grounds, why=why)
     return Answer("not resolved", "grey", _again(found, "plan"), grounds, why=why)
 
@@ -188,7 +191,7 @@ def _apart(ratio: DoseRatio) -> bool:
     return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 
-def _of_claims(found: "Findings", claims: Sequence[Verdict]) -> Answer:
+def _of_claims(found: Source, claims: Sequence[Verdict]) -> Answer:
     words = [one.word for one in claims]
     grounds = (Reason("claims", {"verdicts": tuple(claims[:2])}),)
     decided = [one for one in claims if one.resolved]
@@ -203,49 +206,49 @@ def _of_claims(found: "Findings", claims: Sequence[Verdict]) -> Answer:
     return Answer(word, _colour(claims, partly=partly), _replicate(found), grounds, tuple(claims))
 
 
-def _unstable(found: "Findings", *, bounded: bool = True) -> Reason:
+def _unstable(found: Source, *, bounded: bool = True) -> Reason:
     level = 1 - found.declaration.verdict.alpha if bounded else None
-    return Reason("unstable runs", {"regime": found.regime, "level": level})
+    return Reason("unstable runs", {"regime": regime(found), "level": level})
 
 
-def _causes(found: "Findings") -> Reason:
+def _causes(found: Source) -> Reason:
     """At which steps and why the runs collapsed."""
-    known = [one.stability for one in found.decision.ended if one.stability is not None]
+    known = [one.stability for one in decision(found).ended if one.stability is not None]
     steps = [one.collapse for one in known if one.collapse is not None]
     causes = tuple(dict.fromkeys(one.cause for one in known if one.cause is not None))
     return Reason("causes", {"steps": (min(steps), max(steps)) if steps else None, "causes": causes})
 
 
-def _commands(found: "Findings") -> tuple[str, ...]:
+def _commands(found: Source) -> tuple[str, ...]:
     return found.declaration.commands[-1] if found.declaration.commands else (f"studies/{found.study}.toml",)
 
 
-def _again(found: "Findings", command: str) -> tuple[str, ...]:
+def _again(found: Source, command: str) -> tuple[str, ...]:
     return (command, *(_commands(found) if command == "run" else _commands(found)[:1]))
 
 
-def _beside(found: "Findings", option: str, value: Any, name: str) -> tuple[str, ...]:
+def _beside(found: Source, option: str, value: Any, name: str) -> tuple[str, ...]:
     """The study with something changed, under a name of its own: what is declared does not change."""
     kept = without(_commands(found), "--name", *([option] if option != "--set" else []))
     return ("run", *kept, option, str(value), "--name", f"{found.study}-{name}")
 
 
-def _more_seeds(found: "Findings", seeds: int) -> tuple[str, ...]:
-    if seeds <= len(found.decision.seeds):
+def _more_seeds(found: Source, seeds: int) -> tuple[str, ...]:
+    if seeds <= len(decision(found).seeds):
         return _replicate(found)
     return _again(found, "plan") if seeds > MOST_SEEDS else _beside(found, "--seeds", seeds, f"{seeds}-seeds")
 
 
-def _elsewhere(found: "Findings", times: float, name: str) -> tuple[str, ...]:
+def _elsewhere(found: Source, times: float, name: str) -> tuple[str, ...]:
     """The study at another learning rate: the shortest way to where runs become unstable, or do not."""
     rate = next(iter(found.declaration.arms.values())).settings.update.learning_rate
     return _beside(found, "--set", f"update.learning_rate={times * rate:.3g}", name)
 
 
-def _replicate(found: "Findings") -> tuple[str, ...]:
+def _replicate(found: Source) -> tuple[str, ...]:
     """Until executions are enough to confirm a verdict one more of them; then whether the record is what was
     recorded."""
-    again = found.executions
+    again = all_executions(found)
     if again.can_confirm:
         return ("certify", found.study)
     replicated = any(one.relation == REPLICATION for one in again.every)

@@ -1,6 +1,8 @@
-"""Which arms clip, and which are saturated."""
+"""Which arms clip, which are saturated, and which follow the two rules."""
 
-from gspo_lab.readings import Source, deciding, summarise
+from functools import partial
+
+from gspo_lab.readings import Source, deciding, once, summarise
 from gspo_lab.readings.named import CLIP_ACTIVE
 from gspo_lab.study import Declaration
 
@@ -26,3 +28,14 @@ def saturated(of: Source, arm: str) -> bool:
     """Whether the arm's clip fraction is a ceiling, and no measurement of its rule."""
     share = active_share(of, arm)
     return share is not None and share > SATURATED
+
+
+@once
+def rule_arms(of: Source) -> tuple[str, str] | None:
+    """GRPO's arm and GSPO's, those without routing replay first; None where one is lacking."""
+    told = partial(of.declaration.told, key="objective.importance_sampling_level")
+    arms = [arm for name, arm in of.declaration.arms.items() if told(name)]
+    clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
+    plain = sorted(clipping, key=lambda arm: arm.settings.routing_replay != "none")
+    levels = {arm.settings.objective.importance_sampling_level: arm.name for arm in reversed(plain)}
+    return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from gspo_lab.findings.answered import answered, answers_variance, in_training
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.noise import noise
 from gspo_lab.findings.outcomes import outcomes
-from gspo_lab.findings.recorded import benches, reward_curves
 from gspo_lab.readings import Source, once, runs
+from gspo_lab.readings.answers import answered, answers_variance, benches, in_training
 from gspo_lab.readings.apart import apart
+from gspo_lab.readings.curves import reward_curves
+from gspo_lab.readings.graded import noise
 from gspo_lab.stats import TwoWay, holm
 from gspo_lab.stats.paired import PairedT
 from gspo_lab.stats.series import last_fifth, normalised_auc

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.store.records import read_spans, span_width
+
 if TYPE_CHECKING:
+    from gspo_lab.readings import Source
     from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
 
@@ -78,21 +81,23 @@ class Course:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-def course(evidence: "Evidence", study: str) -> Course:
+def course(of: "Source") -> Course:
     """All that the charts draw over steps, in one pass of SQL per table, once for an evidence."""
-    return evidence.once(("course", study), lambda: _course(evidence, study))
+    return of.evidence.once(("course", of.study), lambda: _course(of.evidence, of.study))
 
 
 def _course(evidence: "Evidence", study: str) -> Course:
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (
-        evidence.spans(study, table, names, buckets=buckets, extremes=[name for name in EXTREMES if name in names])
+        read_spans(
+            evidence, study, table, names, buckets=buckets, extremes=[name for name in EXTREMES if name in names]
+        )
         for table, names in TABLES.items()
     )
     tracks = [
         Track(run.arm, run.seed, run.id, steps[run].pop("x"), updates[run].pop("x"), {**steps[run], **updates[run]})
         for run in runs
     ]
-    width = evidence.width(study, buckets)
+    width = span_width(evidence, study, buckets)
     return Course(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)

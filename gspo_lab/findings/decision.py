@@ -5,17 +5,16 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from gspo_lab.findings.answered import answers_variance, contrast_variance
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.lengths import Lengths, lengths
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.recorded import not_counted
 from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Seeds, Source, average, once
-from gspo_lab.readings.runs import decided
+from gspo_lab.readings.answers import answers_variance, contrast_variance
+from gspo_lab.readings.runs import decided, not_counted
 from gspo_lab.states import State
 from gspo_lab.stats.looks import first_resolving
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide_all

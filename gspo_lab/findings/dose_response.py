@@ -10,9 +10,9 @@ from typing import Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.recorded import deciding_runs
 from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, average, once
+from gspo_lab.readings.runs import deciding_runs
 from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratios, half_collapse
 from gspo_lab.stats.verdict import Reason
 
@@ -91,7 +91,7 @@ def dose_response(found: Source) -> DoseResponse | None:
     runs: dict[str, list[tuple[float, RunOutcome]]] = {name: [] for name in names}
     by_name = {arm.name: arm for arm in counted}
     deciding = deciding_runs(found)
-    for run in outcomes(found, declared.primary or ""):
+    for run in outcomes(found, declared.primary):
         arm = by_name.get(run.arm)
         if (run.arm, run.seed) in deciding and arm is not None and arm.of is not None and arm.dose is not None:
             runs[arm.of].append((arm.dose, run))

@@ -16,9 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.measured import Measured, measured
-from gspo_lab.findings.recorded import deciding_runs, rule_arms
-from gspo_lab.readings import Source, average, once
+from gspo_lab.findings.clipped import rule_arms
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.objectives.clipping import binds
+from gspo_lab.readings import Reading, Source, average, once, read
+from gspo_lab.readings.curves import reward_curves
+from gspo_lab.readings.responses import Movement, band_shares, movement
+from gspo_lab.readings.runs import deciding_runs
 from gspo_lab.records import BAND_SCALES
 from gspo_lab.stats import PairedT, paired_t
 from gspo_lab.stats.arrays import Floats
@@ -42,6 +46,33 @@ QUANTITIES = {
     "grad_norm": "gradient norm",
 }
 """What is fitted, with the words for it."""
+
+
+@dataclass(frozen=True)
+class Measured(Movement):
+    """One run, over its updates after the learning rate's warm-up. Clipped shares, of each rule's reference range, are
+    of all mini-batches, as the paper's. `gain` is what the primary score rose by."""
+
+    clipped_grpo: float
+    clipped_gspo: float
+    grad_norm: float
+    reward_first: float
+    gain: float | None
+    scales: Mapping[str, Floats]
+    """Per rule the clipped share of all tokens at its range x BAND_SCALES."""
+
+    @property
+    def averaging(self) -> float:
+        """What averaging over a response leaves of the token log-ratios' spread; 1/sqrt(L) if they were independent."""
+        return self.spread / self.spread_tokens
+
+    def clips(self, band: tuple[float, float], moved: float = 1.0, shrunk: float = 1.0) -> tuple[float, float]:
+        """The clipped shares (A < 0, A > 0) of all tokens under a sequence rule's range, had the policy moved `moved`
+        times as far, for which the log-ratios grow in proportion and their drift by its square, and were the spread
+        around it `shrunk`."""
+        log_s_N = moved**2 * self.expected_N + moved * shrunk * self.residual_N
+        low_N, high_N = binds(np.exp(log_s_N), self.adv_N, np.ones_like(self.adv_N, dtype=bool), *band)
+        return float(self.share_N @ low_N), float(self.share_N @ high_N)
 
 
 @dataclass(frozen=True)
@@ -110,10 +141,11 @@ def lengths(found: Source) -> Lengths | None:
     declared = found.declaration
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
+    gains = {(run.arm, run.seed): run.gain for run in outcomes(found, declared.primary)}
     runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
     for (arm, seed), run in deciding_runs(found).items():
         one = declared.arms[arm]
-        own = measured(found, arm, seed, run)
+        own = _measured(found, arm, seed, run, gains[arm, seed])
         if one.of is not None and one.dose is not None and own is not None:
             runs[one.of].setdefault(one.dose, {})[seed] = own
     runs = {family: dict(sorted(own.items())) for family, own in runs.items()}
@@ -129,6 +161,27 @@ def lengths(found: Source) -> Lengths | None:
     grpo, gspo = (declared.arms[arm].of or arm for arm in pair)
     extrapolated = _extrapolated(runs[grpo], runs[gspo], declared.reference_bands["gspo"])
     return Lengths(runs, laws, (grpo, gspo), *extrapolated)
+
+
+def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) -> Measured | None:
+    """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
+    moved = movement(found, run)
+    if moved is None:
+        return None
+    names = ("would_clip_fraction_tokens_grpo", "would_clip_fraction_tokens_gspo", "grad_norm")
+    known = (read(found, Reading(name))[run].value for name in names)
+    grpo, gspo, norm = (math.nan if value is None else value for value in known)
+    rewards = reward_curves(found).get((arm, seed))
+    first = math.nan if rewards is None else float(rewards[1][0])
+    return Measured(
+        **vars(moved),
+        clipped_grpo=grpo,
+        clipped_gspo=gspo,
+        grad_norm=norm,
+        reward_first=first,
+        gain=gain,
+        scales=band_shares(found, run),
+    )
 
 
 def exponents(own: Mapping[float, Mapping[int, Measured]], quantity: str) -> dict[int, float]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from gspo_lab.findings.recorded import scores
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings import runs as runs_of
+from gspo_lab.readings.answers import scores
 from gspo_lab.store import logs
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.origin import ORIGIN
@@ -127,10 +127,13 @@ def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Ite
         if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
             told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
             yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == logs.LENGTH else ''}"
-    sizes = scores(found).dropna(subset=["problems"]).groupby("bench")["problems"].unique()
+    asked = scores(found).dropna(subset=["problems"])
+    sizes: dict[str, set[int]] = {}
+    for bench, count in sorted(zip(asked["bench"], asked["problems"], strict=True)):
+        sizes.setdefault(bench, set()).add(int(count))
     for bench, counts in sizes.items():
         if len(counts) > 1:
-            told = ", ".join(f"{int(one)}" for one in sorted(counts))
+            told = ", ".join(map(str, sorted(counts)))
             yield f"Runs were asked {told} problems of {bench}: their scores are not of one set."
 
 

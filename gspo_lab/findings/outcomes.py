@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gspo_lab.findings.recorded import counted_wrong, measured_rewards, nonfinite_steps, scores
-from gspo_lab.readings import Source, once, runs
-from gspo_lab.stats.arrays import Floats
+from gspo_lab.readings import Source, average, once, runs
+from gspo_lab.readings.answers import counted_wrong, evaluations
+from gspo_lab.readings.curves import measured_rewards, nonfinite_steps
 from gspo_lab.stats.collapse import Stability, stability
 from gspo_lab.stats.series import carry_last_finite, tail_mean
 
@@ -83,25 +83,28 @@ class RunOutcome:
 
 
 @once
-def outcomes(found: Source, bench: str) -> list[RunOutcome]:
-    """One entry per run of the study, arm by arm, seed by seed. The starting model's score is never part of `final`."""
+def outcomes(found: Source, bench: str | None) -> list[RunOutcome]:
+    """One entry per run of the study, arm by arm, seed by seed; without a benchmark they have no score.
+
+    The starting model's score is never part of `final`.
+    """
     last = found.declaration.verdict.last
-    scored, out = _scored(found, bench), []
+    scored, out = evaluations(found, bench or ""), []
     for run in runs(found):
         step, score, failed = scored.get(run.id, np.zeros((3, 0)))
-        start, trained = score[step == 0], int((step > 0).sum())
+        start, trained = score[step == 0], int(np.count_nonzero(step > 0))
         start = start[~np.isnan(start)][:1]
         final = wrong = latest = best = None
         scores: list[float] = []
         deciding = tuple(int(one) for one in step[step > 0][-last:])
-        errors = int(np.nansum(failed[step > 0][-last:]))
+        errors = sum(int(count) for count in failed[step > 0][-last:] if count == count)
         carried = 0
         # What no grade was found for has the score before; where that is the start's, and it has none, nothing has.
         curve = score if len(start) else score[step > 0]
         if trained and not np.isnan(curve[0]):
             values, missing = carry_last_finite(curve)
             values, missing = values[-trained:], missing[-trained:]
-            latest, carried = float(values[-1]), int(missing[-last:].sum())
+            latest, carried = float(values[-1]), int(np.count_nonzero(missing[-last:]))
             final = tail_mean(values, last) if run.finished else None
             ends = [tail_mean(values[:end], last) for end in range(min(last, trained), trained + 1)]
             scores = [*ends, *start.tolist()]
@@ -109,7 +112,8 @@ def outcomes(found: Source, bench: str) -> list[RunOutcome]:
         if final is not None:
             wrong = final
             if errors:
-                wrong = float(counted_wrong(found, bench, run.id).loc[list(deciding)].mean())
+                scored_wrong = counted_wrong(found, bench or "", run.id)
+                wrong = average(scored_wrong[at] for at in deciding)
         out.append(
             RunOutcome(
                 arm=run.arm,
@@ -130,17 +134,6 @@ def outcomes(found: Source, bench: str) -> list[RunOutcome]:
             )
         )
     return out
-
-
-def _scored(found: Source, bench: str) -> dict[str, Floats]:
-    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
-    frame = scores(found)
-    frame = frame[frame["bench"] == bench].sort_values("step")
-    rows: dict[str, list[tuple[float, ...]]] = {}
-    columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
-    for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
-        rows.setdefault(run, []).append(tuple(row))
-    return {run: np.array(own).T for run, own in rows.items()}
 
 
 @once

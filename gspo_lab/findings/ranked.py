@@ -1,8 +1,8 @@
 """Which arms may be the best by the score that decides, where there are three arms or more."""
 
-from gspo_lab.findings.answered import answers_variance
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source, once
+from gspo_lab.readings.answers import answers_variance
 from gspo_lab.stats.ranking import Ranking, ranking
 
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gspo_lab.findings.answered import answers_variance
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, once
+from gspo_lab.readings.answers import answers_variance
 from gspo_lab.stats.stability import RunPairs, Runs, StabilityVerdict, decide_stability
 from gspo_lab.stats.verdict import Rule, Verdict
 
@@ -36,7 +36,7 @@ class Regime:
 @once
 def regime(found: Source) -> Regime:
     """Counts of the finished runs of the seeds that decided."""
-    ended = outcomes(found, found.declaration.primary or "")
+    ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
     return Regime(len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished))

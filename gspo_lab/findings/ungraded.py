@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.findings.recorded import tallies
 from gspo_lab.readings import Source
+from gspo_lab.readings.answers import counts_by_problem
 from gspo_lab.stats.binary import binomial_p
 from gspo_lab.stats.verdict import Comparison, Reason
 
@@ -104,20 +104,18 @@ def doubted(
 
 def _of(found: Source, labels: tuple[str, str], ended: Sequence[RunOutcome], verdict: Comparison) -> Ungraded:
     """Over the deciding evaluations of the seeds that both arms finished."""
-    counted = tallies(found, found.declaration.primary or "")
     scored = {(one.arm, one.seed): one.steps for one in ended if one.final is not None}
     seeds = [seed for arm, seed in scored if arm == labels[1] and (labels[0], seed) in scored]
-    deciding = {(arm, seed, step) for arm in labels for seed in seeds for step in scored[arm, seed]}
-    rows = [key in deciding for key in zip(counted["arm"], counted["seed"], counted["step"], strict=True)]
-    counts = counted[rows].groupby(["arm", "problem"])[["answers", "errors"]].sum()
-    first, second = (counts[counts.index.get_level_values("arm") == arm].droplevel("arm") for arm in labels)
-    both = first.add_prefix("first ").join(second.add_prefix("second "), how="inner")
-    apart = both["second errors"] * both["first answers"] - both["first errors"] * both["second answers"]
-    more = (int((apart < 0).sum()), int((apart > 0).sum()))
+    deciding = {(arm, seed): scored[arm, seed] for arm in labels for seed in seeds}
+    counts = counts_by_problem(found, found.declaration.primary or "", deciding)
+    first, second = (counts.get(arm, {}) for arm in labels)
+    both = [(first[problem], second[problem]) for problem in first.keys() & second.keys()]
+    apart = [errors * answers_0 - errors_0 * answers for (answers_0, errors_0), (answers, errors) in both]
+    more = (sum(share < 0 for share in apart), sum(share > 0 for share in apart))
     return Ungraded(
         labels,
-        (int(first["answers"].sum()), int(second["answers"].sum())),
-        (int(first["errors"].sum()), int(second["errors"].sum())),
+        (sum(answers for answers, _ in first.values()), sum(answers for answers, _ in second.values())),
+        (sum(errors for _, errors in first.values()), sum(errors for _, errors in second.values())),
         more,
         binomial_p(more[1], sum(more)) if any(more) else None,
         verdict,

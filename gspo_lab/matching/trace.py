@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.records import ROLLOUT
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.store.traces import (
     read_first_minibatches,
     read_prompt_digests,
@@ -147,9 +148,11 @@ def traces(evidence: "Evidence", study: str) -> list[Trace]:
     runs = [row for row in _rows(evidence.runs(study)) if row["state"] != State.PLANNED]
     starts = _by_run(read_starts(evidence, study))
     streams = read_prompt_streams(evidence, study)
-    firsts = _by_run(evidence.steps(study, FIRST, at=[0]))
+    firsts = _by_run(read_steps(evidence, study, FIRST, at=[0]))
     last = {int(row["steps_planned"]) - 1 for row in runs if row["steps_planned"]}
-    spent = {(str(row["run_id"]), row["step"]): row for row in _rows(evidence.steps(study, (*GIVEN, *GROWN), at=last))}
+    spent = {
+        (str(row["run_id"]), row["step"]): row for row in _rows(read_steps(evidence, study, (*GIVEN, *GROWN), at=last))
+    }
     first_minibatches = read_first_minibatches(evidence, study, IDENTITIES)
     scores = _by_run(read_scores(evidence, study))
     seals = read_seals(evidence, study)
@@ -242,7 +245,7 @@ def _identities(evidence: "Evidence", study: str, run: str, found: tuple[bool, i
     odd, step, (known, clips) = found
     if step is None:
         return Identities(known, clips, odd, None)
-    [row] = _rows(evidence.updates(study, IDENTITIES, run=run, at=[step], minibatch=0))
+    [row] = _rows(read_updates(evidence, study, IDENTITIES, run=run, at=[step], minibatch=0))
     return Identities(known, clips, odd, (step, {name: row[name] for name in IDENTITIES if row[name] is not None}))
 
 

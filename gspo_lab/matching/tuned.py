@@ -10,6 +10,7 @@ from gspo_lab.matching.pairing import DECLARED, UNDECLARED, UNKNOWN, Check
 from gspo_lab.matching.settings import shown
 from gspo_lab.states import State
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.records import read_series, read_updates
 from gspo_lab.study import Declaration, flat
 from gspo_lab.study.trials import label, trial
 from gspo_lab.study.tune import REWARD, Tune, budget
@@ -87,12 +88,12 @@ class _Seen:
         if there:
             runs = evidence.runs(name)
             self._states = {row["run_id"]: (row["state"], row["message"]) for row in runs.to_dict("records")}
-            rewards = evidence.series(name, "steps", "reward_mean").items()
+            rewards = read_series(evidence, name, "steps", "reward_mean").items()
             self._rewards = {run: list(zip(at.tolist(), own.tolist(), strict=True)) for run, (at, own) in rewards}
             # A step that completed no group has no reward, and was made all the same.
-            made = evidence.series(name, "steps", "prompts")
+            made = read_series(evidence, name, "steps", "prompts")
             self._reached = {run: int(at[-1]) for run, (at, _) in made.items() if len(at)}
-            bad = evidence.updates(name, [], nonfinite=1)
+            bad = read_updates(evidence, name, [], nonfinite=1)
             self._nonfinite = {str(run): [int(step) for step in own] for run, own in bad.groupby("run_id")["step"]}
             scores = read_scores(evidence, name)
             scores = scores[scores["bench"] == tune.metric]

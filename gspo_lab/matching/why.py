@@ -15,6 +15,7 @@ from gspo_lab.matching.settings import declared, shown
 from gspo_lab.matching.trace import Trace, traces
 from gspo_lab.records import ROLLOUT, UpdateRecord, is_time
 from gspo_lab.registry import nearest
+from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.store.traces import read_questions
 from gspo_lab.study.dotted import differing, under
 
@@ -170,7 +171,7 @@ def _first_step(
     evidence: "Evidence", one: Trace, other: Trace, answers: Answers
 ) -> Iterator[tuple[Moment, Difference]]:
     names = [name for _, name, _ in STEP_COLUMNS]
-    tables = [evidence.steps(run.id.partition("/")[0], names, run=run.id) for run in (one, other)]
+    tables = [read_steps(evidence, run.id.partition("/")[0], names, run=run.id) for run in (one, other)]
     both = tables[0].merge(tables[1], on="step", suffixes=("_one", "_other"))
     whole = all(run.settings.get("record.rollouts") == 1 for run in (one, other))
     for kind, name, place in STEP_COLUMNS:
@@ -206,7 +207,7 @@ def _rollout(step: int, answers: Answers, a: str, b: str, whole: bool) -> Differ
 def _first_update(evidence: "Evidence", one: Trace, other: Trace) -> Iterator[tuple[Moment, Difference]]:
     keys = ("step", "minibatch")
     names = [f.name for f in fields(UpdateRecord) if f.name not in keys and not is_time(f.name)]
-    tables = [evidence.updates(run.id.partition("/")[0], names, run=run.id) for run in (one, other)]
+    tables = [read_updates(evidence, run.id.partition("/")[0], names, run=run.id) for run in (one, other)]
     both = tables[0].merge(tables[1], on=list(keys), suffixes=("_one", "_other"))
     # Equal settings make equal bits. Two rules that are equal at ratio 1 make them up to rounding.
     rounding = ROUNDING if differing(one.settings, other.settings) else 0.0

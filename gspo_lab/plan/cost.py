@@ -8,6 +8,7 @@ from pathlib import Path
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_steps
 from gspo_lab.study import Settings
 from gspo_lab.study.schema import cost
 
@@ -52,7 +53,7 @@ def measured_pace(settings: Settings, runs: Path) -> Pace | None:
                 alike = [row.run_id for row in known.itertuples() if cost(json.loads(str(row.settings))) == wanted]
                 if not alike:
                     continue
-                table = evidence.steps(study, ["seconds_step", "seconds_rollout", "prompts"])
+                table = read_steps(evidence, study, ["seconds_step", "seconds_rollout", "prompts"])
                 # A run's first step carries one-off costs.
                 table = table[table["run_id"].isin(alike) & (table["step"] > 0)].dropna(subset=["seconds_step"])
                 if len(table):

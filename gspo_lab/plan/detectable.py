@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from pathlib import Path
-from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gspo_lab.layout import database_of
@@ -16,7 +15,7 @@ from gspo_lab.study.contrast import factorial, sides, squared_weights
 from gspo_lab.study.judging import rewarded
 
 if TYPE_CHECKING:
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
 
 LEAST_DEGREES = 2
 """Degrees of freedom below which a spread over seeds is not worth naming."""
@@ -236,24 +235,23 @@ def _of_contrast(pairs: Noise, study: Study, runs: Path, weights: Mapping[str, f
 def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tuple[float | None, int]:
     """The pooled sd over seeds of the weighted sum of final scores, of earlier runs with these very arms, and its
     degrees of freedom; None with fewer than LEAST_DEGREES."""
-    from gspo_lab.findings import Findings
+    from gspo_lab.readings import Source
+    from gspo_lab.stats.power import pooled_sd
 
     if not database_of(runs).exists():
         return None, 0
-    squares, degrees = 0.0, 0
+    groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
-        for found in (Findings(evidence, name) for name in evidence.studies()):
+        for found in (Source(evidence, name) for name in evidence.studies()):
             arms = found.declaration.arms
             alike = {
                 name: next((own for other, own in _alike(found, study).items() if _same(arms[other], study, name)), {})
                 for name in weights
             }
             seeds = set.intersection(*(set(own) for own in alike.values()))
-            sums = [sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds]
-            if len(sums) > 1:
-                squares += sum((one - fmean(sums)) ** 2 for one in sums)
-                degrees += len(sums) - 1
-    return (math.sqrt(squares / degrees), degrees) if degrees >= LEAST_DEGREES else (None, degrees)
+            groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
+    sd, degrees = pooled_sd(groups)
+    return (sd if degrees >= LEAST_DEGREES else None), degrees
 
 
 def _same(arm: Arm, study: Study, name: str) -> bool:
@@ -286,19 +284,18 @@ def _measured(study: Study, runs: Path) -> Noise:
     """The pooled sd of pair differences over earlier pairs of arms like those of this study, and where it was seen."""
     if not database_of(runs).exists():
         return Noise(None, "no study has been run here; give an sd with --sd")
-    from gspo_lab.findings import Findings
-    from gspo_lab.stats.power import sd_range
+    from gspo_lab.readings import Source, average, middle
+    from gspo_lab.stats.power import pooled_sd, sd_range
 
     with Evidence.open(database_of(runs), runs) as evidence:
-        earlier = [Findings(evidence, name) for name in evidence.studies()]
+        earlier = [Source(evidence, name) for name in evidence.studies()]
         levels = [level for found in earlier for level in _levels(found, study)]
         pairs = [pair for found in earlier for pair in _pairs(found, study)]
-    middle = median(levels or [pair.level for pair in pairs] or [0.0])
-    kept = [pair for pair in pairs if abs(pair.level - middle) <= NEAR]
-    degrees = sum(pair.degrees for pair in kept)
-    if degrees < LEAST_DEGREES:
+    level = middle(levels or [pair.level for pair in pairs]) or 0.0
+    kept = [pair for pair in pairs if abs(pair.level - level) <= NEAR]
+    sd, degrees = pooled_sd(pair.differences for pair in kept)
+    if sd is None or degrees < LEAST_DEGREES:
         return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
-    sd = math.sqrt(sum((d - fmean(pair.differences)) ** 2 for pair in kept for d in pair.differences) / degrees)
     names = ", ".join(dict.fromkeys(pair.study for pair in kept))
     answers = _pooled([(pair.degrees, pair.answers) for pair in kept])
     evaluations = _pooled([(pair.degrees, pair.evaluations) for pair in kept])
@@ -308,7 +305,7 @@ def _measured(study: Study, runs: Path) -> Noise:
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
     return Noise(
         sd,
-        f"measured in {names}, at scores around {fmean(pair.level for pair in kept):.2f}",
+        f"measured in {names}, at scores around {average(pair.level for pair in kept):.2f}",
         sd_range(sd, degrees + 1),
         _root(answers),
         Components(math.sqrt(max(0.0, shared)), math.sqrt(seeds), _root(single), _root(answers)),
@@ -326,15 +323,17 @@ def _root(variance: float | None) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _alike(found: "Findings", study: Study) -> dict[str, dict[int, float]]:
+def _alike(found: "Source", study: Study) -> dict[str, dict[int, float]]:
     """Of the arms of an earlier study that start, train and are asked as here: arm -> seed -> final score."""
+    from gspo_lab.findings.outcomes import outcomes
+
     declared = found.declaration
     if declared.verdict.last != study.verdict.last or declared.trials_of is not None:
         return {}
     wanted = _conditions(next(iter(study.arms.values())), study.primary)
     names = {name for name, arm in declared.arms.items() if _conditions(arm, study.primary) == wanted}
     out: dict[str, dict[int, float]] = {name: {} for name in declared.arms if name in names}
-    for one in found.outcomes(study.primary):
+    for one in outcomes(found, study.primary):
         if one.arm in names and one.final is not None:
             out[one.arm][one.seed] = one.final
     return {name: finals for name, finals in out.items() if finals}
@@ -347,15 +346,20 @@ def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     return settings.model, settings.task, settings.steps, settings.warm_start, asked
 
 
-def _levels(found: "Findings", study: Study) -> list[float]:
+def _levels(found: "Source", study: Study) -> list[float]:
     """Mean final scores of earlier arms with the very settings of an arm of this study."""
+    from gspo_lab.readings import average
+
     planned = [arm.settings for arm in study.arms.values()]
     arms = found.declaration.arms
-    return [fmean(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+    known = [average(s.values()) for name, s in _alike(found, study).items() if arms[name].settings in planned]
+    return [level for level in known if level is not None]
 
 
-def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
+def _pairs(found: "Source", study: Study) -> Iterator[_Apart]:
     """Every two arms that are like this study's, on the seeds that both have finished."""
+    from gspo_lab.readings import average
+    from gspo_lab.readings.answers import answers_variance
     from gspo_lab.stats.paired import shared_variance
 
     same = found.declaration.primary == study.primary
@@ -365,28 +369,33 @@ def _pairs(found: "Findings", study: Study) -> Iterator[_Apart]:
             yield _Apart(
                 study=found.study,
                 differences=[b[seed] - a[seed] for seed in both],
-                level=fmean(scores[seed] for scores in (a, b) for seed in both),
-                answers=found.answers_variance(one, other, both) if same else None,
+                level=average(scores[seed] for scores in (a, b) for seed in both) or 0.0,
+                answers=answers_variance(found, one, other, both) if same else None,
                 evaluations=_evaluations_variance(found, study.primary, one, other, both),
                 shared=shared_variance([a[seed] for seed in both], [b[seed] for seed in both]),
             )
 
 
 def _evaluations_variance(
-    found: "Findings", bench: str | None, first: str, second: str, seeds: Sequence[int]
+    found: "Source", bench: str | None, first: str, second: str, seeds: Sequence[int]
 ) -> float | None:
     """What one pair's mean difference over the deciding evaluations varies by because evaluations differ.
 
     sum (d_se - d_s. - d_.e + d_..)^2 / ((S-1)(E-1) E) over S seeds and E evaluations; None with one of either.
     """
+    from gspo_lab.findings.outcomes import outcomes
+    from gspo_lab.readings import runs as runs_of
+    from gspo_lab.readings.answers import evaluations
     from gspo_lab.stats.two_way import items_variance
 
-    ends = {(run.arm, run.seed): run for run in found.outcomes(bench)}
-    ids = {(run.arm, run.seed): run.id for run in found.runs}
-    scores = found.scores[found.scores["bench"] == bench].set_index(["run_id", "step"])["score"]
+    ends = {(run.arm, run.seed): run for run in outcomes(found, bench)}
+    ids = {(run.arm, run.seed): run.id for run in runs_of(found)}
+    scores = {
+        run: dict(zip(steps.tolist(), values.tolist(), strict=True))
+        for run, (steps, values, _) in evaluations(found, bench or "").items()
+    }
     curves = [
-        [[float(scores[ids[arm, seed], step]) for step in ends[arm, seed].steps] for arm in (first, second)]
-        for seed in seeds
+        [[scores[ids[arm, seed]][step] for step in ends[arm, seed].steps] for arm in (first, second)] for seed in seeds
     ]
     if len({len(curve) for pair in curves for curve in pair}) != 1:
         return None

@@ -4,7 +4,19 @@ Only this room pools rows. What stands above it compares, words and draws the va
 """
 
 from gspo_lab.readings.read import by_layer, by_minibatch, by_step, pooled, read, summarise
-from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window, average
+from gspo_lab.readings.reading import (
+    Curve,
+    Minibatch,
+    Reading,
+    Reduce,
+    Steps,
+    Summary,
+    Value,
+    Weight,
+    Window,
+    average,
+    middle,
+)
 from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, decided, deciding, runs
 from gspo_lab.readings.source import Source, once
 
@@ -29,6 +41,7 @@ __all__ = [
     "by_step",
     "decided",
     "deciding",
+    "middle",
     "once",
     "pooled",
     "read",

@@ -19,7 +19,7 @@ def apart(
     """`second` minus `first`, paired by seed, of a number per (arm, seed), at the study's own `verdict.alpha`.
 
     `answers` is what finitely many answers alone would vary in one pair: it goes in wherever the number is a score
-    whose answers are stored (`findings.answered.answers_variance`)."""
+    whose answers are stored (`readings.answers.answers_variance`)."""
     both = [seed for seed in seeds if (first, seed) in values and (second, seed) in values]
     pairs = [(values[first, seed], values[second, seed]) for seed in both]
     scale = max((abs(value) for pair in pairs for value in pair), default=0.0)

@@ -17,6 +17,8 @@ CHANGE_LATER = Reading("expert_change", LATER)
 
 REWARD = Reading("reward_mean", Window(Steps.ALL), Reduce.LAST_FIFTH)
 """The mean training reward over the last fifth of the steps."""
+LATEST_REWARD = Reading("reward_mean", Window(Steps.ALL), Reduce.LATEST)
+"""The mean training reward where a run stands."""
 DEVICE_SECONDS = Reading("device_seconds_total", Window(Steps.LAST))
 """The seconds of all devices together up to a run's planned end."""
 PEAK_MEMORY = Reading("peak_memory_bytes", Window(Steps.ALL), Reduce.LARGEST)

@@ -122,7 +122,7 @@ def _pools(of: Source, reading: Reading, by: str, only: str | None = None) -> Ma
         _group(reading, by),
         reading.window.steps,
         Minibatch.ALL if by == "minibatch" else reading.window.minibatch,
-        "largest" if reading.reduce is Reduce.LARGEST else reading.weight.value,
+        (reading.reduce if reading.reduce in (Reduce.LARGEST, Reduce.SUM) else reading.weight).value,
         only,
     )
     metric = reading.metric
@@ -200,6 +200,7 @@ def hold(run: RecordedRun, curve: Curve) -> tuple[Floats, Floats]:
 CURVES: Mapping[Reduce, Callable[[Floats, Floats], float]] = {
     Reduce.MEDIAN: lambda steps, values: float(np.median(values)),
     Reduce.PEAK: lambda steps, values: float(values.max()),
+    Reduce.LATEST: lambda steps, values: float(values[-1]),
     Reduce.AREA: normalised_auc,
     Reduce.LAST_FIFTH: lambda steps, values: last_fifth(values),
 }

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from gspo_lab.stats.collapse import FROZEN
@@ -52,11 +53,14 @@ class Reduce(StrEnum):
     """What becomes of a run's rows: of all of them, or of its curve by step."""
 
     MEAN = "mean"
+    SUM = "sum"
     LARGEST = "largest"
     MEDIAN = "median"
     """Of the curve's measured steps."""
     PEAK = "peak"
-    """The highest step of the curve. Here and in the next two gaps hold the value before."""
+    """The highest step of the curve. Here and below gaps hold the value before."""
+    LATEST = "latest"
+    """The curve's last step."""
     AREA = "area"
     LAST_FIFTH = "last-fifth"
 
@@ -78,9 +82,11 @@ SAID = {
     Minibatch.SECOND: "mini-batch 1",
     Minibatch.LATER: "mini-batches ≥ 1",
     Minibatch.FINAL: "last mini-batch",
+    Reduce.SUM: "sum",
     Reduce.LARGEST: "largest",
     Reduce.MEDIAN: "median over steps",
     Reduce.PEAK: "highest step",
+    Reduce.LATEST: "last recorded step",
     Reduce.AREA: "area under the curve",
     Reduce.LAST_FIFTH: "last fifth of the steps",
     Weight.ROWS: "every row alike",
@@ -106,6 +112,12 @@ class Reading:
     def column(self) -> Column:
         """The metric's column: its unit and its meaning."""
         return RECORD_TABLES[self.table].column(self.metric)
+
+    @classmethod
+    def parse(cls, key: str) -> "Reading":
+        """The reading that has this key."""
+        metric, reduce, steps, minibatch, weight = key.split(".")
+        return cls(metric, Window(Steps(steps), Minibatch(minibatch)), Reduce(reduce), Weight(weight))
 
     @property
     def key(self) -> str:
@@ -161,3 +173,9 @@ def average(values: Iterable[float | None]) -> float | None:
     """The mean of the known values, each once; None where there are none."""
     known = [float(value) for value in values if value is not None and value == value]
     return sum(known) / len(known) if known else None
+
+
+def middle(values: Iterable[float | None]) -> float | None:
+    """The median of the known values; None where there are none."""
+    known = [float(value) for value in values if value is not None and value == value]
+    return median(known) if known else None

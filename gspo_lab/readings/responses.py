@@ -1,13 +1,15 @@
 """What was recorded response by response, and the counts of tokens that a range would bind: one window for both."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gspo_lab.readings.read import rows_of
-from gspo_lab.readings.reading import Window
+from gspo_lab.readings.reading import Minibatch, Window
 from gspo_lab.readings.runs import recorded_runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.records import RULES
@@ -48,6 +50,93 @@ def band_shares(of: Source, run: str) -> Mapping[str, Floats]:
     """Per rule these counts as shares of the tokens; empty where nothing was counted."""
     counts, tokens = band_counts(of, run)
     return {rule: counted / tokens for rule, counted in counts.items()}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How alike the tokens of a response are weighed, over a run's settled updates with minibatch >= 1."""
+
+    partly_clipped: int
+    """Responses of which the clip bound some tokens and not all."""
+    spread: float
+    """The mean over responses of two tokens or more of the standard deviation of l_t within one."""
+
+
+@once
+def weights_within(of: Source, run: str) -> Weights | None:
+    """One run's; None where it recorded no responses there."""
+    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
+    window = Window(minibatch=Minibatch.LATER)
+    rows = rows_of(of, row, "response_detail", window, "response_detail IS NOT NULL")
+    names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
+    details = [json.loads(detail) for (detail,) in rows]
+    length, total, squares, clipped = (
+        np.concatenate([np.zeros(0), *(np.asarray(detail[name], dtype=np.float64) for detail in details)])
+        for name in names
+    )
+    if not len(length):
+        return None
+    long = length > 1
+    variance = squares[long] / length[long] - (total[long] / length[long]) ** 2
+    partly = np.count_nonzero((clipped > 0) & (clipped < length))
+    return Weights(int(partly), float(np.sqrt(np.maximum(variance, 0)).mean()))
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far a run's policy moved from the one that sampled, over its settled updates; log-ratios in nats.
+
+    `length` is the mean of all responses. The spreads, of l_t over tokens and of log s over responses, and the drift
+    are of mini-batches >= 1. The columns with `_N` have one entry per response, mini-batch 0 included: log s less its
+    mini-batch index's mean, the expected log s there (the negative k3 estimate of KL), A, and its share of all tokens.
+    """
+
+    length: float
+    spread_tokens: float
+    spread: float
+    drift: float
+    residual_N: Floats
+    expected_N: Floats
+    adv_N: Floats
+    share_N: Floats
+
+
+def movement(of: Source, run: str) -> Movement | None:
+    """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
+    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
+    columns = "minibatch, response_detail, response_tokens, stale_k3"
+    rows = rows_of(of, row, columns, Window(), "response_detail IS NOT NULL")
+    parts = list(_moved(rows))
+    if not any(index_B.any() for index_B, *_ in parts):
+        return None
+    index_N, length_N, total_N, square_N, adv_N, expected_N = map(np.concatenate, zip(*parts, strict=True))
+    mean_N, later_N = total_N / length_N, index_N > 0
+    drifts = {index: float(mean_N[index_N == index].mean()) for index in np.unique(index_N)}
+    residual_N = mean_N - np.vectorize(drifts.__getitem__, otypes=[float])(index_N)
+    tokens = length_N[later_N].sum()
+    mean = total_N[later_N].sum() / tokens
+    return Movement(
+        length=float(length_N.mean()),
+        spread_tokens=math.sqrt(square_N[later_N].sum() / tokens - mean**2),
+        spread=float(residual_N[later_N].std()),
+        drift=float(-expected_N[later_N].mean()),
+        residual_N=residual_N,
+        expected_N=expected_N,
+        adv_N=adv_N,
+        share_N=length_N / sum(count or 0 for *_, count, _ in rows),
+    )
+
+
+def _moved(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Floats, ...]]:
+    """Mini-batch index, length, sum of l_t and of its square, A and expected log s of the responses of each update
+    that has finite ones."""
+    names = ("length", "sum_log_ratio", "sum_square_log_ratio", "advantage")
+    for minibatch, detail, _, stale_k3 in rows:
+        lists = json.loads(detail)
+        length_B, total_B, square_B, adv_B = (np.asarray(lists[name], dtype=np.float64) for name in names)
+        if len(length_B) and np.isfinite(total_B).all() and stale_k3 is not None and math.isfinite(stale_k3):
+            like_B = np.ones_like(length_B)
+            yield minibatch * like_B, length_B, total_B, square_B, adv_B, -stale_k3 * like_B
 
 
 def shared_bounds(lengths: Iterable[Floats], bins: int) -> Floats:

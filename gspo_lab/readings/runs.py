@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gspo_lab.readings.source import Source, once
 from gspo_lab.states import State
+from gspo_lab.stats.verdict import Reason
 from gspo_lab.store.schema import CHOSEN, IN_ORDER
 from gspo_lab.study import Declaration
 from gspo_lab.study.origin import ORIGIN
@@ -112,3 +113,26 @@ def common_seeds(chosen: Iterable[RecordedRun], arms: Collection[str]) -> list[i
     """The seeds on which all of these arms have one of the runs."""
     every = [{run.seed for run in chosen if run.arm == arm} for arm in arms]
     return sorted(set.intersection(*every)) if every else []
+
+
+@once
+def finished_runs(of: Source) -> dict[tuple[str, int], str]:
+    """(arm, seed) -> run id of every finished run."""
+    return {(run.arm, run.seed): run.id for run in runs(of, FINISHED)}
+
+
+@once
+def deciding_runs(of: Source) -> dict[tuple[str, int], str]:
+    """The same of the seeds that decide: all that a verdict is read from."""
+    return {(run.arm, run.seed): run.id for run in runs(of, deciding(of.declaration))}
+
+
+def not_counted(of: Source) -> tuple[Reason, ...]:
+    """The finished runs of seeds that do not decide; empty where there are none."""
+    others = [seed for _, seed in finished_runs(of).keys() - deciding_runs(of).keys()]
+    return (Reason("not counted", {"seeds": tuple(sorted(set(others))), "runs": len(others)}),) * bool(others)
+
+
+def finished_seeds(of: Source, arms: Iterable[str]) -> list[int]:
+    """The seeds on which all of these arms have finished."""
+    return sorted({run.seed for run in runs(of, FINISHED, list(arms))})

@@ -33,6 +33,11 @@ class Source:
     def __post_init__(self) -> None:
         self.label = self.label or self.study
 
+    @property
+    def arms(self) -> list[str]:
+        """The arms in their declared order, which is also the order of their colours."""
+        return list(self.declaration.arms)
+
     @cached_property
     def declaration(self) -> Declaration:
         """What the study declares. LabError for a study that the database lacks."""

@@ -5,11 +5,13 @@ Plain HTML, CSS and a drawing of percentages per row: it stands without a script
 
 from collections.abc import Sequence
 
-from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
-from gspo_lab.findings.clipped import NO_CLIP, clips
-from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
-from gspo_lab.readings import average, summarise
+from gspo_lab.findings.clipped import NO_CLIP, clips, rule_arms
+from gspo_lab.findings.decision import against as against_of
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
+from gspo_lab.findings.steadiness import steadiness
+from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
@@ -20,27 +22,27 @@ from gspo_lab.words import short, tone
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
 
 
-def arms_table(found: Findings, answer: Answer) -> Html | None:
+def arms_table(found: Source, answer: Answer) -> Html | None:
     """One table per baseline, the declared one shown first; None where no score decides. What is withheld is red only
     where the answer is."""
-    if not found.decision.verdicts:
+    if not decision(found).verdicts:
         return None
     declared = found.declaration.baseline
     order = [declared, *(arm for arm in found.arms if arm != declared)]
     key = f"against-{slug(found.label)}"
     parts: list[Html] = []
     for place, baseline in enumerate(order):
-        own = found if baseline == declared else found.against(baseline)
+        own = found if baseline == declared else against_of(found, baseline)
         parts.append(h("label", h("input", type="radio", name=key, checked=place == 0), baseline))
         parts.append(_table(own, found, answer, declared=baseline == declared))
     legend = h("legend", "Baseline")
     return h("fieldset", legend, *parts, class_="arms")
 
 
-def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) -> Html:
-    rows, contrast = _of_arms(own), own.decision.contrast if declared else None
-    if declared and (pair := own.rules) is not None and own.declaration.baseline not in pair:
-        rows += [row for row in _of_arms(found.against(pair[0])) if row.subject == pair[1]]
+def _table(own: Source, found: Source, answer: Answer, *, declared: bool) -> Html:
+    rows, contrast = _of_arms(own), decision(own).contrast if declared else None
+    if declared and (pair := rule_arms(own)) is not None and own.declaration.baseline not in pair:
+        rows += [row for row in _of_arms(against_of(found, pair[0])) if row.subject == pair[1]]
     margin = rows[0].margin or own.declaration.verdict.margin
     drawn = [row.paired for row in (*rows, contrast) if row is not None and row.paired is not None]
     wide = reach(drawn, margin)
@@ -48,7 +50,7 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
     what = "Drop from best, relative to the gain: smaller by, than" if stability else "Difference of final scores to"
     told = "" if declared else " This baseline was not declared: its verdicts are descriptive."
     of = f"that of {own.declaration.baseline}" if stability else own.declaration.baseline
-    of_what = f"Numbers of an arm: {found.decision.runs.label()}."
+    of_what = f"Numbers of an arm: {decision(found).runs.label()}."
     caption = f"{what} {of}. Shaded: the margin ±{margin:.3g}. {of_what}{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
@@ -66,13 +68,13 @@ def _table(own: Findings, found: Findings, answer: Answer, *, declared: bool) ->
     return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
 
 
-def _of_arms(found: Findings) -> list[Verdict]:
+def _of_arms(found: Source) -> list[Verdict]:
     """The verdict on every arm: on its stability where that is the question, else on its final score."""
     stability = found.declaration.verdict.question == "stability"
-    return list((found.steadiness if stability else found.decision.verdicts).values())
+    return list((steadiness(found) if stability else decision(found).verdicts).values())
 
 
-def _contrast_line(found: Findings, verdict: Verdict, judged: Sequence[Html | str]) -> Html:
+def _contrast_line(found: Source, verdict: Verdict, judged: Sequence[Html | str]) -> Html:
     drawn, word = judged
     name = join([verdict.subject, h("span", f" against {verdict.baseline}", class_="soft")])
     cells = [h("td", "–", class_="n", data_head=head) for head in ("unstable", "clipped", "spent")]
@@ -86,11 +88,11 @@ def _contrast_line(found: Findings, verdict: Verdict, judged: Sequence[Html | st
     )
 
 
-def _line(found: Findings, arm: str, against: str | None, judged: Sequence[Html | str]) -> Html:
+def _line(found: Source, arm: str, against: str | None, judged: Sequence[Html | str]) -> Html:
     drawn, word = judged
     primary = found.declaration.primary
-    seeds = found.decision.runs
-    runs = [run for run in found.outcomes(primary) if run.arm == arm and seeds.has(run)]
+    seeds = decision(found).runs
+    runs = [run for run in outcomes(found, primary) if run.arm == arm and seeds.has(run)]
     score = average(run.final for run in runs)
     seconds, memory = (
         summarise(found, DEVICE_SECONDS, arm, seeds).mean,
@@ -118,7 +120,7 @@ def fell(runs: Sequence[RunOutcome]) -> str:
     return f"{sum(judged)} of {len(judged)}" if judged else NOT_JUDGED
 
 
-def _judged(found: Findings, row: Verdict, answer: Answer, wide: float) -> list[Html | str]:
+def _judged(found: Source, row: Verdict, answer: Answer, wide: float) -> list[Html | str]:
     """The cells of the difference and of the verdict, which stands in its subject's row."""
     text = short(row)
     look: str = tone(row)

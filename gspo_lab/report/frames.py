@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.course import AXES
+from gspo_lab.findings.course import AXES, course
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Reference, Series, Value
 from gspo_lab.report.titles import over_training
 from gspo_lab.stats.arrays import Floats
@@ -127,12 +127,12 @@ UNEVEN = 1.2
 what else the machine did, and are no axis."""
 
 
-def axes(found: Findings) -> tuple[dict[str, str], str]:
+def axes(found: Source) -> tuple[dict[str, str], str]:
     """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
     apart = {}
     for arm in found.arms:
         paces = [
-            pace for track in found.course.tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
+            pace for track in course(found).tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
         ]
         if paces and max(paces) > UNEVEN * min(paces):
             apart[arm] = max(paces) / min(paces)
@@ -154,20 +154,20 @@ def _pace(columns: Mapping[str, Floats]) -> float | None:
     return None
 
 
-def steps_of(found: Findings) -> int:
+def steps_of(found: Source) -> int:
     """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
     if found.declaration.recorded is not None:
-        return found.course.last + 1
+        return course(found).last + 1
     return max(arm.settings.steps for arm in found.declaration.arms.values())
 
 
 def points(
-    found: Findings, metric: str, *, envelope: bool = False, compute: bool = False
+    found: Source, metric: str, *, envelope: bool = False, compute: bool = False
 ) -> dict[str, dict[int, Points]]:
     """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
     out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
     places = axes(found)[0] if compute else {}
-    for track in found.course.tracks:
+    for track in course(found).tracks:
         if track.arm in out:
             own = track.columns
             low, high = (own[f"{metric}.low"], own[f"{metric}.high"]) if envelope else (None, None)
@@ -177,7 +177,7 @@ def points(
 
 
 def curve(
-    found: Findings,
+    found: Source,
     metric: str,
     *,
     id: str,
@@ -196,7 +196,7 @@ def curve(
     `envelope` shades from the lowest to the highest single value (the metric must be one of `EXTREMES`); `compute` lets
     the chart be drawn against prompts, tokens, FLOPs and device seconds too; `references` are published values of it.
     """
-    own = found.course
+    own = course(found)
     thin = len(own.tracks) >= MANY_RUNS
     drawn = points(found, metric, envelope=envelope, compute=compute)
     series = [one for colour, arm in enumerate(drawn) for one in lines(arm, colour, drawn[arm], thin=thin)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, numbers
 from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
@@ -37,7 +37,7 @@ class Report:
     """The answer, for a terminal."""
 
 
-def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> Report:
+def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Report:
     """One page of all studies, of several databases too; their labels differ. Arms of one name have one colour.
 
     With `watch_seconds` the open page looks that often whether it was written anew.
@@ -70,18 +70,18 @@ def render(sources: Sequence[Findings], *, watch_seconds: int | None = None) -> 
     )
 
 
-def _sections(writers: Sequence[Writer], source: Findings) -> list[Section]:
+def _sections(writers: Sequence[Writer], source: Source) -> list[Section]:
     found = (write(source) for write in writers)
     return [section for section in found if section is not None]
 
 
-def _colours(sources: Sequence[Findings]) -> dict[str, int]:
+def _colours(sources: Sequence[Source]) -> dict[str, int]:
     """Arm -> colour, over all studies: an arm of two studies looks the same in both."""
     names = [arm for one in sources for arm in one.arms]
     return {name: colour for colour, name in enumerate(dict.fromkeys(names))}
 
 
-def _recoloured(section: Section, colours: dict[str, int], source: Findings) -> Section:
+def _recoloured(section: Section, colours: dict[str, int], source: Source) -> Section:
     def repainted(chart: Chart) -> Chart:
         series = (replace(s, colour=colours[s.label]) if s.label in source.arms else s for s in chart.series)
         return replace(chart, series=tuple(series))

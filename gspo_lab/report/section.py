@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import Html
 
@@ -49,5 +49,5 @@ class Section:
         return replace(self, body=tuple(map(changed, self.body)))
 
 
-Writer = Callable[[Findings], Section | None]
+Writer = Callable[[Source], Section | None]
 """Writes one section of what was found in a study; None where it has nothing to say under this heading."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.findings import Findings
-from gspo_lab.readings import runs
+from gspo_lab.findings.course import course
+from gspo_lab.readings import Source, runs
 from gspo_lab.readings.named import LATER
 from gspo_lab.readings.responses import responses, shared_bounds, spread_by_length
 from gspo_lab.report.chart import Chart, Series
@@ -20,10 +20,10 @@ DETAILS = 50
 """Steps whose responses are read, evenly over the run: each holds every response of its updates."""
 
 
-def by_length(found: Findings) -> Chart:
+def by_length(found: Source) -> Chart:
     """Per arm the standard deviation of the sequence log-ratio, for responses of like length."""
     recorded = math.lcm(*(arm.settings.record.detail_every for arm in found.declaration.arms.values()))
-    last = found.course.last
+    last = course(found).last
     stride = max(1, -(-(last + 1) // (recorded * DETAILS))) * recorded
     details = responses(found, ("length", "sum_log_ratio"), LATER, range(0, last + 1, stride))
     lengths: dict[str, Floats] = {}

@@ -3,26 +3,28 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gspo_lab.findings import Findings
-from gspo_lab.readings import average
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.readings import Source, average
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section
 from gspo_lab.words import label
 
 
-def together(sources: Sequence[Findings]) -> Section:
+def together(sources: Sequence[Source]) -> Section:
     """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
     verdicts: list[list[Any]] = []
     scores: dict[str, dict[str, float | None]] = {}
     for one in sources:
-        for verdict in one.verdicts.values():
+        for verdict in verdicts_of(one).values():
             interval = NOT_MEASURED if verdict.interval is None else " to ".join(map(signed, verdict.interval))
             link, pairs = h("a", one.label, href=f"#{slug(one.label)}"), verdict.paired.n if verdict.paired else 0
             verdicts.append([link, label(verdict), signed(verdict.estimate), interval, str(pairs)])
         primary = one.declaration.primary
-        ended = [] if primary is None else one.outcomes(primary)
+        ended = [] if primary is None else outcomes(one, primary)
         for arm in one.arms:
-            finals = (run.final for run in ended if run.arm == arm and one.decision.runs.has(run))
+            finals = (run.final for run in ended if run.arm == arm and decision(one).runs.has(run))
             scores.setdefault(arm, {})[one.label] = average(finals)
     labels = [one.label for one in sources]
     head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]

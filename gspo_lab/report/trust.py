@@ -4,9 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.compared import new_problems
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.steadiness import regime
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.pairing import UNKNOWN
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, signed
 from gspo_lab.report.sections.replications import linked
@@ -29,7 +35,7 @@ class Ground(NamedTuple):
     target: str
 
 
-def trust(found: Findings, progress: str) -> Html:
+def trust(found: Source, progress: str) -> Html:
     """The strip."""
     shown = map(_shown, grounds(found, progress))
     return h("div", h("h3", "How far to trust this"), h("ul", *shown, class_="trust"))
@@ -41,15 +47,15 @@ def _shown(one: Ground) -> Html:
     return h("li", mark, h("a", one.name, href=f"#{one.target}"), " ", said, class_=f"badge {one.grade}")
 
 
-def grounds(found: Findings, progress: str) -> Iterator[Ground]:
+def grounds(found: Source, progress: str) -> Iterator[Ground]:
     """Matching and completeness first: without them there is no word."""
-    declared, matched, verdicts = found.declaration, found.certificate, list(found.decision.verdicts.values())
+    declared, matched, verdicts = found.declaration, study_certificate(found), list(decision(found).verdicts.values())
     lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
     grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
     yield Ground("Matching", badge_text(matched), grade, "certificate")
-    planned, runs = len(declared.arms) * len(declared.seeds), found.regime
-    states = [run.state for run in found.runs]
-    whole = states.count(State.FINISHED) == (len(states) if found.decision.stopped else planned)
+    planned, runs = len(declared.arms) * len(declared.seeds), regime(found)
+    states = [run.state for run in runs_of(found)]
+    whole = states.count(State.FINISHED) == (len(states) if decision(found).stopped else planned)
     grade = "warn" if runs.all_collapsed else "good" if whole and not runs.collapsed else "neutral"
     yield Ground("Runs", progress, grade, "provenance")
     pairs = min((one.paired.n for one in verdicts), default=len(declared.deciding))
@@ -65,7 +71,7 @@ def grounds(found: Findings, progress: str) -> Iterator[Ground]:
         rates = calibration_lines(verdicts)
         told = ". ".join(rates) or f"{NOT_MEASURED} for {_pairs(pairs)} at alpha {alpha:g}"
         yield Ground("Calibration", told, "good" if rates else "neutral", "calibration")
-    again = found.executions
+    again = all_executions(found)
     link = linked(again)
     grade = "warn" if again.taken_back else "neutral"
     yield Ground("Replications", link or "none yet", grade, "replications")
@@ -80,7 +86,7 @@ def _pairs(count: int) -> str:
     return f"{count} pair{'s' * (count != 1)}"
 
 
-def _starts(found: Findings) -> tuple[str, Grade]:
+def _starts(found: Source) -> tuple[str, Grade]:
     if not all(found.declaration.told(arm, "model") for arm in found.arms):
         return ABSENT, "neutral"
     every = [arm.settings for arm in found.declaration.arms.values()]
@@ -90,22 +96,26 @@ def _starts(found: Findings) -> tuple[str, Grade]:
     return ("one per seed", "good") if own else ("one for all seeds", "neutral")
 
 
-def _model(found: Findings) -> str:
+def _model(found: Source) -> str:
     names = sorted({arm.settings.model for arm in found.declaration.arms.values()})
-    sizes = {json.loads(facts).get("parameters") for facts in found.frame["facts"] if isinstance(facts, str)} - {None}
+    sizes = {
+        json.loads(facts).get("parameters")
+        for facts in found.evidence.runs(found.study)["facts"]
+        if isinstance(facts, str)
+    } - {None}
     return (
         f"{', '.join(names)}, {' or '.join(f'{size / 1e6:.3g} M' for size in sorted(sizes)) or NOT_MEASURED} parameters"
     )
 
 
-def _new_problems(found: Findings) -> tuple[str, Grade]:
+def _new_problems(found: Source) -> tuple[str, Grade]:
     """The widest interval that holds for other problems too, and whether every arm has one."""
-    known = [one for one in found.new_problems.values() if one.low is not None and one.high is not None]
+    known = [one for one in new_problems(found).values() if one.low is not None and one.high is not None]
     if not known:
         return NOT_MEASURED, "neutral"
     widest = max(known, key=lambda one: (one.high or 0.0) - (one.low or 0.0))
     told = f"{signed(widest.low)} to {signed(widest.high)}" + (", the widest" if len(known) > 1 else "")
-    stored = len(known) == len(found.decision.verdicts) and all(
-        one.paired.items_sd is not None for one in found.decision.verdicts.values()
+    stored = len(known) == len(decision(found).verdicts) and all(
+        one.paired.items_sd is not None for one in decision(found).verdicts.values()
     )
     return told, "good" if stored else "neutral"

@@ -4,7 +4,7 @@ All factors are in units of sd, the standard deviation of the per-seed differenc
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,15 @@ LEAST_FOR_EQUIVALENCE = 5
 
 MOST_SEEDS = 100_000
 """Beyond this, "how many seeds" has no useful answer and is None."""
+
+
+def pooled_sd(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
+    """The standard deviation around each group's own mean, and its degrees of freedom; None without any."""
+    several = [np.asarray(group, dtype=np.float64) for group in groups if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in several)
+    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in several)
+    return (math.sqrt(squares / degrees) if degrees else None), degrees
+
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(256)
 _SHARES, _WEIGHTS = (_NODES + 1) / 2, _WEIGHTS / 2

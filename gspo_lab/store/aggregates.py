@@ -18,11 +18,12 @@ def mean_of(table: str, metric: str) -> str:
 
 def pool_of(table: str, metric: str, how: str) -> str:
     """What becomes of a metric's rows, and the weight of that: `how` is their mean by their "own" weight, their mean
-    with all "rows" alike, or the "largest"."""
+    with all "rows" alike, the "sum" or the "largest"."""
     weight = RECORD_TABLES[table].column(metric).per
     if how == "own" and weight is not None:
         return f"{weighted_mean(metric, weight)}, IFNULL({weight_of(metric, weight)}, 0)"
-    return f'{"MAX" if how == "largest" else "AVG"}("{metric}"), COUNT("{metric}")'
+    function = {"largest": "MAX", "sum": "SUM"}.get(how, "AVG")
+    return f'{function}("{metric}"), COUNT("{metric}")'
 
 
 def weighted_mean(metric: str, weight: str) -> str:

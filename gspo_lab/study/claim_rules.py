@@ -17,12 +17,6 @@ CLAIM_ROLES: dict[str, str] = {
     "gspo-token": "GSPO-token's ratio, no replay",
     "grpo-replay": "the grpo arm with routing replay",
     "gspo-replay": "the gspo arm with routing replay",
-    "moe": "mixture of experts, no replay",
-    "dense": "the moe arm's objective on a dense model",
-    "moe-rollout-replay": "the moe arm with the sampler's routing replayed (R3)",
-    "corrected": "an arm with a mismatch correction",
-    "uncorrected": "the corrected arm without its correction",
-    "luspo": "the gspo arm with aggregation = 'seq-mean-token-sum'",
 }
 """Every role that a built-in claim may ask for, and the arm that plays it by default."""
 LIBRARY = Path(__file__).parents[1] / "claims" / "library.toml"
@@ -36,8 +30,9 @@ OF_ALL = ("area under the curve", "largest", "mean over the last fifth")
 
 @cache
 def claim_names() -> tuple[str, ...]:
-    """The built-in claims: the room that reads them lies above this one, their file is open to all."""
-    return tuple(sorted(tomllib.loads(LIBRARY.read_text(encoding="utf-8")).keys() - {"counter"}))
+    """The names that a study may give without a metric: built-in claims, and those that nothing here tests."""
+    entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
+    return tuple(sorted({*entries, *entries["untested"]} - {"counter", "untested"}))
 
 
 def broken_claims(claims: Sequence[ClaimTable], arms: Iterable[str], benches: Sequence[str]) -> list[str]:

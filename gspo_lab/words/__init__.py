@@ -5,6 +5,7 @@ Everything below works with codes and data (`stats.verdict.Verdict`, `Reason`). 
 
 from gspo_lab.words.answers import best_arms, chip, lines, rests_on, said, said_in_parts, unstable_runs
 from gspo_lab.words.answers import to_json as answer_to_json
+from gspo_lab.words.claims import claim_to_json
 from gspo_lab.words.decision import decided_sentences, flags
 from gspo_lab.words.executions import became
 from gspo_lab.words.labels import label, short, tone
@@ -17,6 +18,7 @@ __all__ = [
     "because",
     "best_arms",
     "chip",
+    "claim_to_json",
     "decided_sentences",
     "flags",
     "headline",

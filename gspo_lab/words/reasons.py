@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE
 from gspo_lab.stats.verdict import Reason, Verdict, Word
+from gspo_lab.words.claim_reasons import CLAIMS
 from gspo_lab.words.labels import label
 from gspo_lab.words.text import capital, counted, listed
 
@@ -50,11 +51,8 @@ def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> 
 
 
 SAY: dict[str, Callable[..., str]] = {
-    "no interval": lambda why: why,
+    **CLAIMS,
     "not matched": lambda why: why,
-    "claim": lambda why: why,
-    "unmet": lambda why: why,
-    "no unstable runs": lambda why: why,
     "pairs incomplete": _incomplete,
     "stopped before it": lambda arm: f"{arm}, which the declared order tests before it, is inconclusive",
     "nothing unstable opposite": (

@@ -7,11 +7,13 @@ from typing import Any
 from laboratory import added_later, declare, leave
 
 from gspo_lab.claims import Result, judge
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching import accept_mismatch
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
+from gspo_lab.words import because
 
 HEAD = """
 question = "Which of the claims hold?"
@@ -80,10 +82,10 @@ def results(
     if added:
         added_later(folder / "runs", "toy", *added)
     with Evidence.open(folder / "runs" / DATABASE) as opened:
-        found = Findings(opened, "toy")
-        if accept and found.certificate.open:
+        found = Source(opened, "toy")
+        if accept and study_certificate(found).open:
             accept_mismatch(opened, found.declaration, "made up")
-            found = Findings(opened, "toy")
+            found = Source(opened, "toy")
         return {one.claim.id: one for one in judge(found, every=library)}
 
 
@@ -170,3 +172,8 @@ def gives(**methods: Callable[..., Any]) -> Numbers:
         assert hasattr(out, name), name
         setattr(out, name, method)
     return out
+
+
+def why(result: Result) -> str:
+    """All reasons for a claim's word, in English."""
+    return because(result.verdict) or ""

@@ -5,41 +5,33 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from claim_lab import PAIR, Fields, Numbers, evidence, gives, results
+from claim_lab import PAIR, Fields, Numbers, evidence, gives, results, why
 
-from gspo_lab.claims import LIBRARY, answer, judge
+from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
-from gspo_lab.claims.statistics import LAST_EVALUATIONS, STATISTICS
-from gspo_lab.findings import Findings
+from gspo_lab.claims.grammar import LAST_EVALUATIONS, STATISTICS
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source
+from gspo_lab.readings.runs import not_counted
+from gspo_lab.stats import Reason
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
-from gspo_lab.study.claim_rules import CLAIM_ROLES, claim_names
+from gspo_lab.study.claim_rules import claim_names
 from gspo_lab.study.judging import Statistic
 from gspo_lab.words import sentences
 
 
 def test_the_library_is_what_studies_may_name() -> None:
-    assert tuple(LIBRARY) == claim_names()
+    assert {*LIBRARY, *UNTESTED} == {*claim_names()}
     assert {*STATISTICS, LAST_EVALUATIONS} >= set(get_args(Statistic))
 
 
-def test_every_claim_has_its_source_and_either_a_reading_or_a_reason() -> None:
-    for claim in LIBRARY.values():
-        assert claim.source, claim.id
-        assert claim.value, claim.id
-        assert (claim.evaluate is None) == (claim.unrecorded is not None), claim.id
-        assert all(one.text and one.source for one in claim.counter), claim.id
-        if claim.evaluate is not None and claim.id != "C21-precursors":
-            assert claim.needs, claim.id
-            assert set(claim.roles) <= set(CLAIM_ROLES), claim.id
-
-
-def test_a_claim_that_nothing_records_says_so(tmp_path: Path) -> None:
-    found = results(tmp_path, Numbers())
-    for name in ("C10-flips", "C18", "C22", "C24", "C25"):
-        (claim,) = [one for key, one in found.items() if key.startswith(name)]
-        assert claim.word == "not testable here"
-        assert len(claim.reason) > 40
+def test_a_claim_that_nothing_here_tests_says_what_it_lacks(tmp_path: Path) -> None:
+    """Studies that named it before it left the library still open, and its test is none of the family."""
+    found = results(tmp_path, update_clips(), claims=["C24-less-variance", "C04-clip-gap"], library=False)
+    assert found["C24-less-variance"].word == "not testable here"
+    assert "needs backward passes over halves of one frozen batch" in why(found["C24-less-variance"])
+    assert found["C04-clip-gap"].p_adjusted == found["C04-clip-gap"].p
 
 
 def update_clips(grpo: float = 0.001) -> Numbers:
@@ -74,7 +66,7 @@ def test_holms_rule_over_the_declared_claims_changes_a_word(tmp_path: Path) -> N
     assert found.p == alone.p == pytest.approx(0.0289, abs=1e-4)
     assert found.p_adjusted == pytest.approx(2 * 0.0289, abs=2e-4)
     assert found.word == "not resolved"
-    assert "the interval alone would be supported" in found.reason
+    assert "the interval alone would be supported" in why(found)
     # differences 0, 1, 2: mean 1, t = sqrt 3, p = 1 - sqrt(3 / 5) = .2254
     assert both["loss-rises"].p == pytest.approx(1 - (3 / 5) ** 0.5)
 
@@ -94,15 +86,15 @@ def test_only_the_seeds_that_may_decide_are_read(tmp_path: Path, added: tuple[in
     every = results(tmp_path, gives(update=update), claims=["C04-clip-gap"], added=added, seeds=5, verdict=verdict)
     gap, counts = every["C04-clip-gap"], word == "not resolved"
     assert (gap.word, gap.parts[0].n) == (word, 5 if counts else 3)
-    assert ("is saturated" in gap.reason) == counts
+    assert ("is saturated" in why(gap)) == counts
     assert {part.n for one in every.values() for part in one.parts if part.low is not None} == {gap.parts[0].n}
     if not counts:
         assert (gap.p, gap.parts[0].estimate) == (pytest.approx(0.0289, abs=1e-4), pytest.approx(100))
     with Evidence.open(tmp_path / "runs" / DATABASE) as opened:
-        found = Findings(opened, "toy")
+        found = Source(opened, "toy")
         said = answer(found)
     assert (said.word, said.colour) == (word, "grey" if counts else "green")
-    assert sentences(found.not_counted) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
+    assert sentences(not_counted(found)) == ([] if counts else ["Not counted: 4 runs of other seeds (3, 4)."])
 
 
 def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) -> None:
@@ -112,12 +104,24 @@ def test_what_is_not_declared_is_description_and_burdens_nobody(tmp_path: Path) 
     assert found["C06-grows-with-mb"].p_adjusted is None
 
 
-def test_identities_and_what_cannot_be_recorded_are_no_tests_of_the_family(tmp_path: Path) -> None:
-    names = ["C01-first-minibatch", "C04-clip-gap", "C24-less-variance"]
+def test_identities_are_no_tests_of_the_family(tmp_path: Path) -> None:
+    names = ["C01-first-minibatch", "C04-clip-gap"]
     found = results(tmp_path, update_clips(), claims=names, library=False)
-    assert list(found) == names
     assert found["C04-clip-gap"].p_adjusted == found["C04-clip-gap"].p
     assert found["C01-first-minibatch"].word == "contradicted", "mini-batch 0 clips in these numbers"
+
+
+def test_unstable_runs_stand_beside_a_claim(tmp_path: Path) -> None:
+    """No rule keeps alpha where one arm's runs are unstable: the counts stand beside the word."""
+
+    def right(run: Run, step: int) -> int:
+        return 2 if (run.arm, run.seed) == ("gspo", 1) and step else 8
+
+    numbers = update_clips()
+    numbers.right = right  # type: ignore[method-assign]
+    found = results(tmp_path, numbers, claims=["C04-clip-gap"], library=False)["C04-clip-gap"]
+    assert found.unstable == {"grpo": (0, 3), "gspo": (1, 3)}
+    assert "unstable runs: grpo 0 of 3, gspo 1 of 3" in why(found)
 
 
 def test_a_declared_test_counts_even_if_the_data_do_not_allow_it(tmp_path: Path) -> None:
@@ -161,7 +165,7 @@ def test_a_declared_test_counts_even_if_the_data_do_not_allow_it(tmp_path: Path)
         ),
         ("C01-first-minibatch", {}, PAIR + "dual_clip = 3.0\n", Numbers(), "gspo has a dual clip at 3"),
         ("C04-clip-gap", {}, '[arm.gspo]\nobjective = "gspo"\n', Numbers(), "no arm plays grpo (token-level ratio"),
-        ("C07-sqrt-length", {}, PAIR, Numbers(), "response_detail was not recorded in gspo, seed 0"),
+        ("C03-equal-weights", {}, PAIR, Numbers(), "response_detail was not recorded in gspo, seed 0"),
         ("C05-gap-robust", {}, PAIR, Numbers(), "band_counts was not recorded in grpo, seed 0"),
         ("C04-clip-gap", {}, PAIR, Numbers(), "neither arm clipped a token at seed 0"),
         (
@@ -171,13 +175,6 @@ def test_a_declared_test_counts_even_if_the_data_do_not_allow_it(tmp_path: Path)
             Numbers(),
             "grpo has no update after the learning rate's warm-up: 25 of 2 steps warm up",
         ),
-        (
-            "C08-band-vs-length",
-            {},
-            PAIR,
-            gives(update=lambda run, step, minibatch: {"clip_fraction_active_tokens": 0.5}),
-            "gspo is saturated: it clips 0.500 of the active tokens on mini-batches >= 1, above 0.45",
-        ),
     ],
 )
 def test_an_unmet_need_is_named_with_what_was_measured(
@@ -185,7 +182,7 @@ def test_an_unmet_need_is_named_with_what_was_measured(
 ) -> None:
     found = results(tmp_path, numbers, arms=arms, **settings)[claim]
     assert found.word == "not testable here"
-    assert said in found.reason
+    assert said in why(found)
 
 
 def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None:
@@ -193,7 +190,7 @@ def test_arms_that_are_no_pairs_are_compared_by_no_claim(tmp_path: Path) -> None
     numbers.facts = lambda run: {"weights": run.arm}  # type: ignore[method-assign]
     found = results(tmp_path, numbers, accept=False)["C04-clip-gap"]
     assert found.word == "not testable here"
-    assert found.reason.startswith(
+    assert why(found).startswith(
         "grpo and gspo are not matched: undeclared difference in weights: weights (seeds 0, 1, 2)"
     )
 
@@ -204,7 +201,7 @@ def test_the_study_may_name_the_arms_of_a_claim(tmp_path: Path) -> None:
     found = results(tmp_path, update_clips(), arms=arms, tables=tables)["C04-clip-gap"]
     assert found.roles == {"grpo": "grpo", "gspo": "wide"}
     assert found.parts[0].estimate == pytest.approx(1), "only the arm called gspo clips more in these numbers"
-    assert found.parts[0].note == "identical scores"
+    assert found.parts[0].reason == Reason("no interval", {"why": "identical scores"})
     assert found.word == "not resolved"
 
 
@@ -284,12 +281,12 @@ def test_a_ratio_of_nothing_is_not_testable(tmp_path: Path) -> None:
     )
     found = results(tmp_path, Numbers(), tables=table, library=False)["of-mine"]
     assert found.word == "not testable here"
-    assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo 0" in found.reason
+    assert "a ratio needs values above 0; at seed 0 gspo has 0 and grpo 0" in why(found)
 
 
 def test_a_study_without_claims_has_no_results(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
-        assert judge(Findings(opened, "toy")) == []
+        assert judge(Source(opened, "toy")) == []
 
 
 def test_an_interval_decides_by_where_the_whole_of_it_lies() -> None:
@@ -323,14 +320,14 @@ def test_support_needs_every_part_and_contradiction_one() -> None:
     assert weigh((yes, no)) == ("contradicted", 2 * no.p)
     assert weigh((yes, exact("c", {"s0": 1.0}, 0.0, what="0"))) == ("contradicted", None)
     assert weigh((yes, exact("c", {"s0": 0.0}, 0.0, what="0"))) == ("supported", yes.p)
-    assert weigh((yes, condition("k", False, n=3, said=""))) == (None, None)
-    assert weigh((yes, condition("k", True, n=3, said=""))) == ("supported", yes.p)
+    assert weigh((yes, condition("k", False, n=3, estimate=0.0, reason=Reason("collapses")))) == (None, None)
+    assert weigh((yes, condition("k", True, n=3, estimate=0.0, reason=Reason("collapses")))) == ("supported", yes.p)
 
 
 def test_no_interval_no_word() -> None:
     same = over_seeds("d", {0: 2.0, 1: 2.0, 2: 2.0}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert (same.low, same.side, same.estimate) == (None, None, 2.0)
-    assert same.note is not None
+    assert same.reason is not None
     two = over_seeds("d", {0: 2.0, 1: 2.1}, Region(above=0), [Region(below=0)], alpha=0.05)
     assert (two.low, two.side) == (None, None)
 
@@ -347,9 +344,9 @@ above = 0.0
     # Of 10 problems 5, against 10, 10 and 9: ten answers alone vary more than these seeds do.
     numbers = gives(right=lambda run, step: 5 if run.arm == "grpo" or not step else 10 - (run.seed == 2))
     with evidence(tmp_path, numbers, tables=table, verdict="alpha = 0.1") as opened:
-        found = Findings(opened, "toy")
+        found = Source(opened, "toy")
         (part,) = judge(found)[0].parts
-        paired = found.decision.verdicts["gspo"].paired
+        paired = decision(found).verdicts["gspo"].paired
     assert (part.estimate, part.low, part.high, part.p) == (paired.estimate, paired.low, paired.high, paired.p)
     assert paired.items_sd > statistics.stdev([0.5, 0.5, 0.4])
     assert part.alpha == 0.1

@@ -1,15 +1,14 @@
-"""C15 and C17, and the statistic of the first mini-batch, on numbers that a pencil can follow."""
+"""C15, and the statistic of the first mini-batch, on numbers that a pencil can follow."""
 
 from pathlib import Path
 
 import pytest
-from claim_lab import Fields, Numbers, gives, results
+from claim_lab import Fields, Numbers, gives, results, why
 
 from gspo_lab.study import Run
 
 LOW = 'rollout = {dtype = "bfloat16"}\n'
 PAIR = f'[arm.grpo]\nobjective = "grpo"\n{LOW}[arm.gspo]\nobjective = "gspo"\n{LOW}'
-CORRECTED = f'[arm.plain]\nobjective = "grpo"\n{LOW}[arm.tis]\nobjective = "grpo"\nmismatch_correction = "tis"\n{LOW}'
 
 
 def mismatch(grpo: float, gspo: float, spread: float = 1.1) -> Numbers:
@@ -42,42 +41,18 @@ def test_precision_is_read_from_means_and_flipped_clips(
     assert found.word == word
     assert found.parts[0].estimate == pytest.approx(spread * (1.01 * 1.02) ** (1 / 3))
     assert found.parts[1].estimate == pytest.approx((gspo - grpo) * 1.01)
-    assert found.reading is not None
-    assert [part.estimate for part in found.reading.also] == pytest.approx([grpo * 1.01, gspo * 1.01])
+    assert [part.estimate for part in found.also] == pytest.approx([grpo * 1.01, gspo * 1.01])
 
 
 def test_precision_needs_another_precision_and_the_trainers_log_probs(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     same = results(tmp_path / "a", mismatch(0.2, 0.1), arms=PAIR.replace(LOW, ""))["C15-precision-tolerant"]
-    assert "own engine and precision" in same.reason
+    assert "own engine and precision" in why(same)
     old = PAIR.replace(LOW, LOW + 'update = {old_logprobs = "sampler"}\n')
     found = results(tmp_path / "b", mismatch(0.2, 0.1), arms=old)["C15-precision-tolerant"]
     assert found.word == "not testable here"
-    assert "takes the sampler's log-probs" in found.reason
-
-
-def collapsing(at: dict[str, int], slope: float) -> Numbers:
-    """Rewards of 1 that fall to 0 for good at a step of each arm (+ the seed); entropy moves by `slope` a step."""
-
-    def step(run: Run, step: int) -> Fields:
-        return {"reward_mean": float(step < at[run.arm] + run.seed), "entropy": 3 + slope * step}
-
-    return gives(step=step)
-
-
-@pytest.mark.parametrize(
-    ("slope", "plain", "tis", "word"),
-    [(-0.01, 20, 60, "supported"), (0.01, 20, 60, "not resolved"), (-0.01, 35, 20, "contradicted")],
-)
-def test_a_correction_is_needed_where_runs_without_it_collapse_sooner_entropy_first(
-    tmp_path: Path, slope: float, plain: int, tis: int, word: str
-) -> None:
-    numbers = collapsing({"plain": plain, "tis": tis}, slope)
-    found = results(tmp_path, numbers, arms=CORRECTED, steps=60, minibatches=1)["C17-needs-is"]
-    assert found.roles == {"corrected": "tis", "uncorrected": "plain"}
-    assert found.word == word, found.reason
-    assert (found.parts[1].estimate == 3) is (slope < 0)
+    assert "takes the sampler's log-probs" in why(found)
 
 
 def test_what_the_first_minibatch_clips_is_a_statistic_of_its_own(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from claim_lab import Numbers, evidence
 
-from gspo_lab.claims.recorded import Recorded
 from gspo_lab.claims.roles import find_roles
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 
 
 def arm(name: str, rollout: str = "") -> str:
@@ -28,5 +27,5 @@ def test_rules_are_compared_at_the_least_and_at_one_staleness(
     tmp_path: Path, arms: str, grpo: str, gspo: str | None
 ) -> None:
     with evidence(tmp_path, Numbers(), arms=arms) as opened:
-        roles = find_roles(Recorded(Findings(opened, "toy")), {})
+        roles = find_roles(Source(opened, "toy"), {})
     assert (roles["grpo"], roles.get("gspo")) == (grpo, gspo)

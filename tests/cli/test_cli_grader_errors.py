@@ -15,9 +15,10 @@ from gspo_lab.conduct import outcome
 from gspo_lab.conduct.live import LineView, LiveView
 from gspo_lab.conduct.watch import RunWatch
 from gspo_lab.conduct.work import Errand
-from gspo_lab.findings import Findings
 from gspo_lab.journal import Journal
 from gspo_lab.launch.base import Slot
+from gspo_lab.readings import Source
+from gspo_lab.readings.curves import grader_errors
 from gspo_lab.records import StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
@@ -44,7 +45,7 @@ def path(here: Path) -> Path:
 def test_the_findings_have_a_share_for_each_run_that_counted(path: Path, here: Path) -> None:
     ingest(here / "runs")
     with Evidence.open(here / "runs/lab.db") as evidence:
-        assert Findings(evidence, "seen").grader_errors == {RUN: 0.125}
+        assert grader_errors(Source(evidence, "seen")) == {RUN: 0.125}
 
 
 def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:
@@ -55,7 +56,7 @@ def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:
     ingest(here / "runs")
     share = 128 / (768 + 32 * group_size)
     with Evidence.open(here / "runs/lab.db") as evidence:
-        assert Findings(evidence, "seen").grader_errors == {RUN: share}
+        assert grader_errors(Source(evidence, "seen")) == {RUN: share}
     folder = RunFolder(here / "runs" / "seen/gspo/s1")
     watch = RunWatch(folder, 4, group_size)
     with Journal(folder.path) as journal:

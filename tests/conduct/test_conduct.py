@@ -21,9 +21,9 @@ from waiting import until
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.files import SILENT_SECONDS
-from gspo_lab.findings import Findings
 from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
+from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.states import Exit
 from gspo_lab.store import Evidence
@@ -87,7 +87,7 @@ def test_the_terminal_shows_the_reports_clipped_share(bench: Bench) -> None:
     bench.steps, bench.seeds = 5, [0]
     found, _ = bench.conduct()
     with Evidence.open(bench.runs / "lab.db") as evidence:
-        reported = json.loads(render([Findings(evidence, "count")]).json)["studies"]["count"]["clipping"]["arms"]
+        reported = json.loads(render([Source(evidence, "count")]).json)["studies"]["count"]["clipping"]["arms"]
     assert {arm: one["clip_fraction_tokens_later"] for arm, one in reported.items()} == {"a": 0.1, "b": 0.1}
     assert {arm.arm: arm.clipped for arm in found.arms} == {"a": pytest.approx(0.1), "b": pytest.approx(0.1)}
 

@@ -9,6 +9,7 @@ from waiting import until
 from gspo_lab import exporters
 from gspo_lab.errors import LabError
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_steps
 
 MIRROR = '\n[record]\nmirror = ["tensorboard"]\n'
 
@@ -38,7 +39,7 @@ def test_a_mirror_follows_and_is_whole_after_a_kill(bench: Bench) -> None:
     bench.hold = {}
     assert bench.conduct()[0].exit_code == 0
     with Evidence.open(bench.runs / "lab.db") as evidence:
-        frame = evidence.steps("count", ["reward_mean"])
+        frame = read_steps(evidence, "count", ["reward_mean"])
     for run in ("a/s0", "b/s0"):
         recorded = frame[frame["run_id"] == f"count/{run}"]["reward_mean"].tolist()
         assert rewards(bench.home, run) == {step: [reward] for step, reward in enumerate(recorded)}

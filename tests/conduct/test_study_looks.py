@@ -6,8 +6,9 @@ import pytest
 from counting import Bench
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
 from gspo_lab.findings.decision import Decision
+from gspo_lab.findings.decision import decision as decision_of
+from gspo_lab.readings import Source
 from gspo_lab.store import Evidence
 from gspo_lab.words import sentence, sentences
 
@@ -29,7 +30,7 @@ def begun(bench: Bench) -> list[str]:
 
 def decision(runs: Path) -> Decision:
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        return Findings(evidence, "count").decision
+        return decision_of(Source(evidence, "count"))
 
 
 def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_it(looked: Bench) -> None:

@@ -17,9 +17,13 @@ from counting import Bench
 from gspo_lab.conduct import StudyOutcome
 from gspo_lab.conduct.replication import replication
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.verified import verified
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.words import decided_sentences
 
@@ -77,7 +81,7 @@ def rate(bench: Bench, run: str) -> float:
 
 def certificate(bench: Bench) -> Certificate:
     with Evidence.open(bench.runs / "lab.db", bench.runs) as evidence:
-        return Findings(evidence, "count").certificate
+        return study_certificate(Source(evidence, "count"))
 
 
 Done = tuple[Bench, StudyOutcome, str]
@@ -121,13 +125,13 @@ def test_the_certificate_says_that_each_arm_chose_on_the_same_budget(done: Done)
 def test_trials_are_in_the_database_and_in_no_verdict(done: Done) -> None:
     tuned, found, _ = done
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
-        trials, own = Findings(evidence, TRIALS), Findings(evidence, "count")
-        assert len(trials.runs) == 16
-        assert decided_sentences(trials.decision) == [
+        trials, own = Source(evidence, TRIALS), Source(evidence, "count")
+        assert len(runs_of(trials)) == 16
+        assert decided_sentences(decision(trials)) == [
             "No verdict: these are the trials on which the arms of count chose."
         ]
-        assert trials.decision.verdicts == {}
-        assert {run.seed for run in own.runs} == {0, 1, 2}
+        assert decision(trials).verdicts == {}
+        assert {run.seed for run in runs_of(own)} == {0, 1, 2}
     assert all(arm.runs == 3 for arm in found.arms)
 
 
@@ -174,7 +178,7 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert found.exit_code == 0
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
-        trials = Findings(evidence, "count").trials
+        trials = trials_of(Source(evidence, "count"))
     assert trials is not None
     assert trials.rounds[0].tried["a"][1].score is not None
     assert trials.rounds[1].tried["a"][1].score is None
@@ -205,7 +209,7 @@ def test_what_the_arms_chose_on_is_held_against_their_trials(done: Done, tmp_pat
     path = runs / TRIALS / "a@1e-05/s100/journal.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        found = verified(evidence, Findings(evidence, "count").certificate, {})
+        found = verified(evidence, study_certificate(Source(evidence, "count")), {})
     (journals,) = [check for _, check in found.of("journals")]
     assert journals.state == "differs undeclared"
     assert f"{TRIALS}/a@1e-05/s100: its journal is not what the arms chose on" in journals.detail
@@ -219,7 +223,7 @@ def test_a_choice_that_the_trials_do_not_call_for_is_no_match(done: Done, tmp_pa
     (runs / "count/study.json").write_text(json.dumps(edited))
     ingest(runs)
     with Evidence.open(runs / "lab.db", runs) as evidence:
-        found = Findings(evidence, "count").certificate
+        found = study_certificate(Source(evidence, "count"))
     assert found.tuning is not None
     assert found.tuning.state == "differs undeclared"
     assert "by its trials' records a would choose 2e-05" in found.tuning.detail

@@ -12,8 +12,9 @@ from counting import Bench, conducted
 from trained import timeless, tiny
 from waiting import until
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching.verified import verified
+from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.runfolder import run_folders
 from gspo_lab.store import Evidence
@@ -70,8 +71,8 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
     declared = [json.loads((tmp_path / one / "runs/tiny/study.json").read_text()) for one in ("whole", "cut")]
     assert declared[0]["tune"]["chosen"] == declared[1]["tune"]["chosen"]
     with Evidence.open(cut / "runs/lab.db", cut / "runs") as evidence:
-        one = Findings(evidence, "tiny")
-        certificate = verified(evidence, one.certificate, {})
+        one = Source(evidence, "tiny")
+        certificate = verified(evidence, study_certificate(one), {})
         assert certificate.ok, certificate.lines()
         assert certificate.tuning is not None
         assert (

@@ -8,8 +8,8 @@ import pytest
 from laboratory import declare, leave
 from lottery import MakeRun, Memory, train
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.decision import Decision
+from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, Study, load_study
@@ -43,7 +43,7 @@ def lab(folder: Path, study: Study, trained: dict[str, Memory], *, lost: bool) -
         leave(run, runs, [*records, RunStatus(state="finished", step=run.settings.steps, at=2.0)])
     ingest(runs)
     with Evidence.open(runs / "lab.db") as evidence:
-        return Findings(evidence, study.name).decision
+        return decision(Source(evidence, study.name))
 
 
 def test_lost_grades_of_one_arm_make_no_verdict(make_run: MakeRun, tmp_path: Path) -> None:

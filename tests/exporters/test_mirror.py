@@ -19,6 +19,7 @@ from gspo_lab.journal import Journal
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps
 from gspo_lab.study import Run, Study, load_study
 
 STEPS, FIRST = 12, 7
@@ -128,7 +129,7 @@ def test_a_tensorboard_that_looks_on_shows_each_step_once(tmp_path: Path) -> Non
             mirror.finish()
         size = file.stat().st_size
         with Evidence.open(runs / "lab.db") as evidence:
-            rewards = evidence.steps("toy", ["reward_mean"], run="toy/gspo/s1")["reward_mean"]
+            rewards = read_steps(evidence, "toy", ["reward_mean"], run="toy/gspo/s1")["reward_mean"]
         assert points(looks_on.Reload(), "reward_mean") == list(enumerate(rewards))
     assert file.stat().st_size == size, "nothing is new to the last one"
     row = dict(read_events(file.parent, "", Wish()).rows)

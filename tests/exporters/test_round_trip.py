@@ -12,10 +12,12 @@ from calling import gspo_lab
 from synthetic_lab import make_lab
 
 from gspo_lab.exporters import TARGETS, logged
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.records import read_updates
 from gspo_lab.study import Run
 
 Numbers = dict[tuple[str, int, int, str], float]
@@ -56,7 +58,7 @@ def numbers(database: Path, study: str) -> Numbers:
 
 def decided(database: Path, study: str) -> dict[str, Any]:
     with Evidence.open(database) as evidence:
-        verdicts = Findings(evidence, study).decision.verdicts
+        verdicts = decision(Source(evidence, study)).verdicts
         return {arm: (one.paired.estimate, one.paired.differences) for arm, one in verdicts.items()}
 
 
@@ -82,7 +84,7 @@ def test_a_row_is_the_mean_over_the_step_s_updates_and_scores_stand_where_they_w
     with Evidence.open(lab) as evidence:
         [run] = [one for one in logged(evidence, "toy") if (one.arm, one.seed) == ("gspo", 1)]
         rows = dict(run.rows())
-        losses = evidence.updates("toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
+        losses = read_updates(evidence, "toy", ["loss"], run="toy/gspo/s1", at=[3])["loss"]
         score = read_scores(evidence, "toy").query("run_id == 'toy/gspo/s1' and step == 4")["score"].item()
     assert losses.tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
     assert rows[3]["loss"] == pytest.approx(1.5 / 7, rel=1e-12)

@@ -10,8 +10,10 @@ from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
 from gspo_lab import words
 from gspo_lab.claims import answer
-from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.decision import against, decision
+from gspo_lab.findings.steadiness import steadiness
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.stats.binary import fisher_p
 from gspo_lab.stats.stability import StabilityVerdict
@@ -52,12 +54,12 @@ def collapsing(*arms: str) -> Change:
 
 def answered(database: Path) -> Answer:
     with Evidence.open(database) as evidence:
-        return answer(Findings(evidence, "toy"))
+        return answer(Source(evidence, "toy"))
 
 
 def stood(database: Path) -> dict[str, StabilityVerdict]:
     with Evidence.open(database) as evidence:
-        return Findings(evidence, "toy").steadiness
+        return steadiness(Source(evidence, "toy"))
 
 
 def rising(gap: float) -> Change:
@@ -209,7 +211,7 @@ def test_claims_answer_by_their_words(tmp_path: Path) -> None:
 
 def test_a_study_of_before_asks_for_the_score(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        assert Findings(evidence, "toy").declaration.verdict.question == "score"
+        assert Source(evidence, "toy").declaration.verdict.question == "score"
 
 
 def test_fisher_s_exact_p_by_hand() -> None:
@@ -228,18 +230,18 @@ def test_another_baseline_is_judged_on_the_seeds_that_decided(tmp_path: Path) ->
     ends = {"grpo": 0.2, "gspo": 0.7, "third": 0.7}
     change = right(lambda run, step: ends[run.arm] + luck[run.seed] * (run.arm == "third") if step else 0.2)
     with Evidence.open(make_lab(tmp_path, toml, seeds=5, change=change)) as evidence:
-        found = Findings(evidence, "toy")
-        assert found.decision.seeds == (0, 1, 2)
-        other = found.against("gspo")
-        assert other.decision.seeds == (0, 1, 2)
-        assert not any(other.decision.missing.values())
+        found = Source(evidence, "toy")
+        assert decision(found).seeds == (0, 1, 2)
+        other = against(found, "gspo")
+        assert decision(other).seeds == (0, 1, 2)
+        assert not any(decision(other).missing.values())
 
 
 def test_runs_of_other_seeds_keep_no_answer_back(tmp_path: Path) -> None:
     """Three declared seeds are finished, nothing is resolved, and a fourth that was added is under way."""
     database = make_lab(tmp_path, seeds=4, gain=0.0, end=lambda run: None if run.seed == 3 else "finished")
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         found.__dict__["declaration"] = replace(found.declaration, seeds=(0, 1, 2, 3), added=(3,))
         said = answer(found)
     assert said.word == "not resolved"
@@ -262,7 +264,7 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, gain=0.0)) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         found.__dict__["declaration"] = replace(found.declaration, recorded=("steps",))
         assert answer(found).command == "gspo-lab import SOURCE PATH --study toy --arm ARM --seed SEED"
 

@@ -15,8 +15,10 @@ from synthetic_lab import FOUR_ARMS, make_lab
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.steadiness import verdicts
 from gspo_lab.plan.detectable import detectable
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats import Rule, Scores, decide_all
 from gspo_lab.stats.holm import fixed_sequence
@@ -52,10 +54,10 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     escaped = RULE.replace("{", "{{").replace("}", "}}")
     database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(scored))
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "toy")
-        (verdict,) = found.verdicts.values()
+        found = Source(evidence, "toy")
+        (verdict,) = verdicts(found).values()
         said = answer(found)
-        pair = found.decision.verdicts["gspo"]
+        pair = decision(found).verdicts["gspo"]
     assert verdict.question == "contrast"
     assert (verdict.subject, verdict.baseline) == ("(gspo + gspo-replay) / 2", "(grpo + grpo-replay) / 2")
     assert verdict.paired is not None

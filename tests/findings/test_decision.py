@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from synthetic_lab import make_lab
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.decision import Decision
+from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store import Evidence, rebuild
@@ -29,7 +29,7 @@ def equal(run: Run, record: Record) -> Record:
 
 def decided(database: Path) -> Decision:
     with Evidence.open(database) as evidence:
-        return Findings(evidence, "toy").decision
+        return decision(Source(evidence, "toy"))
 
 
 def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ from laboratory import added_later, declare, leave
 
 from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.dose_response import dose_response
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
@@ -77,9 +80,9 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
     tmp_path: Path,
 ) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
         assert found is not None
-        report = render([Findings(evidence, "margin")])
+        report = render([Source(evidence, "margin")])
     grpo, gspo = found.arms
     assert [(p.dose, p.runs, p.collapsed) for p in grpo.points] == [
         (1e-4, 4, 0),
@@ -108,14 +111,17 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
     database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3}, first=lambda run: run.arm * (run.seed > 1))
     added_later(database.parent, "margin", 2, 3)
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "margin")
-        assert not found.certificate.ok
-        assert found.doses is not None
-        assert [(one.half.collapsed, one.half.runs) for one in found.doses.arms if one.half] == [(6, 8), (2, 8)]
-        assert [len(point.scores) for arm in found.doses.arms for point in arm.points] == [2] * 8
-        told, said, report = found.decision, answer(found), render([found])
+        found = Source(evidence, "margin")
+        assert not study_certificate(found).ok
+        assert dose_response(found) is not None
+        assert [(one.half.collapsed, one.half.runs) for one in dose_response(found).arms if one.half] == [
+            (6, 8),
+            (2, 8),
+        ]
+        assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [2] * 8
+        told, said, report = decision(found), answer(found), render([found])
         shown = seen(found, said)
-    assert decided_sentences(told) == [f"{line}." for line in doses(found.doses)]
+    assert decided_sentences(told) == [f"{line}." for line in doses(dose_response(found))]
     assert said.word != "withheld"
     (described,) = sentences(told.described)
     assert described == "Not counted: 16 runs of other seeds (2, 3)."
@@ -132,7 +138,7 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
     path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert found.arms[0].half is not None
@@ -149,7 +155,7 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
     assert all(arm.half is not None and arm.half.runs == 16 for arm in found.arms)
@@ -157,7 +163,7 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
 
 def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4})) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert found.ratios["gspo"].estimate == pytest.approx(1)
     assert "the interval includes 1, so the comparison is inconclusive" in doses(found)[-1]
@@ -165,7 +171,7 @@ def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> Non
 
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert all(not one.half.resolved for one in found.arms if one.half is not None)
     assert "0 of 16 runs collapsed" in doses(found)[0]
@@ -175,9 +181,9 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
 
 def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
         assert found is not None
-        assert render([Findings(evidence, "margin")]).html
+        assert render([Source(evidence, "margin")]).html
     assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
     assert [one.half for one in found.arms] == [None, None]
     assert found.ratios == {}
@@ -191,10 +197,10 @@ def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tm
     path.write_text(path.read_text().replace("How much does it stand?", "How little does it stand?"))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "margin").doses
+        found = dose_response(Source(evidence, "margin"))
         assert found is not None
         assert len(doses(found)) == 3
-        report = render([Findings(evidence, "margin")])
+        report = render([Source(evidence, "margin")])
     for text, places in ((report.html, 2), (report.markdown, 3)):
         assert not any(sentence in text for sentence in doses(found))
         assert text.count("No verdict: ") == places  # the answer and the section below it; the digest too

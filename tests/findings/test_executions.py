@@ -12,7 +12,8 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
+from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.sections.replications import lines
 from gspo_lab.store import Evidence, ingest
@@ -66,7 +67,7 @@ def lab(
 def following(database: Path, study: str) -> str:
     """What the answer says to type next."""
     with Evidence.open(database) as evidence:
-        return answer(Findings(evidence, study)).command
+        return answer(Source(evidence, study)).command
 
 
 def declared(home: Path) -> Declaration:
@@ -90,8 +91,8 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
     lab(tmp_path, "toy-r1", "[5, 6, 7, 8, 9]", 9, "2026-02-01", of="toy")
     database = lab(tmp_path, "elsewise", "[10, 11, 12, 13, 14]", -8, "2026-03-01")
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "toy-r1")
-        every = found.executions
+        found = Source(evidence, "toy-r1")
+        every = all_executions(found)
         assert [(one.name, one.relation) for one in every.every] == [
             ("toy", "original"),
             ("elsewise", "the same by content"),
@@ -106,7 +107,7 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
         assert together.k == 3
         means = [(8 * 5 + 2) / 100, (9 * 5 + 3) / 100, -(8 * 5 - 2) / 100]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
         assert min(means) < together.estimate < max(means)
-        assert found.executions is every
+        assert all_executions(found) is every
     report = rendered(database, "toy")
     data = json.loads(report.json)["studies"]["toy"]
     assert data["answer"]["headline"].count(".") > 1
@@ -151,7 +152,7 @@ def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
     lab(tmp_path, "toy", "[0, 1, 2, 3, 4]", 7, "2026-02-01")
     before = sorted(str(path) for path in (runs / "_archive").rglob("*"))
     with Evidence.open(database) as evidence:
-        every = Findings(evidence, "toy").executions.every
+        every = all_executions(Source(evidence, "toy")).every
     known = {one.name: one for one in every}
     assert list(known) == ["_archive/toy-2", "_archive/toy-1", "toy"]
     assert known["_archive/toy-2"].unread == "archived, not read"
@@ -168,7 +169,7 @@ def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
     path = {"database": there, "runs": there.parent, "study": there.parent / "toy"}[what]
     before = sorted((str(one), one.stat().st_mtime_ns) for one in there.parent.rglob("*"))
     with Evidence.open(here) as evidence:
-        every = Findings(evidence, "toy", elsewhere=[path]).executions
+        every = all_executions(Source(evidence, "toy", elsewhere=[path]))
         assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
         assert [one.fate for one in every.words] == ["held"]
         together = every.together("gspo")
@@ -185,11 +186,11 @@ def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) ->
     machines = [lab(tmp_path / "there", "toy", "[0, 1, 2, 3, 4]", 9, "2026-01-02").parent]
     machines.append(lab(tmp_path / "third", "toy", "[5, 6, 7, 8, 9]", 8, "2026-01-03").parent)
     with Evidence.open(here) as evidence:
-        found = Findings(evidence, "toy", elsewhere=machines)
-        together = found.executions.together("gspo")
+        found = Source(evidence, "toy", elsewhere=machines)
+        together = all_executions(found).together("gspo")
         assert together is not None
-        assert (together.k, found.executions.times("gspo")) == (2, 3)
-        assert not found.executions.can_confirm
+        assert (together.k, all_executions(found).times("gspo")) == (2, 3)
+        assert not all_executions(found).can_confirm
         assert any("executions combined (3, on 2 sets of seeds)" in line for line in lines(found))
 
 
@@ -199,8 +200,8 @@ def test_what_was_declared_and_never_begun_was_not_carried_out(tmp_path: Path) -
     for journal in (tmp_path / "copy").rglob("journal.jsonl"):
         journal.unlink()
     with Evidence.open(here) as evidence:
-        found = Findings(evidence, "toy", elsewhere=[tmp_path / "copy"])
-        assert [one.unread for one in found.executions.every] == [None, "no run of it has begun"]
+        found = Source(evidence, "toy", elsewhere=[tmp_path / "copy"])
+        assert [one.unread for one in all_executions(found).every] == [None, "no run of it has begun"]
         assert lines(found)[0].startswith("Carried out 1 time: ")
 
 
@@ -208,7 +209,7 @@ def test_a_copy_counts_once(tmp_path: Path) -> None:
     here = lab(tmp_path / "here", "toy", "[0, 1, 2, 3, 4]", 5, "2026-01-01")
     shutil.copytree(here.parent, tmp_path / "copy")
     with Evidence.open(here) as evidence:
-        every = Findings(evidence, "toy", elsewhere=[tmp_path / "copy"]).executions
+        every = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "copy"]))
         assert [one.copy_of for one in every.every] == [None, "toy"]
         assert every.words == ()
         assert every.together("gspo") is None
@@ -219,20 +220,20 @@ def test_another_study_elsewhere_is_refused_by_its_keys(tmp_path: Path) -> None:
     there = make_lab(tmp_path / "there", STUDY.replace("{seeds}", "3"), name="toy", steps=8, every=4).parent
     with Evidence.open(here) as evidence:
         with pytest.raises(LabError, match=r"toy there is another study than toy here; they differ in steps$"):
-            _ = Findings(evidence, "toy", elsewhere=[there]).executions
+            _ = all_executions(Source(evidence, "toy", elsewhere=[there]))
         with pytest.raises(LabError, match="no such file or folder"):
-            _ = Findings(evidence, "toy", elsewhere=[tmp_path / "nowhere"]).executions
+            _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "nowhere"]))
         with pytest.raises(LabError, match=r"neither studies nor lab\.db"):
-            _ = Findings(evidence, "toy", elsewhere=[tmp_path]).executions
+            _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path]))
         (tmp_path / "notes.txt").write_text("nothing that SQLite could read, however hard it tries" * 30)
         with pytest.raises(LabError, match=r"notes\.txt is damaged"):
-            _ = Findings(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]).executions
+            _ = all_executions(Source(evidence, "toy", elsewhere=[tmp_path / "notes.txt"]))
 
 
 def test_a_replication_whose_original_is_gone_names_it(tmp_path: Path) -> None:
     database = lab(tmp_path, "toy-r1", "[3, 4, 5]", 5, "2026-02-01", of="toy")
     with Evidence.open(database) as evidence:
-        every = Findings(evidence, "toy-r1").executions
+        every = all_executions(Source(evidence, "toy-r1"))
         assert [(one.name, one.unread) for one in every.every] == [
             ("toy", "the original, not in this lab"),
             ("toy-r1", None),

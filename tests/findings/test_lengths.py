@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from laboratory import added_later, declare, leave
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.lengths import LONGER, moved_to
-from gspo_lab.findings.measured import Measured
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.dose_response import dose_response
+from gspo_lab.findings.lengths import LONGER, Measured, lengths, moved_to
 from gspo_lab.journal import Journal
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
@@ -104,12 +105,12 @@ def lab(tmp_path: Path, keep: Callable[[Run], bool] = lambda run: True, toml: st
 
 def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path)) as evidence:
-        found = Findings(evidence, "long")
-        laws = found.lengths
+        found = Source(evidence, "long")
+        laws = lengths(found)
         assert laws is not None
-        assert found.doses is None
+        assert dose_response(found) is None
         exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
-        sentences = decided_sentences(found.decision)
+        sentences = decided_sentences(decision(found))
         report = render([found])
     own = exponent["gspo", "spread"]
     assert own.differences == pytest.approx((-0.4, -0.5, -0.6))
@@ -139,8 +140,8 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     database = lab(tmp_path)
     added_later(database.parent, "long", 2)
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "long")
-        laws, described = found.lengths, found.decision.described
+        found = Source(evidence, "long")
+        laws, described = lengths(found), decision(found).described
     assert laws is not None
     exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
     assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
@@ -150,7 +151,7 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
 
 def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path)) as evidence:
-        laws = Findings(evidence, "long").lengths
+        laws = lengths(Source(evidence, "long"))
     assert laws is not None
     assert laws.moved is not None
     # GRPO's range clips 3/4 of .001 at its own width and ten times as much at half of it: .0013 of the tokens wants
@@ -176,8 +177,8 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
         return run.settings.rollout.max_tokens != 256
 
     with Evidence.open(lab(tmp_path, finished)) as evidence:
-        laws = Findings(evidence, "long").lengths
-        only = decided_sentences(Findings(evidence, "long").decision)
+        laws = lengths(Source(evidence, "long"))
+        only = decided_sentences(decision(Source(evidence, "long")))
     assert laws is not None
     assert list(laws.runs["gspo"]) == [16.0, 64.0]
     assert only
@@ -188,9 +189,9 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
 def test_a_sweep_of_something_else_has_none(tmp_path: Path) -> None:
     toml = TOML.replace("rollout.max_tokens = [16, 64, 256]", "update.learning_rate = [1e-4, 2e-4]")
     with Evidence.open(lab(tmp_path, lambda run: False, toml)) as evidence:
-        found = Findings(evidence, "long")
-        assert found.lengths is None
-        assert found.doses is not None
+        found = Source(evidence, "long")
+        assert lengths(found) is None
+        assert dose_response(found) is not None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ import pytest
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
-from gspo_lab.findings.recorded import tallies as tallies_of
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.readings import Source
+from gspo_lab.readings.answers import benches
+from gspo_lab.readings.answers import tallies as tallies_of
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
@@ -27,15 +30,15 @@ def partial(run: Run, record: Record) -> Record:
 
 def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, BY_REWARD, change=partial)) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         assert found.declaration.primary == "addition:reward"
-        assert found.benches == ["addition:reward", "addition"], "the primary one first; the share stays"
-        finals = {(one.arm, one.seed): (one.start, one.final) for one in found.outcomes("addition:reward")}
+        assert benches(found) == ["addition:reward", "addition"], "the primary one first; the share stays"
+        finals = {(one.arm, one.seed): (one.start, one.final) for one in outcomes(found, "addition:reward")}
         assert finals == {
             (arm, seed): (0.25, end) for arm, end in {"grpo": 0.5, "gspo": 0.75}.items() for seed in range(3)
         }
-        assert {one.final for one in found.outcomes("addition")} == {0.0}
-        verdict = found.decision.verdicts["gspo"]
+        assert {one.final for one in outcomes(found, "addition")} == {0.0}
+        verdict = decision(found).verdicts["gspo"]
         assert verdict.paired.estimate == pytest.approx(0.25)
         tallies = tallies_of(found, "addition:reward")
         assert set(tallies["correct"] / tallies["answers"]) == {0.25, 0.5, 0.75}
@@ -43,9 +46,9 @@ def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
 
 def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=partial)) as evidence:
-        found = Findings(evidence, "toy")
-        assert found.benches == ["addition"]
-        assert {one.final for one in found.outcomes("addition")} == {0.0}
+        found = Source(evidence, "toy")
+        assert benches(found) == ["addition"]
+        assert {one.final for one in outcomes(found, "addition")} == {0.0}
 
 
 def test_the_mean_reward_of_a_benchmark_that_is_not_asked(tmp_path: Path) -> None:

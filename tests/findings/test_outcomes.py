@@ -6,7 +6,9 @@ from synthetic_lab import make_lab
 
 from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
@@ -25,7 +27,7 @@ def by_step(run: Run, record: Record) -> Record:
 
 def test_the_final_score_is_the_mean_of_the_last_evaluations_without_the_start(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=1, change=by_step)) as evidence:
-        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
+        (grpo, _) = outcomes(Source(evidence, "toy"), "addition")
     assert grpo.start == 1.0
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
     assert grpo.gain == pytest.approx(0.2 - 1.0)
@@ -40,7 +42,7 @@ def test_an_evaluation_that_could_not_be_graded_repeats_the_one_before_and_is_fl
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, change=change)) as evidence:
-        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
+        (grpo, _) = outcomes(Source(evidence, "toy"), "addition")
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.2) / 3)
     assert grpo.carried == 1
     assert grpo.errors == 20
@@ -54,7 +56,7 @@ def test_a_start_that_could_not_be_graded_takes_no_final_score(tmp_path: Path) -
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, change=change)) as evidence:
-        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
+        (grpo, _) = outcomes(Source(evidence, "toy"), "addition")
     assert (grpo.start, grpo.gain, grpo.carried, grpo.errors) == (None, None, 0, 0)
     assert grpo.final == pytest.approx((0.1 + 0.2 + 0.3) / 3)
     assert grpo.best == pytest.approx(0.2)
@@ -63,7 +65,7 @@ def test_a_start_that_could_not_be_graded_takes_no_final_score(tmp_path: Path) -
 def test_an_unfinished_run_has_no_final_score(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1, change=by_step, until=lambda run: 9, end=lambda run: "stopped")
     with Evidence.open(database) as evidence:
-        (grpo, _) = Findings(evidence, "toy").outcomes("addition")
+        (grpo, _) = outcomes(Source(evidence, "toy"), "addition")
     assert grpo.final is None
     assert grpo.latest == pytest.approx(0.2)
 
@@ -79,8 +81,8 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
         return record
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = Findings(evidence, "toy")
-        decided, shown = found.decision, seen(found, answer(found))
+        found = Source(evidence, "toy")
+        decided, shown = decision(found), seen(found, answer(found))
     (dead,) = [one for one in decided.ended if one.nonfinite]
     assert dead.nonfinite == 3 * 4  # steps 9, 10, 11
     assert dead.stability is not None

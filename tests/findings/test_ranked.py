@@ -9,7 +9,8 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.ranked import ranked
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord
 from gspo_lab.report import Report
 from gspo_lab.store import Evidence
@@ -72,7 +73,7 @@ def other_prompts(run: Run, record: Record) -> Record:
 )
 def test_nothing_else_is_ranked(tmp_path: Path, toml: str, made: dict[str, Any]) -> None:
     with Evidence.open(make_lab(tmp_path, toml, **made)) as evidence:
-        assert Findings(evidence, "toy").ranking is None
+        assert ranked(Source(evidence, "toy")) is None
 
 
 def test_stability_is_not_answered_by_places(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
-from gspo_lab.findings import Findings, starting
+from gspo_lab.findings import starting
+from gspo_lab.findings.decision import decision
 from gspo_lab.findings.starting import about
 from gspo_lab.models.check import EMBEDDED
+from gspo_lab.readings import Source
 from gspo_lab.report.sections.limits import limits
 from gspo_lab.store import Evidence
 from gspo_lab.study import Settings, Study, load_study
@@ -60,7 +62,7 @@ def test_a_verdict_says_of_which_starts_it_is(
 def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: float, said: str) -> None:
     database = make_lab(tmp_path, gain=gain)
     with Evidence.open(database) as evidence:
-        (sentence,) = decided_sentences(Findings(evidence, "toy").decision)
+        (sentence,) = decided_sentences(decision(Source(evidence, "toy")))
     assert sentence.startswith(said)
     assert " on this one starting model" in sentence
     report = rendered(database, "toy")

@@ -10,9 +10,9 @@ from laboratory import rendered
 from synthetic_lab import make_lab
 
 from gspo_lab.claims import judge
-from gspo_lab.findings import Findings
-from gspo_lab.findings.decision import Decision
+from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.journal import Journal
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, GradeRecord, Record
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run
@@ -42,7 +42,7 @@ def lab(folder: Path, lost: Lost, *, gspo: tuple[int, int, int] = (17, 18, 18)) 
 
 def decided(database: Path) -> Decision:
     with Evidence.open(database) as evidence:
-        return Findings(evidence, "toy").decision
+        return decision(Source(evidence, "toy"))
 
 
 def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
 def test_a_claim_of_scores_does_not_rest_on_lost_grades(tmp_path: Path) -> None:
     """With gspo's wrong answers left out the final scores differ by .667, wholly outside ±.02: contradicted."""
     with Evidence.open(lab(tmp_path, lambda run, _, right: run.arm == "gspo" and not right)) as evidence:
-        found = {one.claim.id: one for one in judge(Findings(evidence, "toy"), every=True)}
+        found = {one.claim.id: one for one in judge(Source(evidence, "toy"), every=True)}
     claim = found["C23-stable-then-equal"]
     assert claim.word == "not testable here"
-    assert claim.reason == (
+    assert because(claim.verdict) == (
         "answers that could not be graded decide: left out it is contradicted, counted as incorrect inconclusive"
     )
 

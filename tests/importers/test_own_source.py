@@ -6,6 +6,7 @@ import pytest
 from logs import bring
 
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps
 
 READER = """
 from gspo_lab.importers.log import Log
@@ -31,7 +32,7 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert said.code == 0, said.err
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        assert evidence.steps("x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
+        assert read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
             [0, 0.25],
             [1, 0.5],
         ]

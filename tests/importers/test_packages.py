@@ -8,6 +8,7 @@ import pytest
 from logs import bring, refused
 
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps, read_updates
 
 NAMES = ("critic/score/mean", "actor/pg_clipfrac")
 GSPO = ("--study", "x", "--arm", "gspo", "--seed", 0, "--set", "objective=gspo")
@@ -18,8 +19,8 @@ def logged(folder: Path) -> list[list[float]]:
     """step, reward and clipped share as they came into the database."""
     ingest(folder / "runs")
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        reward = evidence.steps("x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist()
-        clipped = evidence.updates("x", ["clip_fraction_tokens"])["clip_fraction_tokens"].tolist()
+        reward = read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist()
+        clipped = read_updates(evidence, "x", ["clip_fraction_tokens"])["clip_fraction_tokens"].tolist()
     return [[*row, share] for row, share in zip(reward, clipped, strict=True)]
 
 

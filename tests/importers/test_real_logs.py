@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 from logs import bring, report
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.compared import compared as compared_of
+from gspo_lab.findings.compared import scalars as scalars_of
+from gspo_lab.readings import Source
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps, read_updates
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def real() -> Callable[[str], Path]:
 def column(folder: Path, name: str, table: str) -> list[float]:
     """A number of the one run, in the rows that have it."""
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        frame = (evidence.steps if table == "steps" else evidence.updates)("x", [name])
+        frame = (read_steps if table == "steps" else read_updates)(evidence, "x", [name])
         return [float(value) for value in frame[name].dropna()]
 
 
@@ -64,7 +67,7 @@ def test_trl_s_rows_are_its_file_s(
     for own in ("entropy", "loss"):
         assert names[own]["value"] == pytest.approx(last_fifth(logged[own]), rel=1e-5), own
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        area, tail = Findings(evidence, "x").scalars
+        area, tail = scalars_of(Source(evidence, "x"))
     rewards = logged["reward"]  # in 3 of the 12 rows: that of each new rollout batch, four updates apart
     assert len(rewards) == 3
     assert tail.values == {(rule, 0): pytest.approx(last_fifth(rewards))}
@@ -131,7 +134,7 @@ def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path, real: Callabl
         assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0).code == 0
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        compared = {one.scalar.name: one.paired.estimate for one in Findings(evidence, "x").compared}
+        compared = {one.scalar.name: one.paired.estimate for one in compared_of(Source(evidence, "x"))}
     tail, area = (compared[f"training reward, {name}"] for name in ("last fifth of each log", "area under its curve"))
     grpo, gspo = rewards["grpo"], rewards["gspo"]
     assert tail == pytest.approx(gspo[2] - grpo[1])

@@ -11,13 +11,14 @@ import pytest
 from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, refused, report
 
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_steps, read_updates
 
 
 def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[Any]]:
     ingest(folder / "runs")
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        read = evidence.steps if table == "steps" else evidence.updates
-        return read(study, list(metrics))[["step", *metrics]].to_numpy().tolist()
+        read = read_steps if table == "steps" else read_updates
+        return read(evidence, study, list(metrics))[["step", *metrics]].to_numpy().tolist()
 
 
 def test_eight_paired_seeds_of_scores_give_the_published_analysis(tmp_path: Path) -> None:

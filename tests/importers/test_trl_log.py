@@ -8,6 +8,7 @@ import pytest
 from logs import bring, report
 
 from gspo_lab.store import Evidence, ingest
+from gspo_lab.store.records import read_updates
 
 pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]
@@ -101,7 +102,7 @@ def test_clip_fractions_agree_where_they_are_one_and_are_refused_where_not(tmp_p
         assert said.code == 0, said.err
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        frame = evidence.updates("x", CLIPS)
+        frame = read_updates(evidence, "x", CLIPS)
     theirs = {arm: frame[frame["arm"] == arm] for arm in LEVELS}
 
     def ours(arm: str, name: str) -> list[float]:

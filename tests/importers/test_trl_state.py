@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from logs import bring, content, refused, report, trainer_state, trl_rows
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.outcomes import stabilities
+from gspo_lab.readings import Source
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.records import read_steps, read_updates
 
 GSPO = ("--set", "objective=gspo")
 
@@ -22,7 +24,7 @@ def one(folder: Path, path: Path, *options: object, arm: str = "gspo", seed: int
 def column(folder: Path, name: str, table: str = "updates") -> dict[str, list[float]]:
     ingest(folder / "runs")
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        frame = (evidence.steps if table == "steps" else evidence.updates)("x", [name])
+        frame = (read_steps if table == "steps" else read_updates)(evidence, "x", [name])
         return {str(run): rows[name].tolist() for run, rows in frame.groupby("run_id")}
 
 
@@ -74,7 +76,7 @@ def test_an_update_that_is_not_finite_ends_a_run_s_learning(tmp_path: Path, name
     assert found == pytest.approx([math.nan] * 20 + [1] + [math.nan] * 9, nan_ok=True)
     assert report(tmp_path, "x")["gradients"]["arms"]["gspo"]["nonfinite_updates"] == 1
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        run = Findings(evidence, "x").stabilities["x/gspo/s0"]
+        run = stabilities(Source(evidence, "x"))["x/gspo/s0"]
     assert (run.collapse, run.cause) == (20, "non-finite")
 
 

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 from logs import bring, json_lines, report
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.compared import compared as compared_of
+from gspo_lab.findings.compared import scalars
+from gspo_lab.findings.outcomes import stabilities
+from gspo_lab.readings import Source
 from gspo_lab.store import Evidence, ingest
 
 
@@ -29,9 +32,9 @@ def unequal(tmp_path: Path) -> Path:
 def test_the_last_fifth_and_the_area_are_each_log_s_own(unequal: Path) -> None:
     """The last 2 of 10 rows: 9.5 (+ .1 of seed 0); the last 6 of 30: 27.5. Means: 5.5 and 15.5."""
     with Evidence.open(unequal / "runs" / "lab.db") as evidence:
-        found = Findings(evidence, "x")
-        area, tail = found.scalars
-        compared = {one.scalar.name: one.paired.estimate for one in found.compared}
+        found = Source(evidence, "x")
+        area, tail = scalars(found)
+        compared = {one.scalar.name: one.paired.estimate for one in compared_of(found)}
     assert tail.name == "training reward, last fifth of each log"
     assert tail.values["grpo", 0] == pytest.approx(9.6)
     assert tail.values["gspo", 0] == pytest.approx(27.6)
@@ -49,7 +52,7 @@ def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
     names = report(tmp_path, "x")["logged"]["names"]["grpo"]
     assert names["odd"]["value"] == 9.5
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        assert Findings(evidence, "x").scalars[-1].values == {("grpo", 0): 9.5}
+        assert scalars(Source(evidence, "x"))[-1].values == {("grpo", 0): 9.5}
 
 
 def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
@@ -58,6 +61,6 @@ def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
     bring(unequal, "verl", path, "--study", "x", "--arm", "long", "--seed", 0)
     ingest(unequal / "runs")
     with Evidence.open(unequal / "runs" / "lab.db") as evidence:
-        stable = Findings(evidence, "x").stabilities
+        stable = stabilities(Source(evidence, "x"))
     assert (stable["x/gspo/s0"].window, stable["x/long/s0"].window) == (10, 50)
     assert stable["x/gspo/s0"].judged

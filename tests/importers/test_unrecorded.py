@@ -11,9 +11,13 @@ from logs import bring, csv_of, eight_seeds
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
-from gspo_lab.findings.elsewhere import executions_at
+from gspo_lab.findings.clipped import rule_arms
+from gspo_lab.findings.elsewhere import all_executions, executions_at
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.steadiness import regime
 from gspo_lab.lab import Study
+from gspo_lab.readings import Source
+from gspo_lab.readings.settled import first_settled
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study.declaration import digest, locked_of
 from gspo_lab.study.recorded import filled
@@ -30,11 +34,11 @@ def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
         assert said.code == 0, said.err
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        found = Findings(evidence, "a").executions
+        found = all_executions(Source(evidence, "a"))
         assert [study.name for study in found.every] == ["a"]
         assert found.words == ()
         with pytest.raises(LabError, match="a was imported, and logs do not record enough to call two studies"):
-            executions_at(tmp_path / "runs" / "b", Findings(evidence, "a"))
+            executions_at(tmp_path / "runs" / "b", Source(evidence, "a"))
 
 
 def test_an_import_is_not_replicated(tmp_path: Path) -> None:
@@ -50,10 +54,10 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
     ingest(tmp_path / "runs")
     page = rendered(tmp_path / "runs" / "lab.db", "a").html
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        found = Findings(evidence, "a")
+        found = Source(evidence, "a")
         said = answer(found)
         frame = Study(found).runs()
-        assert (found.regime.finished, found.regime.judged) == (16, 0)
+        assert (regime(found).finished, regime(found).judged) == (16, 0)
     assert words.said(said).startswith(
         "gspo and grpo are equivalent within the margin. Whether runs collapse is not judged."
     )
@@ -70,7 +74,7 @@ def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -
     bring(tmp_path, "csv", eight_seeds(tmp_path / "first.csv"), "--study", "a", *rule)
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        said = answer(Findings(evidence, "a"))
+        said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert words.said(said) == (
         "Not answered: whether runs were unstable is not judged: too few evaluations and training steps."
@@ -102,9 +106,9 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
     assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
         assert json.loads(evidence.runs("a")["settings"].item()) == known
-        found = Findings(evidence, "a")
-        assert found.settled == {"a/gspo/s0": 0}, "no warm-up is known, so no row is left out"
-        assert found.rules is None
+        found = Source(evidence, "a")
+        assert first_settled(found) == {"a/gspo/s0": 0}, "no warm-up is known, so no row is left out"
+        assert rule_arms(found) is None
     shown = gspo_lab("show", "a/gspo/s0", "--runs", tmp_path / "runs").out
     assert "step: 3\n" in shown
     assert "learning_rate" not in shown
@@ -126,7 +130,7 @@ def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
         (tmp_path / "runs" / "a" / file).write_text(json.dumps(content))
     ingest(tmp_path / "runs")
     with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
-        found = Findings(evidence, "a")
+        found = Source(evidence, "a")
         assert found.declaration.arms["one"].resolved == found.declaration.arms["two"].resolved
-        assert found.certificate.open == ()
+        assert study_certificate(found).open == ()
     assert bring(tmp_path, "csv", tmp_path / "log.csv", *options, "--arm", "one").out.startswith("a/one/s0: unchanged")

@@ -9,9 +9,10 @@ from typing import Any
 
 from laboratory import declare, finish, leave, recorded_anew, rendered
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import scan
 from gspo_lab.matching import Certificate, Check, accept_mismatch
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, rebuild
 from gspo_lab.study import Run, load_study
@@ -125,12 +126,12 @@ class Lab:
 
     def certificate(self) -> Certificate:
         with Evidence.open(self.runs / "lab.db") as evidence:
-            return Findings(evidence, "toy").certificate
+            return study_certificate(Source(evidence, "toy"))
 
     def accept(self, reason: str) -> Certificate:
         """Let the mismatches that are there now stand."""
         with Evidence.open(self.runs / "lab.db") as evidence:
-            return accept_mismatch(evidence, Findings(evidence, "toy").declaration, reason)
+            return accept_mismatch(evidence, Source(evidence, "toy").declaration, reason)
 
     def verdict(self) -> dict[str, Any]:
         """The report's word on gspo against grpo."""

@@ -20,10 +20,11 @@ from matched_lab import Lab, Lines, history
 
 from gspo_lab.cli.certify import graded_again
 from gspo_lab.evaluation.ask import Answer, graded_record, questions
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.verified import verified
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, UpdateRecord, from_dict
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run
@@ -119,7 +120,7 @@ class SealedLab(Lab):
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
             again = graded_again(evidence, "toy", self.runs, 10_000, unsafe=False, chance=random.Random(0))
-            return verified(evidence, Findings(evidence, "toy").certificate, again)
+            return verified(evidence, study_certificate(Source(evidence, "toy")), again)
 
 
 def failed(found: Certificate) -> set[str]:

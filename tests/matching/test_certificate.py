@@ -12,7 +12,8 @@ import pytest
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, digest
@@ -336,7 +337,7 @@ def test_what_was_not_recorded_is_said_and_never_called_equal(lab: Lab) -> None:
     assert found.headline.startswith("toy: not proven to be matched (")
     assert found.unproven == ("weights", "prompts", "first rollout")
     with Evidence.open(lab.runs / "lab.db") as evidence:
-        assert Findings(evidence, "toy").decision.verdicts["gspo"].unproven == found.unproven
+        assert decision(Source(evidence, "toy")).verdicts["gspo"].unproven == found.unproven
 
 
 def test_runs_that_have_not_begun_make_no_pair(lab: Lab) -> None:

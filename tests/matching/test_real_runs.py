@@ -13,9 +13,10 @@ from matched_lab import odd_ones, of
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate, why
+from gspo_lab.readings import Source
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import State
 from gspo_lab.stats import Reason, decide
@@ -109,7 +110,7 @@ class Room:
     def certificate(self) -> Certificate:
         ingest(self.runs)
         with Evidence.open(self.runs / "lab.db") as evidence:
-            return Findings(evidence, "dice").certificate
+            return study_certificate(Source(evidence, "dice"))
 
 
 @pytest.fixture(scope="module")

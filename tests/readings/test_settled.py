@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from synthetic_lab import TWO_ARMS, Change, make_lab
 
+from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Untestable
-from gspo_lab.claims.recorded import Recorded, settled
-from gspo_lab.findings import Findings
-from gspo_lab.readings import by_minibatch
+from gspo_lab.readings import Source, by_minibatch
+from gspo_lab.readings.curves import onsets
 from gspo_lab.readings.named import CLIP
+from gspo_lab.readings.settled import first_settled
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.store import Evidence
@@ -51,18 +52,17 @@ def test_where_groups_vary_the_record_says_when_the_rate_is_full(
 ) -> None:
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, change=rising(updates, unknown=unknown))) as evidence:
         # GRPO's groups do not vary: its schedule holds, whatever a record says.
-        assert Findings(evidence, "toy").settled == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
+        assert first_settled(Source(evidence, "toy")) == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
 
 
 def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> None:
     """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms and signals are held
     against, and none left to be judged. GRPO's are settled from step 2 on: two are left."""
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
-        first = {arm: settled(Recorded(found), arm, 0, CLIP.metric)["step"].min() for arm in found.arms}
-        assert first == {"grpo": 2, "gspo": 4}
-        judged = {arm: found.onsets(f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
+        assert first_settled(found) == {"toy/grpo/s0": 2, "toy/gspo/s0": 4}
+        judged = {arm: onsets(found, f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
         section = gradients(found)
     assert section is not None
@@ -71,6 +71,6 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
 
 def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
-        recorded = Recorded(Findings(evidence, "toy"))
-        with pytest.raises(Untestable, match="7 of 7 steps warm up"):
-            settled(recorded, "gspo", 0, CLIP.metric)
+        with pytest.raises(Untestable, match="only the warm-up") as raised:
+            ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
+        assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}

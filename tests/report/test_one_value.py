@@ -5,7 +5,8 @@ everything clips; updates have unequal token counts; seed 3 was added after the 
 stopped; grpo's seed 1 died.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,36 @@ from typing import Any
 import pytest
 from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, make_lab
+from typer.testing import CliRunner
 
-from gspo_lab.claims.recorded import Recorded
+from gspo_lab.claims.data import ClaimData
+from gspo_lab.cli import app
 from gspo_lab.conduct.summary import arm_results
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
-from gspo_lab.findings.noise import noise
+from gspo_lab.exporters.logged import logged, readings
+from gspo_lab.findings.compared import compared as compared_of
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.lab import Study
-from gspo_lab.readings import FINISHED, RECORDED, Reading, Steps, Weight, Window, deciding, read, runs, summarise
+from gspo_lab.readings import (
+    FINISHED,
+    RECORDED,
+    Minibatch,
+    Reading,
+    Source,
+    Steps,
+    Weight,
+    Window,
+    by_step,
+    deciding,
+    pooled,
+    read,
+    runs,
+    summarise,
+)
+from gspo_lab.readings.answers import answered
+from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.graded import noise
 from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report.arms import arms_table
@@ -77,9 +100,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def found(folder: Path) -> Iterator[Findings]:
+def found(folder: Path) -> Iterator[Source]:
     with Evidence.open(folder / "runs" / "lab.db") as evidence:
-        yield Findings(evidence, "toy")
+        yield Source(evidence, "toy")
 
 
 def chart(section: Section | None, name: str) -> Chart:
@@ -88,7 +111,7 @@ def chart(section: Section | None, name: str) -> Chart:
     return next(one for one in drawn if one.id == name)
 
 
-def test_the_folder_tells_every_choice_apart(found: Findings) -> None:
+def test_the_folder_tells_every_choice_apart(found: Source) -> None:
     """Else the tests below would pass whatever is read."""
     sets = [RECORDED, FINISHED, deciding(found.declaration)]
     assert len({tuple((run.arm, run.seed) for run in runs(found, seeds)) for seeds in sets}) == 3
@@ -97,7 +120,7 @@ def test_the_folder_tells_every_choice_apart(found: Findings) -> None:
         assert len({summarise(found, reading, arm, seeds).mean for reading in windows for seeds in sets[::2]}) == 8
 
 
-def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Findings) -> None:
+def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) -> None:
     """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it in."""
     section = clipping(found)
     assert section is not None
@@ -107,21 +130,21 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Findings
             assert height == section.data["arms"][f"{arm}{replay}"]["clip_fraction_tokens_later"]
 
 
-def test_expert_change_by_minibatch_and_in_claims_has_one_window(found: Findings) -> None:
+def test_expert_change_by_minibatch_and_in_claims_has_one_window(found: Source) -> None:
     bars = next(one for one in chart(experts(found), "m-expert-minibatch").means if one.label == "grpo")
     assert bars.y[1] is not None
     assert bars.y[1] < 0.1, "the warm-up's 0.8 is in no bar"
 
 
-def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(found: Findings, folder: Path) -> None:
+def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(found: Source, folder: Path) -> None:
     """They were of five: seed 3 was added, seed 2 of gspo-replay has not finished."""
-    seeds = found.decision.runs
+    seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
     section, both = scores(found), together([found])
     assert section is not None
     shown = {result.arm: result for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))}
     for arm in found.arms:
-        counted = [run for run in found.outcomes("addition") if run.arm == arm and seeds.has(run)]
+        counted = [run for run in outcomes(found, "addition") if run.arm == arm and seeds.has(run)]
         assert [run.seed for run in counted] == ([0, 1] if arm == STOPPED[0] else [0, 1, 2])
         score = shown[arm].score
         assert score == sum(run.final or 0.0 for run in counted) / len(counted)
@@ -130,28 +153,28 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(f
         assert shown[arm].reward == summarise(found, REWARD, arm, seeds).mean
 
 
-def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Findings) -> None:
+def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source) -> None:
     from gspo_lab.claims import answer
 
     table = str(arms_table(found, answer(found)))
     assert "Numbers of an arm: finished runs of seeds 0 to 2." in table.replace("\u00a0", " ")
-    seeds = found.decision.runs
+    seeds = decision(found).runs
     assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<" in table
     assert summarise(found, DEVICE_SECONDS, "gspo", seeds).mean == pytest.approx(2 * STEPS), "seeds 0 to 2: 1, 2, 3"
     assert f">{number(2.0 * STEPS)} s," in table
 
 
-def test_claims_clip_as_the_report_does(found: Findings) -> None:
-    assert Recorded(found).read(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
+def test_claims_clip_as_the_report_does(found: Source) -> None:
+    assert ClaimData(found).value(CLIP_EVERYWHERE, "gspo", 0) == read(found, CLIP_EVERYWHERE)["toy/gspo/s0"]
 
 
-def test_python_gives_the_reports_numbers_under_their_keys(found: Findings) -> None:
+def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> None:
     study = Study(found)
     frame = study.reading("clip_fraction_tokens", minibatch="later", seeds="decided")
     section = clipping(found)
     assert section is not None
     assert frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
-    assert frame.attrs["seeds"] == found.decision.runs.label()
+    assert frame.attrs["seeds"] == decision(found).runs.label()
     values = read(found, CLIP)
     for row in frame.to_dict("records"):
         assert row["value"] == values[f"toy/{row['arm']}/s{row['seed']}"].value
@@ -159,13 +182,13 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Findings) -> N
         study.reading("clip_fraction_tokens", steps="setled")
 
 
-def test_a_score_has_one_interval_wherever_it_is_compared(found: Findings) -> None:
+def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None:
     """The verdict counted the answers' variance; "other numbers" and "interval, these problems" did not."""
-    for compared in found.compared:
+    for compared in compared_of(found):
         if compared.scalar.bench is None:
             continue
-        asked = next(one for one in found.asked if one.bench == compared.scalar.bench)
-        blocks = found.answered(asked, ("grpo", compared.arm), found.decision.seeds)
+        asked = next(one for one in asked_of(found) if one.bench == compared.scalar.bench)
+        blocks = answered(found, asked, ("grpo", compared.arm), decision(found).seeds)
         part = noise(blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha)
         assert part is not None
         assert part.over_seeds.items_sd == pytest.approx(compared.paired.items_sd)
@@ -177,7 +200,7 @@ def test_a_score_has_one_interval_wherever_it_is_compared(found: Findings) -> No
 
 @pytest.mark.parametrize("mutation", [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}])
 def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_python(
-    found: Findings, folder: Path, mutation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    found: Source, folder: Path, mutation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weight swapped, mini-batch 0 let in, warm-up let in: every surface shows another number."""
     study = load_study(folder / "studies" / "toy.toml")
@@ -189,10 +212,62 @@ def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_python(
     assert [a != b for a, b in zip(before, after, strict=True)] == [True] * len(before)
 
 
-def surfaces(found: Findings, study: StudyFile) -> list[str]:
+def surfaces(found: Source, study: StudyFile) -> list[str]:
     """GSPO's clipped share in the answer's table and in the terminal."""
     from gspo_lab.claims import answer
 
     table = str(arms_table(found, answer(found))).partition("gspo</th>")[2]
     cell = table.partition('data-head="clipped">')[2].partition("<")[0]
     return [cell, *(str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo")]
+
+
+def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+    frame = Study(found).reading("clip_fraction_tokens", minibatch="later", seeds="recorded")
+    runs_of = zip(frame["arm"], frame["seed"], frame["value"], strict=True)
+    return frame.attrs["reading"], {f"toy/{arm}/s{seed}": value for arm, seed, value in runs_of}
+
+
+def in_show(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+    shown = CliRunner().invoke(app, ["show", "toy", "--json", "--runs", str(folder / "runs")])
+    rows = json.loads(shown.output)
+    return rows[0]["readings"]["clipped"], {row["run_id"]: row["clipped"] for row in rows}
+
+
+def in_export(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:
+    """Of every run the mean over its exported steps, whose weights only the record has."""
+    key = readings()["clip_fraction_tokens"]
+    values = {}
+    for run in logged(found.evidence, "toy"):
+        weights = by_step(found, Reading.parse(key))[run.id].weights
+        values[run.id] = pooled(run.columns["clip_fraction_tokens"][: len(weights)], weights).value
+    return key, values
+
+
+@pytest.mark.parametrize("surface", [in_python, in_show, in_export])
+def test_a_number_is_the_reading_whose_key_it_carries_and_no_other(
+    found: Source, folder: Path, surface: Callable[[Source, Path], tuple[str, dict[str, Any]]]
+) -> None:
+    """Weight swapped, steps or mini-batches shifted, a seed dropped: Python, `show --json` and export would differ."""
+    key, values = surface(found, folder)
+    reading = Reading.parse(key)
+    assert values == pytest.approx({run: value.value for run, value in read(found, reading).items()}, rel=1e-12)
+    other_steps = Steps.SETTLED if reading.window.steps is Steps.ALL else Steps.ALL
+    other_updates = Minibatch.FIRST if reading.window.minibatch is Minibatch.ALL else Minibatch.ALL
+    for changed in (
+        replace(reading, weight=Weight.ROWS),
+        replace(reading, window=replace(reading.window, steps=other_steps)),
+        replace(reading, window=replace(reading.window, minibatch=other_updates)),
+    ):
+        mutated = read(found, changed)
+        assert all(values[run] != pytest.approx(value.value, rel=1e-6) for run, value in mutated.items()), changed.key
+    assert {run.id for run in runs(found, RECORDED)} == values.keys()
+    assert {run.id for run in runs(found, deciding(found.declaration))} < values.keys()
+
+
+def test_exported_counts_are_sums_and_flags_the_largest_of_a_step(found: Source) -> None:
+    keys = readings()
+    assert keys["response_tokens"] == "response_tokens.sum.all.all.own"
+    assert keys["nonfinite"] == "nonfinite.largest.all.all.own"
+    run = next(one for one in logged(found.evidence, "toy") if one.id == "toy/grpo/s1")
+    for name in ("response_tokens", "nonfinite"):
+        assert run.columns[name].tolist() == by_step(found, Reading.parse(keys[name]))[run.id].values.tolist()

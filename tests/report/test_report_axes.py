@@ -9,7 +9,7 @@ from laboratory import rendered
 from synthetic_lab import make_lab
 from test_report_series import charts
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import write
 from gspo_lab.report.chart import Chart, Series, sentence
@@ -29,7 +29,7 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path,
         return record
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
+        found = charts(curves(Source(evidence, "toy")))
     for name in ("m-reward", "m-score-addition"):
         assert {"device seconds" in one.at for one in found[name].series} == {kept}
         assert all("FLOPs" in one.at for one in found[name].series)
@@ -40,7 +40,7 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path,
 def test_the_axis_holds_the_planned_steps_of_runs_that_ended_early(tmp_path: Path) -> None:
     database = make_lab(tmp_path, until=lambda run: 6, end=lambda run: "failed")
     with Evidence.open(database) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
+        found = charts(curves(Source(evidence, "toy")))
     assert (found["m-reward"].reach, found["m-score-addition"].reach) == ((0.0, 11.0), (0.0, 12.0))
     assert max(found["m-reward"].series[0].x) == 5.0
     low, high = plot(found["m-reward"])["layout"]["xaxis"]["range"]

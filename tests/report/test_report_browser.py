@@ -11,7 +11,7 @@ from browser import Browser, scroll_through
 from synthetic_lab import FOUR_ARMS, make_lab
 from test_report_sections import HOSTILE
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
 from gspo_lab.store import Evidence
@@ -224,7 +224,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toml = FOUR_ARMS.replace("problems = 20", "problems = 2")
     database = make_lab(folder, toml, name="moe", seeds=1, steps=4, change=change)
     with Evidence.open(database) as evidence:
-        return write(render([Findings(evidence, "moe")]), folder)[0]
+        return write(render([Source(evidence, "moe")]), folder)[0]
 
 
 @pytest.mark.parametrize("width", [390, 1200])
@@ -245,7 +245,7 @@ def test_a_watched_page_comes_back_to_its_place_with_what_is_new(
     browser: Browser, finished: Path, tmp_path: Path
 ) -> None:
     with Evidence.open(finished) as evidence:
-        watched = write(render([Findings(evidence, "moe")], watch_seconds=3), tmp_path)[0]
+        watched = write(render([Source(evidence, "moe")], watch_seconds=3), tmp_path)[0]
     browser.open(watched, "#transcripts;x=prompts")
     # The page may be loading itself anew at any of these moments: then nothing is there yet, and what is opened in the
     # page that is leaving is lost. So it is opened until a page has it open by itself.

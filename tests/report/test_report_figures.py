@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from synthetic_lab import make_lab
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Chart, Kind, Reference, Series
 from gspo_lab.report.figures import Figures, figure
@@ -112,7 +112,7 @@ def test_a_spike_is_no_run_that_ended() -> None:
 def test_a_runs_end_is_marked_where_it_failed(tmp_path: Path) -> None:
     database = make_lab(tmp_path, until=lambda run: 6 if run.arm == "gspo" else 12, end=lambda run: "failed")
     with Evidence.open(database) as evidence:
-        section = curves(Findings(evidence, "toy"))
+        section = curves(Source(evidence, "toy"))
     assert section is not None
     reward = next(part for part in section.body if isinstance(part, Chart) and part.id == "m-reward")
     assert {one["meta"]["series"] for one in traces(reward, "gap")} == {"gspo"}

@@ -12,8 +12,8 @@ from laboratory import declare, rendered
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings import Findings
 from gspo_lab.matching import accept_mismatch
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.document import plotly
@@ -336,7 +336,7 @@ def test_an_undeclared_difference_withholds_the_verdict(tmp_path: Path) -> None:
         ]
     }
     with Evidence.open(database) as evidence:
-        accept_mismatch(evidence, Findings(evidence, "toy").declaration, "the rate <b>was</b> mistyped")
+        accept_mismatch(evidence, Source(evidence, "toy").declaration, "the rate <b>was</b> mistyped")
     again = rendered(database, "toy")
     assert json.loads(again.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["word"] == "better beyond margin"
     assert "Mismatch accepted: the rate &lt;b&gt;was&lt;/b&gt; mistyped" in again.html
@@ -368,7 +368,7 @@ def test_several_studies_share_a_page_without_sharing_ids(tmp_path: Path) -> Non
 
 def test_unknown_studies_are_named_and_nothing_is_guessed(finished: Path) -> None:
     with Evidence.open(finished) as evidence, pytest.raises(LabError, match=r"no study 'mo'.*did you mean 'moe'"):
-        render([Findings(evidence, "mo")])
+        render([Source(evidence, "mo")])
 
 
 def test_an_empty_database_gives_one_clear_line(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_an_empty_database_gives_one_clear_line(tmp_path: Path) -> None:
         Evidence.open(tmp_path / "lab.db") as evidence,
         pytest.raises(LabError, match=r"no study 'toy' in .*; it has none"),
     ):
-        render([Findings(evidence, "toy")])
+        render([Source(evidence, "toy")])
 
 
 def test_three_files_are_written_whole(report: Report, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims.simulated import CLAIM_CELLS
 from gspo_lab.cli.calibrate import SEED
-from gspo_lab.findings import Findings
-from gspo_lab.findings.noise import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
-from gspo_lab.findings.noise import SEED as TRAINING
 from gspo_lab.journal import Journal
+from gspo_lab.readings import Source
+from gspo_lab.readings.graded import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
+from gspo_lab.readings.graded import SEED as TRAINING
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
 from gspo_lab.report.calibration import calibration_line, calibration_lines, record, uneven_line
@@ -357,7 +357,7 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     ) + ('[arm.gspo]\nobjective = "gspo"\n[arm.grpo]\nobjective = "grpo"\n')
     two = make_lab(tmp_path / "two", turned, change=exact)
     with Evidence.open(one) as first, Evidence.open(two) as second:
-        found = render([Findings(first, "toy", "here"), Findings(second, "toy", "there")])
+        found = render([Source(first, "toy", "here"), Source(second, "toy", "there")])
     data = json.loads(found.json)
     assert list(data["studies"]) == ["here", "there"]
     assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
@@ -377,8 +377,8 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
 def test_a_study_that_goes_on_asks_the_page_to_look_again(tmp_path: Path) -> None:
     database = make_lab(tmp_path, seeds=1)
     with Evidence.open(database) as evidence:
-        watched = render([Findings(evidence, "toy")], watch_seconds=5)
-        still = render([Findings(evidence, "toy")])
+        watched = render([Source(evidence, "toy")], watch_seconds=5)
+        still = render([Source(evidence, "toy")])
     assert '<html lang="en" data-watch="5">' in watched.html
     assert '<noscript><meta http-equiv="refresh" content="5"></noscript>' in watched.html
     assert "data-watch=" not in still.html

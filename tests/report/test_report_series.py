@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.compared import scalars
+from gspo_lab.findings.course import course
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
@@ -23,6 +25,7 @@ from gspo_lab.report.sections.experts import experts, replayed
 from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.store import Evidence
+from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.study import Run, load_study
 
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
@@ -56,7 +59,7 @@ def counted(run: Run, record: Record) -> Record:
 
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=counted)) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
+        found = charts(curves(Source(evidence, "toy")))
     gspo = of(found["m-reward"], "gspo")
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
@@ -75,7 +78,7 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
         return without("flops_total")(run, counted(run, record)) or record
 
     with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
+        found = charts(curves(Source(evidence, "toy")))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
         tuple(wanted)
@@ -93,7 +96,7 @@ def rewards(run: Run, record: Record) -> Record:
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=rewards)) as evidence:
-        chart = charts(curves(Findings(evidence, "toy")))["m-reward-difference"]
+        chart = charts(curves(Source(evidence, "toy")))["m-reward-difference"]
     assert chart.title == "Training reward: arm − grpo"
     assert "pointwise, not a test" in chart.note
     assert [one.label for one in chart.means] == ["gspo"]
@@ -106,12 +109,12 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2, change=rewards)) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
+        found = charts(curves(Source(evidence, "toy")))
     assert of(found["m-reward-difference"], "gspo").low == ()
     assert "m-score-addition-difference" in found
     alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
     with Evidence.open(make_lab(tmp_path / "one", alone)) as evidence:
-        assert "m-reward-difference" not in charts(curves(Findings(evidence, "toy")))
+        assert "m-reward-difference" not in charts(curves(Source(evidence, "toy")))
 
 
 def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Pat
 
     database = make_lab(tmp_path, change=rewards, until=until, end=lambda run: None)
     with Evidence.open(database) as evidence:
-        chart = charts(curves(Findings(evidence, "toy")))["m-reward-difference"]
+        chart = charts(curves(Source(evidence, "toy")))["m-reward-difference"]
     assert of(chart, "gspo").x == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert sorted(one.seed for one in chart.seeds if one.seed is not None) == [0, 1]
     assert of(chart, "gspo").low == ()
@@ -139,8 +142,8 @@ def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None
 
 def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=20, steps=3, every=3)) as evidence:
-        found = charts(curves(Findings(evidence, "toy")))
-        measured = evidence.steps("toy", ["reward_mean"])
+        found = charts(curves(Source(evidence, "toy")))
+        measured = read_steps(evidence, "toy", ["reward_mean"])
     chart = found["m-reward"]
     assert not chart.seeds
     grpo = measured[(measured["arm"] == "grpo") & (measured["step"] == 1)]["reward_mean"]
@@ -157,8 +160,8 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
         return replace(record, reward_mean=float(record.step)) if isinstance(record, StepRecord) else record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, steps=600, every=600, change=change)) as evidence:
-        chart = charts(curves(Findings(evidence, "toy")))["m-reward"]
-        sampled = Findings(evidence, "toy").course.sampled
+        chart = charts(curves(Source(evidence, "toy")))["m-reward"]
+        sampled = course(Source(evidence, "toy")).sampled
     line = of(chart, "grpo")
     assert len(line.x) == 200
     assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
@@ -177,15 +180,15 @@ def test_the_declared_numbers_are_of_every_step_however_coarse_the_chart(tmp_pat
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=1, steps=251, every=251, change=change)) as evidence:
-        assert Findings(evidence, "toy").course.width == 2
-        *_, tail = Findings(evidence, "toy").scalars
+        assert course(Source(evidence, "toy")).width == 2
+        *_, tail = scalars(Source(evidence, "toy"))
     assert tail.values == {("grpo", 0): 0.0, ("gspo", 0): 1.0}
 
 
 def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        section = clipping(Findings(evidence, "toy"))
-        rows = evidence.updates("toy", ["clip_fraction_tokens"], minibatch=3)
+        section = clipping(Source(evidence, "toy"))
+        rows = read_updates(evidence, "toy", ["clip_fraction_tokens"], minibatch=3)
     whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
     assert section is not None
@@ -204,7 +207,7 @@ def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> N
         return record
 
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=90, every=90, change=change)) as evidence:
-        section = gradients(Findings(evidence, "toy"))
+        section = gradients(Source(evidence, "toy"))
     assert section is not None
     chart = charts(section)["m-grad-norm"]
     (mark,) = [one for one in chart.seeds if len(one.x) == 1]
@@ -219,7 +222,7 @@ def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> N
 
 def test_too_few_steps_for_spikes_are_said_not_counted(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path)) as evidence:
-        section = gradients(Findings(evidence, "toy"))
+        section = gradients(Source(evidence, "toy"))
     assert section is not None
     assert section.data["arms"]["grpo"]["spikes"] == {"0": None, "1": None, "2": None}
     assert "| not measured |" in section.markdown
@@ -239,7 +242,7 @@ def lengths(run: Run, record: Record) -> Record:
 
 def test_the_spread_by_length(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=lengths)) as evidence:
-        chart = charts(diagnostics(Findings(evidence, "toy")))["m-log-ratio-length"]
+        chart = charts(diagnostics(Source(evidence, "toy")))["m-log-ratio-length"]
     line = of(chart, "grpo")
     assert len(line.x) == 8
     x, y = np.array(line.x, dtype=float), np.array(line.y, dtype=float)
@@ -257,15 +260,15 @@ def nothing_measured(run: Run, record: Record) -> Record:
 
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=nothing_measured)) as evidence:
-        found = charts(diagnostics(Findings(evidence, "toy")))
+        found = charts(diagnostics(Source(evidence, "toy")))
     assert not found["m-log-ratio-length"].series
 
 
 def test_replay_is_compared_between_arms_that_differ_in_nothing_else(finished: Path) -> None:
     with Evidence.open(finished) as evidence:
-        declared = Findings(evidence, "moe").declaration
-        found = charts(experts(Findings(evidence, "moe")))
-        change = evidence.updates("moe", ["expert_change"])
+        declared = Source(evidence, "moe").declaration
+        found = charts(experts(Source(evidence, "moe")))
+        change = read_updates(evidence, "moe", ["expert_change"])
     assert replayed(declared.arms) == {"grpo": {"old-policy": "grpo-replay"}, "gspo": {"old-policy": "gspo-replay"}}
     chart = found["m-replay-experts"]
     with_replay = of(chart, "replay: old-policy")
@@ -309,7 +312,7 @@ def falling(run: Run, record: Record) -> Record:
 
 def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
-        section = collapse(Findings(evidence, "toy"))
+        section = collapse(Source(evidence, "toy"))
     assert section is not None
     assert section.markdown.startswith("1 of 4 runs were unstable: 1 collapsed. ")
     run = section.data["runs"]["grpo s0"]
@@ -323,7 +326,7 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
 
 def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
-        section = collapse(Findings(evidence, "toy"))
+        section = collapse(Source(evidence, "toy"))
     assert section is not None
     assert section.markdown == "0 of 6 runs were unstable."
     assert not charts(section)
@@ -331,7 +334,7 @@ def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
 
 def test_runs_too_short_to_be_judged_are_not_said_to_have_stood(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, steps=4)) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         section, table = collapse(found), scores(found)
     assert section is not None
     assert section.markdown == "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged."
@@ -346,8 +349,8 @@ def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
 
     database = make_lab(tmp_path, change=change)
     with Evidence.open(database) as evidence:
-        section = collapse(Findings(evidence, "toy"))
-        spikes = gradients(Findings(evidence, "toy"))
+        section = collapse(Source(evidence, "toy"))
+        spikes = gradients(Source(evidence, "toy"))
     assert section is not None
     assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
     assert len(section.data["runs"]) == 6
@@ -368,8 +371,8 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
     with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
         found: dict[str, Chart] = {}
         for section in (curves, clipping, experts, gradients, diagnostics, collapse):
-            found |= charts(section(Findings(evidence, "moe")))
-        page = render([Findings(evidence, "moe")])
+            found |= charts(section(Source(evidence, "moe")))
+        page = render([Source(evidence, "moe")])
     assert len(found) > 12
     assert not [chart.id for chart in found.values() if chart.values()]
     assert page.html.count('class="missing"') >= len(found)
@@ -379,8 +382,8 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["ratio_max_negative", "grad_norm"])
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
-        chart = curve(Findings(evidence, "toy"), metric, id="m", title="", unit="", envelope=True)
-        frame = evidence.updates("toy", [metric])
+        chart = curve(Source(evidence, "toy"), metric, id="m", title="", unit="", envelope=True)
+        frame = read_updates(evidence, "toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
     line = of(chart, "grpo")
     assert (line.low[7], line.high[7]) == pytest.approx((own.min(), own.max()))

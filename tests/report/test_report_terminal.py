@@ -10,7 +10,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 from gspo_lab import words
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.conduct.summary import outcome
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.records import Record, RunStatus
 from gspo_lab.report.sections.answer import answer
 from gspo_lab.store import Evidence
@@ -62,7 +62,7 @@ def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     database = make_lab(tmp_path, toml, **how)
     seen = outcome(load_study(tmp_path / "studies" / "toy.toml"), database.parent, [], interrupted=False).seen
     with Evidence.open(database) as evidence:
-        found = Findings(evidence, "toy")
+        found = Source(evidence, "toy")
         written, answered = answer(found), words.lines(answer_to(found))
     assert written is not None
     assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answered

@@ -8,7 +8,7 @@ from synthetic_lab import make_lab
 from test_report_page import exact_clips
 
 from gspo_lab.claims.library import LIBRARY
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.published import CLIPPED, EXPERT_CHANGE
 from gspo_lab.report.sections.clipping import clipping
@@ -142,7 +142,7 @@ def test_the_title_of_the_noise_names_its_largest_part() -> None:
 
 def test_the_clip_gap_names_its_ceiling(tmp_path: Path) -> None:
     with Evidence.open(make_lab(tmp_path, change=exact_clips)) as evidence:
-        section = clipping(Findings(evidence, "toy"))
+        section = clipping(Source(evidence, "toy"))
     assert section is not None
     chart = next(part for part in section.body if isinstance(part, Chart) and part.id == "m-clip")
     # 0.4 against 0.001 on the same mini-batches: 400 times up to the weights; half of the active tokens are clipped

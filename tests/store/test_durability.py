@@ -16,6 +16,7 @@ from run_folders import Lab, answers, step_records
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, UpdateRecord
 from gspo_lab.store import Evidence, ingest, rebuild
+from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.store.schema import RECORD_TABLES
 
 RUN = "adding/grpo/s0"
@@ -143,8 +144,8 @@ def test_readers_see_whole_states_while_the_writer_works(lab: Lab) -> None:
     def read() -> None:
         while not done.is_set():
             with Evidence.open(lab.db) as evidence:
-                updates = len(evidence.updates("adding", ["loss"]))
-                steps = len(evidence.steps("adding", ["reward_mean"]))
+                updates = len(read_updates(evidence, "adding", ["loss"]))
+                steps = len(read_steps(evidence, "adding", ["reward_mean"]))
             assert updates == 2 * steps
             seen.add(steps)
 

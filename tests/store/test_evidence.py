@@ -17,6 +17,7 @@ from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.database import explained, writing
+from gspo_lab.store.records import read_series, read_spans, read_steps, read_updates, span_width
 
 RUN = "adding/grpo/s0"
 
@@ -65,8 +66,8 @@ def test_runs_stand_in_the_order_of_the_study_then_seeds(recorded: Lab) -> None:
 
 def test_steps_and_updates(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        steps = evidence.steps("adding", ["reward_mean", "entropy", "reward_mean", "step"])
-        updates = evidence.updates("adding", ["clipped_tokens", "log_ratio_quantiles_tokens"])
+        steps = read_steps(evidence, "adding", ["reward_mean", "entropy", "reward_mean", "step"])
+        updates = read_updates(evidence, "adding", ["clipped_tokens", "log_ratio_quantiles_tokens"])
     assert list(steps.columns) == ["run_id", "arm", "seed", "step", "reward_mean", "entropy"]
     assert len(steps) == 4 * 4
     assert list(steps.reward_mean[:4]) == [0.0, 0.1, 0.2, 0.3]
@@ -81,11 +82,11 @@ def test_steps_and_updates(recorded: Lab) -> None:
 def test_a_metric_nobody_records_is_named_with_its_nearest(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
         with pytest.raises(LabError, match=r"no metric 'reward_meen' in steps \(did you mean 'reward_mean'\?\)"):
-            evidence.steps("adding", ["reward_meen"])
+            read_steps(evidence, "adding", ["reward_meen"])
         with pytest.raises(LabError, match="no metric 'reward_mean' in updates"):
-            evidence.updates("adding", ["reward_mean"])
+            read_updates(evidence, "adding", ["reward_mean"])
         with pytest.raises(LabError, match="no metric 'x; DROP"):
-            evidence.updates("adding", ["x; DROP TABLE steps"])
+            read_updates(evidence, "adding", ["x; DROP TABLE steps"])
 
 
 def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
@@ -95,7 +96,7 @@ def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
         Evidence.open(recorded.db) as evidence,
         pytest.raises(LabError, match="older than the metric 'entropy': gspo-lab rebuild"),
     ):
-        evidence.steps("adding", ["entropy"])
+        read_steps(evidence, "adding", ["entropy"])
 
 
 def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: Lab) -> None:
@@ -130,8 +131,8 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
 
 def test_spans_of_few_steps_are_the_steps(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
-        of_steps = evidence.spans("adding", "steps", ["reward_mean"], extremes=["reward_mean"])
-        of_updates = evidence.spans("adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
+        of_steps = read_spans(evidence, "adding", "steps", ["reward_mean"], extremes=["reward_mean"])
+        of_updates = read_spans(evidence, "adding", "updates", ["loss", "clipped_tokens"], extremes=["loss"])
     assert [run.id for run in of_steps] == ["adding/gspo/s0", "adding/gspo/s1", "adding/grpo/s0", "adding/grpo/s1"]
     first = {name: list(values) for name, values in next(iter(of_steps.values())).items()}
     rewards = [0.0, 0.1, 0.2, 0.3]
@@ -151,17 +152,17 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
         lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert evidence.width("adding", 3) == 3
+        assert span_width(evidence, "adding", 3) == 3
         both = ["reward_mean", "entropy"]
-        grpo, gspo = evidence.spans("adding", "steps", both, buckets=3, extremes=["reward_mean"]).values()
+        grpo, gspo = read_spans(evidence, "adding", "steps", both, buckets=3, extremes=["reward_mean"]).values()
         with pytest.raises(LabError, match="JSON, not a number"):
-            evidence.spans("adding", "updates", ["band_counts"])
+            read_spans(evidence, "adding", "updates", ["band_counts"])
         with pytest.raises(LabError, match="text, not a number"):
-            evidence.spans("adding", "steps", ["entropy"], extremes=["prompt_digest"])
+            read_spans(evidence, "adding", "steps", ["entropy"], extremes=["prompt_digest"])
         with pytest.raises(LabError, match="from steps or updates"):
-            evidence.spans("adding", "runs", ["seed"])
+            read_spans(evidence, "adding", "runs", ["seed"])
         with pytest.raises(LabError, match="at least 1"):
-            evidence.spans("adding", "steps", ["entropy"], buckets=0)
+            read_spans(evidence, "adding", "steps", ["entropy"], buckets=0)
     names = ("x", "reward_mean", "reward_mean.low", "reward_mean.high")
     nan = pytest.approx(math.nan, nan_ok=True)
     assert [list(grpo[name]) for name in names] == [[1.0, 4.0, 6.0], [1.0, 4.0, 6.0], [0.0, 3.0, 6.0], [2.0, 5.0, 6.0]]
@@ -191,7 +192,7 @@ def test_a_spans_share_of_tokens_is_that_of_all_its_tokens(lab: Lab) -> None:
     ingest(lab.runs)
     names = ["clip_fraction_tokens", "clip_fraction_active_tokens", "loss"]
     with Evidence.open(lab.db) as evidence:
-        [found] = evidence.spans("adding", "updates", names, extremes=names[:1]).values()
+        [found] = read_spans(evidence, "adding", "updates", names, extremes=names[:1]).values()
     assert list(found["clip_fraction_tokens"]) == pytest.approx([(0.1 * 100 + 0.4 * 300) / 400, 0.25])
     assert list(found["clip_fraction_active_tokens"]) == pytest.approx([(0.5 * 10 + 0.2 * 20) / 30, 0.35])
     assert list(found["loss"]) == [1.0, 1.0]
@@ -205,8 +206,8 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=0.0) for i in range(9)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        [steps] = evidence.spans("adding", "steps", ["entropy"], buckets=4).values()
-        [updates] = evidence.spans("adding", "updates", ["loss"], buckets=4).values()
+        [steps] = read_spans(evidence, "adding", "steps", ["entropy"], buckets=4).values()
+        [updates] = read_spans(evidence, "adding", "updates", ["loss"], buckets=4).values()
     assert [list(steps["x"]), list(updates["x"])] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
 
 
@@ -215,12 +216,12 @@ def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3)) for i in range(5)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        assert list(evidence.updates("adding", ["loss"], at=[1, 4, 9]).loss) == [1.0, 4.0]
-        assert list(evidence.updates("adding", [], nonfinite=1).step) == [3]
-        assert evidence.updates("adding", ["loss"], run="another").empty
-        steps, losses = evidence.series("adding", "updates", "loss")[RUN]
+        assert list(read_updates(evidence, "adding", ["loss"], at=[1, 4, 9]).loss) == [1.0, 4.0]
+        assert list(read_updates(evidence, "adding", [], nonfinite=1).step) == [3]
+        assert read_updates(evidence, "adding", ["loss"], run="another").empty
+        steps, losses = read_series(evidence, "adding", "updates", "loss")[RUN]
         assert (list(steps), list(losses)) == ([0, 1, 2, 3, 4], [0.0, 1.0, 2.0, 3.0, 4.0])
-        assert [len(part) for part in evidence.series("adding", "updates", "grad_norm")[RUN]] == [0, 0]
+        assert [len(part) for part in read_series(evidence, "adding", "updates", "grad_norm")[RUN]] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -245,13 +246,13 @@ def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
     with Evidence.open(lab.db) as evidence:
         assert list(evidence.runs("adding").state) == ["planned"] * 4
         for frame in (
-            evidence.steps("adding", ["entropy"]),
-            evidence.updates("adding", ["loss"]),
+            read_steps(evidence, "adding", ["entropy"]),
+            read_updates(evidence, "adding", ["loss"]),
             read_scores(evidence, "adding"),
         ):
             assert frame.empty
             assert list(frame.columns[:3]) == ["run_id", "arm", "seed"]
-        spans = evidence.spans("adding", "steps", ["entropy"])
+        spans = read_spans(evidence, "adding", "steps", ["entropy"])
         assert [(list(run), len(run["x"])) for run in spans.values()] == [(["x", "entropy"], 0)] * 4
 
 
@@ -259,9 +260,9 @@ def test_all_frames_show_the_moment_of_opening(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
         recorded.write(RUN, *step_records(4))
         ingest(recorded.runs)
-        assert len(evidence.steps("adding", ["entropy"])) == 16
+        assert len(read_steps(evidence, "adding", ["entropy"])) == 16
     with Evidence.open(recorded.db) as evidence:
-        assert len(evidence.steps("adding", ["entropy"])) == 17
+        assert len(read_steps(evidence, "adding", ["entropy"])) == 17
 
 
 def test_evidence_cannot_write(recorded: Lab) -> None:
@@ -275,7 +276,7 @@ def test_many_values_are_summed_in_sql(lab: Lab) -> None:
     lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
     ingest(lab.runs)
     with Evidence.open(lab.db) as evidence:
-        [found] = evidence.spans("adding", "updates", ["loss"], extremes=["loss"]).values()
+        [found] = read_spans(evidence, "adding", "updates", ["loss"], extremes=["loss"]).values()
     assert len(found["loss"]) == 250
     assert found["loss"].mean() == pytest.approx(9999.5)
     assert [found[name][0] for name in ("x", "loss.low", "loss.high")] == [9.5, 0.0, 79.0]
@@ -302,7 +303,7 @@ def test_damage_found_while_reading_is_told_as_damage(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
         assert evidence.studies() == ["adding", "carrying"]
         with pytest.raises(LabError, match=r"is damaged.*gspo-lab rebuild"):
-            evidence.steps("adding", ["prompt_digest"])
+            read_steps(evidence, "adding", ["prompt_digest"])
 
 
 def test_damage_in_the_words_of_sqlite_is_told_as_damage(recorded: Lab) -> None:

@@ -14,7 +14,9 @@ import gspo_lab
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
-from gspo_lab.findings import Findings
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.steadiness import verdicts
+from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.card import grounds
 from gspo_lab.report.markup import signed
@@ -63,10 +65,10 @@ def stability(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Path) -> None:
     """Of gains .4 and .3 (odd seeds .45 and .35) gspo drops .1, grpo .4 (.45). Its final score is .4 (.45) higher."""
     with Evidence.open(stability) as evidence:
-        found = Findings(evidence, "toy")
-        verdict, score = found.verdicts["gspo"], found.decision.verdicts["gspo"]
+        found = Source(evidence, "toy")
+        verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
         terminal = "\n".join(seen(found, answer(found)))
-        fold = str(grounds(list(found.verdicts.values()), 5, {}, {}))
+        fold = str(grounds(list(verdicts(found).values()), 5, {}, {}))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
     even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
     assert (verdict.estimate, score.estimate) == (pytest.approx((3 * even + 2 * odd) / 5), pytest.approx(0.42))
@@ -88,15 +90,15 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
 
 def test_the_ground_counts_every_arm(stability: Path) -> None:
     with Evidence.open(stability) as evidence:
-        ground = words.rests_on(answer(Findings(evidence, "toy")))
+        ground = words.rests_on(answer(Source(evidence, "toy")))
     counts = ", ".join(["gspo 0 of 5", *(f"{arm} 5 of 5" for arm in ARMS[1:]), "grpo 5 of 5"])
     assert f"Unstable runs: {counts}." in ground
 
 
 def test_less_stable_is_not_green(stability: Path) -> None:
     with Evidence.open(stability) as evidence:
-        found = Findings(evidence, "toy")
-        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in found.verdicts.items()}
+        found = Source(evidence, "toy")
+        tones = {arm: (verdict.word, words.tone(verdict)) for arm, verdict in verdicts(found).items()}
     assert tones == {"gspo": ("more stable", "decided")} | dict.fromkeys(ARMS[1:], ("less stable", "worse"))
     page = rendered(stability, "toy").html
     assert 'class="word worse">less stable' in page

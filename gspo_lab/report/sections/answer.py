@@ -4,8 +4,16 @@ from collections import Counter
 from typing import Any
 
 from gspo_lab.claims import answer as answer_to
-from gspo_lab.findings import Findings
 from gspo_lab.findings.answer import Answer
+from gspo_lab.findings.compared import new_problems
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.ranked import ranked as ranked_of
+from gspo_lab.findings.steadiness import regime, steadiness
+from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
+from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import grounds, head, numbers, summary
@@ -32,16 +40,16 @@ from gspo_lab.words import (
 )
 
 
-def answer(found: Findings) -> Section | None:
+def answer(found: Source) -> Section | None:
     """The answer in three lines, the table of arms, the grounds to trust it; then what each verdict rests on."""
-    declared, decided = found.declaration, found.decision
-    answered, verdicts, again = answer_to(found), list(found.verdicts.values()), found.executions
-    runs = dict(Counter(run.state for run in found.runs))
+    declared, decided = found.declaration, decision(found)
+    answered, verdicts, again = answer_to(found), list(verdicts_of(found).values()), all_executions(found)
+    runs = dict(Counter(run.state for run in runs_of(found)))
     planned = len(declared.arms) * len(declared.seeds)
     absent = "not begun" if declared.recorded is None else "not imported"
     progress = _progress(runs, planned, absent, stopped=decided.stopped) + _not_graded(found)
-    progress += f" {unstable_runs(found.regime)}" if found.regime.finished else ""
-    link, wider = linked(again), found.new_problems if verdicts else {}
+    progress += f" {unstable_runs(regime(found))}" if regime(found).finished else ""
+    link, wider = linked(again), new_problems(found) if verdicts else {}
     denied = " ".join(map(became, again.taken_back))
     data: dict[str, Any] = {
         "question": declared.question,
@@ -49,14 +57,14 @@ def answer(found: Findings) -> Section | None:
         "baseline": decided.baseline,
         "primary": decided.primary,
         "runs": runs,
-        "grader_errors": found.grader_errors,
+        "grader_errors": grader_errors(found),
         **({} if link is None else {"executions": {one.name: one.relation for one in again.every}}),
         **({} if decided.doses is None else {"stability": decided.doses.to_json()}),
     }
     if verdicts:
         data["verdicts"] = {one.subject: head(one) for one in verdicts}
         data["comparisons"] = {arm: summary(verdict, wider.get(arm)) for arm, verdict in decided.verdicts.items()}
-        data["steadiness"] = {arm: summary(one) for arm, one in found.steadiness.items()}
+        data["steadiness"] = {arm: summary(one) for arm, one in steadiness(found).items()}
         data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
@@ -66,8 +74,9 @@ def answer(found: Findings) -> Section | None:
         f"{' '.join(flags(decided))}"
     ).strip()
     rule = rule if verdicts else " ".join(sentences(decided.described))
-    if found.ranking is not None:
-        data["ranking"] = {**found.ranking.to_json(), "sentence": best_arms(found.ranking)}
+    ranks = ranked_of(found)
+    if ranks is not None:
+        data["ranking"] = {**ranks.to_json(), "sentence": best_arms(ranks)}
     body = [
         h(
             "div",
@@ -79,7 +88,7 @@ def answer(found: Findings) -> Section | None:
         ),
         arms_table(found, answered),
         trust(found, progress),
-        _folded_places(found.ranking) if found.ranking is not None else None,
+        None if ranks is None else _folded_places(ranks),
         grounds(verdicts, len(decided.seeds), decided.missing, wider) if verdicts else None,
         h("p", rule, class_="soft") if rule else None,
     ]
@@ -94,7 +103,7 @@ def answer(found: Findings) -> Section | None:
     calibrated = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
     arms = [f"- **{plain(sentence(one))}** {plain(numbers(one, wider.get(one.subject)))}" for one in verdicts]
     matched = " ".join((f"Matching: {plain(badge_text(decided.matched))}.", plain(progress), plain(link or "")))
-    places = "" if found.ranking is None else markdown_table(PLACES, _places(found.ranking))
+    places = "" if ranks is None else markdown_table(PLACES, _places(ranks))
     markdown = [first, "\n".join(arms), places, matched.strip(), calibrated, plain(rule)]
     parts = tuple(part for part in body if part is not None)
     return Section("answer", "Answer", parts, data, "\n\n".join(filter(None, markdown)), shown)
@@ -146,12 +155,12 @@ def _progress(states: dict[str, int], planned: int, absent: str, *, stopped: boo
     return text + (" The study is still running; what follows is as of now." if State.RUNNING in states else "")
 
 
-def _not_graded(found: Findings) -> str:
+def _not_graded(found: Source) -> str:
     """Runs whose grader failed as they trained, with the share of responses."""
     failed = [
-        f"{run.arm} seed {run.seed} {found.grader_errors[run.id]:.1%}"
-        for run in found.runs
-        if found.grader_errors.get(run.id)
+        f"{run.arm} seed {run.seed} {grader_errors(found)[run.id]:.1%}"
+        for run in runs_of(found)
+        if grader_errors(found).get(run.id)
     ]
     if not failed:
         return ""

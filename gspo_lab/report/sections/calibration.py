@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.calibration import record
 from gspo_lab.report.markup import Html, h, table
 from gspo_lab.report.section import Section
@@ -10,7 +10,7 @@ from gspo_lab.report.section import Section
 MUST_FAIL = "must fail"
 
 
-def calibration(found: Findings) -> Section | None:
+def calibration(found: Source) -> Section | None:
     """The table behind the badge, with the popular readings that fail beside it; None where no score decides."""
     if found.declaration.primary is None or len(found.arms) < 2:
         return None

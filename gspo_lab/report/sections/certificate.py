@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import study_certificate
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.certificate import WORST_FIRST, grouped
 from gspo_lab.matching.pairing import EQUAL, UNDECLARED
+from gspo_lab.readings import Source
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
 from gspo_lab.report.section import Section
 
@@ -15,9 +16,9 @@ INTRODUCTION = (
 )
 
 
-def certificate(found: Findings) -> Section | None:
+def certificate(found: Source) -> Section | None:
     """A table of check and state over all pairs, every pair's detail folded, and what was accepted with its reason."""
-    matched = found.certificate
+    matched = study_certificate(found)
     if not matched.pairs:
         return None
     states = matched.states()

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gspo_lab.findings import Findings
 from gspo_lab.findings.clipped import NO_CLIP, SATURATED, active_share, clips, saturated
-from gspo_lab.readings import RECORDED, Reading, summarise
+from gspo_lab.readings import RECORDED, Reading, Source, summarise
 from gspo_lab.readings.named import CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
 from gspo_lab.report.bars import per_arm, per_minibatch
 from gspo_lab.report.chart import Chart
@@ -41,7 +40,7 @@ NOT_AT_ZERO = (
 )
 
 
-def clipping(found: Findings) -> Section | None:
+def clipping(found: Source) -> Section | None:
     """Clip fractions over the steps and by mini-batch index, and the counterfactual of either rule."""
     order = found.arms
     sampled = any(arm.settings.update.old_logprobs == "sampler" for arm in found.declaration.arms.values())
@@ -117,7 +116,7 @@ def clipping(found: Findings) -> Section | None:
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
 
 
-def _token_and_sequence(found: Findings) -> tuple[str, str] | None:
+def _token_and_sequence(found: Source) -> tuple[str, str] | None:
     """The first arm of either rule, without replay."""
     plain = {
         name: arm.settings
@@ -135,7 +134,7 @@ def _ranges(bands: Mapping[str, tuple[float, float]]) -> str:
     return f" {'; '.join(said)}." if said else ""
 
 
-def _row(found: Findings, arm: str) -> dict[str, Any]:
+def _row(found: Source, arm: str) -> dict[str, Any]:
     return {
         "arm": arm,
         **{name: summarise(found, reading, arm, RECORDED).mean for name, reading in COLUMNS.items()},
@@ -143,7 +142,7 @@ def _row(found: Findings, arm: str) -> dict[str, Any]:
     }
 
 
-def _saturation(found: Findings, arm: str) -> str:
+def _saturation(found: Source, arm: str) -> str:
     share = percent(active_share(found, arm))
     return (
         f"{arm} is saturated: on mini-batches ≥ 1 it clips {share} of the tokens with an advantage (above "

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.course import Track
-from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome
+from gspo_lab.findings.course import Track, course
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes, stabilities
+from gspo_lab.readings import Source
+from gspo_lab.readings.curves import onsets as onsets_of
 from gspo_lab.readings.read import SIGNALS
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
 from gspo_lab.report.section import Section
@@ -30,14 +32,14 @@ TOLD = {
 }
 
 
-def collapse(found: Findings) -> Section | None:
+def collapse(found: Source) -> Section | None:
     """One row per run that collapsed or regressed, with the signals that crossed before, and their false alarms."""
-    judged = found.stabilities
+    judged = stabilities(found)
     if not judged:
         return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
-    tracks = [track for track in found.course.tracks if track.run in judged]
+    tracks = [track for track in course(found).tracks if track.run in judged]
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
-    seeds, ended = found.decision.runs, found.outcomes(found.declaration.primary)
+    seeds, ended = decision(found).runs, outcomes(found, found.declaration.primary)
     known = [run for run in ended if run.stability is not None]
     said = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
@@ -45,7 +47,7 @@ def collapse(found: Findings) -> Section | None:
     if not fallen:
         return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
                        {"runs": {}}, said)  # fmt: skip
-    onsets = {track.run: found.onsets(track.run) for track in tracks}
+    onsets = {track.run: onsets_of(found, track.run) for track in tracks}
     rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.compared import compared
 from gspo_lab.findings.course import AXES
+from gspo_lab.readings import Source, runs
+from gspo_lab.readings.answers import scores as scores_of
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.report.frames import (
     MANY_RUNS,
@@ -27,6 +29,7 @@ from gspo_lab.report.published import CURVES
 from gspo_lab.report.section import Fold, Section
 from gspo_lab.report.titles import above, at_the_end
 from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+from gspo_lab.store.records import read_steps
 
 UPPER = 0.975
 BAND = (
@@ -35,10 +38,10 @@ BAND = (
 )
 
 
-def curves(found: Findings) -> Section | None:
+def curves(found: Source) -> Section | None:
     """The reward of every seed, one chart per benchmark, and the differences of the pairs."""
     primary = found.declaration.primary
-    many = len(found.runs) >= MANY_RUNS
+    many = len(runs(found)) >= MANY_RUNS
     reward = curve(
         found,
         "reward_mean",
@@ -75,9 +78,9 @@ def curves(found: Findings) -> Section | None:
     return Section("curves", "Learning curves", (reward, *charts[:1], *(fold for fold in folds if fold.body)))
 
 
-def _finding(found: Findings, chart: Chart, number: str) -> str:
+def _finding(found: Source, chart: Chart, number: str) -> str:
     """The arm that is farthest from the baseline in a declared number of the runs, with its interval."""
-    own = [one for one in found.compared if one.scalar.name == number]
+    own = [one for one in compared(found) if one.scalar.name == number]
     apart = [(one.arm, one.paired) for one in own if one.paired.estimate is not None]
     if not apart or found.declaration.sweep is not None:
         return ""
@@ -94,11 +97,11 @@ def _asked(problems: int, answers: int) -> str:
     return f"{problems} held-out problems, {each:g} answer{'' if each == 1 else 's'} each."
 
 
-def _with_compute(found: Findings) -> pd.DataFrame:
+def _with_compute(found: Source) -> pd.DataFrame:
     """The scores, and beside each what the run had consumed when it was evaluated: nothing before the first step."""
-    scores = found.scores
+    scores = scores_of(found)
     before = {int(step) - 1 for step in scores["step"]}
-    spent = found.evidence.steps(found.study, list(AXES.values()), at=before)
+    spent = read_steps(found.evidence, found.study, list(AXES.values()), at=before)
     spent = spent.assign(step=spent["step"] + 1)[["run_id", "step", *AXES.values()]]
     both = scores.merge(spent, on=["run_id", "step"], how="left")
     both.loc[both["step"] == 0, list(AXES.values())] = 0.0
@@ -113,7 +116,7 @@ def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
     return out
 
 
-def _difference(found: Findings, name: str, title: str, own: dict[str, dict[int, Points]], last: int) -> Chart | None:
+def _difference(found: Source, name: str, title: str, own: dict[str, dict[int, Points]], last: int) -> Chart | None:
     """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
     declared, baseline = found.declaration, found.declaration.baseline
     if declared.sweep is not None or baseline not in own or not declared.treatments:

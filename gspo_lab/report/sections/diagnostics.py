@@ -6,7 +6,7 @@ number that a claim of the papers reads, the signal that advice looks at. The da
 
 from typing import NamedTuple
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import h
 from gspo_lab.report.section import Part, Section
@@ -50,7 +50,7 @@ COVERED = (
 """Where an arm skips responses without advantage."""
 
 
-def diagnostics(found: Findings) -> Section | None:
+def diagnostics(found: Source) -> Section | None:
     """One small chart per entry of `DIAGNOSTICS`, and the sequence ratio's spread by length."""
     body: list[Part] = [h("p", INTRODUCTION)]
     if skipping(found.declaration):

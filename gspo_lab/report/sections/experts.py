@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gspo_lab.findings import Findings
-from gspo_lab.readings import RECORDED, Reading, Steps, Window, average, by_layer, runs, summarise
+from gspo_lab.findings.course import course
+from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
 from gspo_lab.readings.named import CHANGE_LATER, CLIP, LATER
 from gspo_lab.report.bars import bars_of, per_arm, per_minibatch
 from gspo_lab.report.chart import Chart, Series
@@ -28,9 +28,9 @@ CHANGE, REPLAY = "expert_change", "routing_replay"
 LAYERS = Reading("expert_change_layers", LATER)
 
 
-def experts(found: Findings) -> Section | None:
+def experts(found: Source) -> Section | None:
     """Expert change by mini-batch, by layer and over training; arms with and without replay; replay's cost."""
-    own = found.course
+    own = course(found)
     if not own.measured(CHANGE):
         said = f"Expert change: {NOT_MEASURED}. No arm of this study recorded expert choices; dense models have none."
         return Section("experts", "Experts and routing replay", (h("p", said, class_="missing"),))
@@ -102,7 +102,7 @@ def _own(arm: Arm) -> tuple[str, ...]:
     return (REPLAY, *(BAND if arm.settings.objective.clip == "calibrated" else ()))
 
 
-def _replay(found: Findings) -> list[Chart]:
+def _replay(found: Source) -> list[Chart]:
     """Expert change and clipped tokens with and without replay, for arms that differ in nothing else."""
     pairs = replayed(found.declaration.arms)
     if not pairs:
@@ -130,8 +130,8 @@ def _replay(found: Findings) -> list[Chart]:
     return [replace(one, finding=one_over_other(one)) for one in charts]
 
 
-def _per_layer(found: Findings) -> tuple[Series, ...]:
-    layers = by_layer(found, LAYERS, found.course.sampled)
+def _per_layer(found: Source) -> tuple[Series, ...]:
+    layers = by_layer(found, LAYERS, course(found).sampled)
     out: list[Series] = []
     for colour, arm in enumerate(found.arms):
         seeds = {
@@ -143,7 +143,7 @@ def _per_layer(found: Findings) -> tuple[Series, ...]:
     return tuple(out)
 
 
-def _cost(found: Findings) -> list[dict[str, Any]]:
+def _cost(found: Source) -> list[dict[str, Any]]:
     every = Window(Steps.ALL)
     names = {"bytes": "replay_bytes", "seconds": "seconds_replay", "step": "seconds_step"}
     rows = []

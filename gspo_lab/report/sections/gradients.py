@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.course import Track
-from gspo_lab.readings import RECORDED, Reading, Reduce, Steps, Window, by_step, read, summarise
+from gspo_lab.findings.course import Track, course
+from gspo_lab.readings import RECORDED, Reading, Reduce, Source, Steps, Window, by_step, read, summarise
+from gspo_lab.readings.settled import first_settled
 from gspo_lab.report.chart import Series
 from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table
 from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, spikes
+from gspo_lab.store.records import read_updates
 
 MARKS = 60
 """Spikes that are drawn; the data has them all."""
@@ -24,7 +25,7 @@ HEAD = ["arm", "median at the start", "largest", "where", "spikes", "updates tha
 RULE = f"Spike: a step whose mean norm is above 5 times the median of the {FROZEN} steps after the warm-up."
 
 
-def gradients(found: Findings) -> Section | None:
+def gradients(found: Source) -> Section | None:
     """Gradient norm before clipping: span means, with an envelope up to the largest value, and every spike."""
     chart = curve(
         found,
@@ -40,8 +41,8 @@ def gradients(found: Findings) -> Section | None:
     rows, data = [], {}
     marks: list[Series] = []
     for colour, arm in enumerate(found.arms):
-        tracks = [track for track in found.course.tracks if track.arm == arm]
-        spiked = {track.seed: _spikes(found, track, found.settled[track.run]) for track in tracks}
+        tracks = [track for track in course(found).tracks if track.arm == arm]
+        spiked = {track.seed: _spikes(found, track, first_settled(found)[track.run]) for track in tracks}
         peaks = [float(np.nanmax(track.columns["grad_norm.high"])) for track in tracks if _measured(track)]
         median, largest = summarise(found, BASELINE, arm, RECORDED).mean, max(peaks, default=None)
         place = "" if largest is None else _where(found, tracks, largest)
@@ -69,13 +70,13 @@ def gradients(found: Findings) -> Section | None:
     return Section("gradients", "Gradient norm", body, {"arms": data}, markdown_table(HEAD, rows))
 
 
-def _spikes(found: Findings, track: Track, first: int) -> dict[int, float] | None:
+def _spikes(found: Source, track: Track, first: int) -> dict[int, float] | None:
     """A run's spikes after its warm-up, which ends at step `first`: step and mean norm of its updates there. None: too
     few steps to judge. The FROZEN steps from `first` on judge most runs without reading them whole."""
     if not _measured(track):
         return None
     window = _norms(found, track.run, Steps.BASELINE)
-    last = (int(np.nanmax(track.updates)) // found.course.width + 1) * found.course.width - 1
+    last = (int(np.nanmax(track.updates)) // course(found).width + 1) * course(found).width - 1
     if len(window) < FROZEN and last < first + FROZEN:
         return None
     largest = track.columns["grad_norm.high"]
@@ -90,30 +91,30 @@ def _measured(track: Track) -> bool:
     return bool(np.isfinite(track.columns["grad_norm"]).any())
 
 
-def _norms(found: Findings, run: str, steps: Steps = Steps.ALL) -> dict[int, float]:
+def _norms(found: Source, run: str, steps: Steps = Steps.ALL) -> dict[int, float]:
     """A run's mean gradient norm by step."""
     curve = by_step(found, Reading("grad_norm", Window(steps)), run)[run]
     known = ~np.isnan(curve.values)
     return dict(zip(curve.steps[known].astype(int).tolist(), curve.values[known].tolist(), strict=True))
 
 
-def _where(found: Findings, tracks: Sequence[Track], largest: float) -> str:
+def _where(found: Source, tracks: Sequence[Track], largest: float) -> str:
     """The place of the largest norm, looked for in the span that holds it."""
-    width = found.course.width
+    width = course(found).width
     for track in tracks:
         for span in np.flatnonzero(track.columns["grad_norm.high"] == largest)[:1].tolist():
             at = range(span * width, (span + 1) * width)
-            rows = found.evidence.updates(found.study, ["grad_norm"], run=track.run, at=at)
+            rows = read_updates(found.evidence, found.study, ["grad_norm"], run=track.run, at=at)
             row = rows[rows["grad_norm"] == largest].iloc[0]
             return f"seed {track.seed}, step {row['step']}, mini-batch {row['minibatch']}"
     return ""
 
 
-def _failed(found: Findings) -> dict[str, int]:
+def _failed(found: Source) -> dict[str, int]:
     """Per arm the updates that were not finite; where no span has any, none is looked for."""
-    if not any(np.nansum(track.columns["nonfinite"]) for track in found.course.tracks):
+    if not any(np.nansum(track.columns["nonfinite"]) for track in course(found).tracks):
         return {}
-    return dict(Counter(str(arm) for arm in found.evidence.updates(found.study, [], nonfinite=1)["arm"]))
+    return dict(Counter(str(arm) for arm in read_updates(found.evidence, found.study, [], nonfinite=1)["arm"]))
 
 
 def _marks(arm: str, colour: int, found: Mapping[int, Mapping[int, float] | None]) -> list[Series]:

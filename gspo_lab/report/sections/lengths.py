@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Prediction
-from gspo_lab.findings.measured import Measured
-from gspo_lab.readings import average
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured, Prediction
+from gspo_lab.findings.lengths import lengths as lengths_of
+from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
 from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
@@ -33,9 +33,9 @@ NOT_EXTRAPOLATED = (
 )
 
 
-def lengths(found: Findings) -> Section | None:
+def lengths(found: Source) -> Section | None:
     """None for a study that does not sweep the answers' limit, and while no run of it has finished."""
-    laws = found.lengths
+    laws = lengths_of(found)
     if laws is None or not any(laws.runs.values()):
         return None
     rows = [
@@ -54,14 +54,14 @@ def lengths(found: Findings) -> Section | None:
         "" if laws.moved is None else EXTRAPOLATED.format(share=percent(PUBLISHED["grpo"]), moved=interval(laws.moved))
     )
     body: tuple[Html | Chart, ...] = (
-        h("ul", *(h("li", line) for line in decided_sentences(found.decision))),
+        h("ul", *(h("li", line) for line in decided_sentences(decision(found)))),
         h("p", RULE, class_="soft"),
         *_charts(laws),
         h("p", moved or NOT_EXTRAPOLATED, class_="soft"),
         table(list(LAWS_HEAD), fitted, caption="The laws"),
         table(list(HEAD), rows, caption="Every length, means over seeds; log-ratios in nats, of mini-batches ≥ 1"),
     )
-    lines = "\n".join(f"- {plain(line)}" for line in decided_sentences(found.decision))
+    lines = "\n".join(f"- {plain(line)}" for line in decided_sentences(decision(found)))
     return Section(
         "lengths", "Response length", body, laws.to_json(), f"{lines}\n\n{markdown_table(LAWS_HEAD, fitted)}"
     )

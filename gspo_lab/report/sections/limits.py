@@ -1,8 +1,9 @@
 """What this study cannot say, in words, and what others have found that speaks against it."""
 
 from gspo_lab.claims import LIBRARY
-from gspo_lab.findings import Findings, starting
-from gspo_lab.readings import FINISHED, Reading, Steps, Window, read, runs
+from gspo_lab.findings import starting
+from gspo_lab.findings.decision import decision
+from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, read, runs
 from gspo_lab.report.markup import h, plain
 from gspo_lab.report.section import Section
 from gspo_lab.study import Declaration
@@ -19,7 +20,7 @@ IMPORTED = (
 )
 
 
-def limits_section(found: Findings) -> Section | None:
+def limits_section(found: Source) -> Section | None:
     """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
     said = [*limits(found.declaration), *_ungraded(found), *_unfinished(found)]
     body = [h("ul", *(h("li", line) for line in said))]
@@ -32,9 +33,9 @@ def limits_section(found: Findings) -> Section | None:
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
 
 
-def _ungraded(found: Findings) -> list[str]:
+def _ungraded(found: Source) -> list[str]:
     """What the deciding answers without a grade leave open."""
-    ended = found.decision.ended
+    ended = decision(found).ended
     errors = sum(one.errors for one in ended if one.final is not None)
     if not errors:
         return []
@@ -63,7 +64,7 @@ def _tuned(declared: Declaration, tasks: str) -> list[str]:
     return out
 
 
-def _unfinished(found: Findings) -> list[str]:
+def _unfinished(found: Source) -> list[str]:
     """Responses in pieces that no step was left for."""
     if all(arm.settings.rollout.tokens_per_step is None for arm in found.declaration.arms.values()):
         return []

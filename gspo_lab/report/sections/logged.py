@@ -3,7 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.logged import logged as logged_of
+from gspo_lab.readings import Source
 from gspo_lab.report.markup import Html, h, markdown_table, number, plain, table
 from gspo_lab.report.section import Section
 
@@ -15,9 +16,9 @@ INTRODUCTION = (
 UNKNOWN = "not understood"
 
 
-def logged(found: Findings) -> Section | None:
+def logged(found: Source) -> Section | None:
     """What spoils the comparison, what is defined differently, and every name with its definition and its last mean."""
-    known = found.logged
+    known = logged_of(found)
     if known is None:
         return None
     every = {(one.name, one.meaning, one.column) for names in known.names.values() for one in names}
@@ -41,9 +42,10 @@ def logged(found: Findings) -> Section | None:
     )
 
 
-def _value(found: Findings, arm: str, name: str, meaning: str | None) -> str:
-    assert found.logged is not None
-    own = [one for one in found.logged.names[arm] if (one.name, one.meaning) == (name, meaning)]
+def _value(found: Source, arm: str, name: str, meaning: str | None) -> str:
+    known = logged_of(found)
+    assert known is not None
+    own = [one for one in known.names[arm] if (one.name, one.meaning) == (name, meaning)]
     if not own:
         return "–"
     return "in the figures" if own[0].column else number(own[0].value)

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from gspo_lab.findings import Findings
 from gspo_lab.findings.compared import Compared
+from gspo_lab.findings.compared import compared as compared_of
+from gspo_lab.readings import Source
 from gspo_lab.report.interval import interval, reach
 from gspo_lab.report.markup import Html, markdown_table, number, signed, table
 from gspo_lab.report.section import Section
@@ -12,9 +13,9 @@ HEAD = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
 DRAWN = ("number", "arm", "difference, each pair a dot", "pairs", "p", "p, adjusted")
 
 
-def pairs(found: Findings) -> Section | None:
+def pairs(found: Source) -> Section | None:
     """A row per number and arm, scores over the margin and rewards on a scale of their own; None without two arms."""
-    compared = found.compared
+    compared = compared_of(found)
     if found.declaration.sweep is not None or not compared:
         return None
     margin = found.declaration.verdict.margin
@@ -34,7 +35,7 @@ def pairs(found: Findings) -> Section | None:
                    f"{caption}.\n\n{markdown}")  # fmt: skip
 
 
-def _drawn(found: Findings, one: Compared, wide: dict[bool, float], margin: float) -> Html:
+def _drawn(found: Source, one: Compared, wide: dict[bool, float], margin: float) -> Html:
     scored = one.scalar.scored
     return interval(one.paired, found.arms.index(one.arm), wide[scored], margin if scored else None)
 

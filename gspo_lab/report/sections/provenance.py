@@ -4,7 +4,7 @@ import json
 import shlex
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.readings import Source
 from gspo_lab.report.frames import records
 from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
 from gspo_lab.report.section import Section
@@ -13,7 +13,7 @@ from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ORIGIN
 
 
-def provenance(found: Findings) -> Section | None:
+def provenance(found: Source) -> Section | None:
     """Commands, the declaration's digest and its edits, versions and device."""
     declared = found.declaration
     commands = reproduce(declared)
@@ -63,7 +63,7 @@ def provenance(found: Findings) -> Section | None:
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
 
 
-def downloads(found: Findings) -> Section | None:
+def downloads(found: Source) -> Section | None:
     """What to take along. The buttons are the script's; the line says where the same numbers are without it."""
     buttons = [
         h("button", label, type="button", data_save=kind, hidden=True)
@@ -91,10 +91,10 @@ def reproduce(declared: Declaration) -> list[str]:
     return [shlex.join(["gspo-lab", *words]) for words in (*starts, *after)]
 
 
-def _origins(found: Findings) -> dict[str, list[str]]:
+def _origins(found: Source) -> dict[str, list[str]]:
     """Per origin, in words, the runs that another program recorded."""
     runs: dict[str, list[str]] = {}
-    for run in records(found.frame):
+    for run in records(found.evidence.runs(found.study)):
         told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
         if told is not None:
             one = Origin.told(told, run["run_id"])
@@ -103,7 +103,7 @@ def _origins(found: Findings) -> dict[str, list[str]]:
     return runs
 
 
-def _damaged(found: Findings, gap: int) -> dict[str, list[int]]:
+def _damaged(found: Source, gap: int) -> dict[str, list[int]]:
     """By journal the lines that are damaged, those before which one is missing, or that from which on all are."""
     lines: dict[str, list[int]] = {}
     of_it = f"FROM chosen JOIN damaged USING (run_id) WHERE COALESCE(gap, 0) = {gap}"
@@ -118,11 +118,11 @@ def _but_metrics(facts: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if not key.startswith(f"{ORIGIN}.metrics.")}
 
 
-def _facts(found: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _facts(found: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What all runs' workers found alike, and what they found differently, by run."""
     by_run = {
         run["run_id"].removeprefix(f"{found.study}/"): _but_metrics(flat(json.loads(run["facts"])))
-        for run in records(found.frame)
+        for run in records(found.evidence.runs(found.study))
         if isinstance(run["facts"], str)
     }
     known: dict[str, Any] = {}

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.executions import Execution, Executions
+from gspo_lab.readings import Source
 from gspo_lab.report.card import summary
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, plain, signed, table
 from gspo_lab.report.section import Section
@@ -21,9 +22,9 @@ ABOUT = (
 )
 
 
-def replications(found: Findings) -> Section | None:
+def replications(found: Source) -> Section | None:
     """Every execution beside the others, and what became of their verdicts; None for a study that was run once."""
-    every = found.executions
+    every = all_executions(found)
     if not every.others:
         return None
     rows = [*_rows(every), *_together_rows(every)]
@@ -63,9 +64,9 @@ def linked(every: Executions) -> str | None:
     return f"Carried out {times} time{'s' * (times > 1)}: {told}" + (f"; verdicts: {counts}" if counts else "")
 
 
-def lines(found: Findings) -> list[str]:
+def lines(found: Source) -> list[str]:
     """The same for a terminal, a line per fact."""
-    every = found.executions
+    every = all_executions(found)
     said = linked(every)
     return [] if said is None else [f"{said}.", *_words(every), *_together_lines(every), *_carried(every)]
 

@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.asked import Asked
-from gspo_lab.findings.noise import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
-from gspo_lab.findings.outcomes import RunOutcome
-from gspo_lab.readings import Seeds, average
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.readings import Seeds, Source, average
+from gspo_lab.readings.answers import Asked, answered
+from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.answers import benches as benches_of
+from gspo_lab.readings.graded import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.report.arms import fell
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
@@ -25,29 +27,29 @@ HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs fi
 NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
 
 
-def scores(found: Findings) -> Section | None:
+def scores(found: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     declared = found.declaration
-    benches, every = sorted(found.benches), found.asked
+    benches, every = sorted(benches_of(found)), asked_of(found)
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
     data: dict[str, Any] = {}
     markdown = []
     for bench in benches:
-        ended = found.outcomes(bench)
+        ended = outcomes(found, bench)
         by_arm = {arm: [one for one in ended if one.arm == arm] for arm in found.arms}
-        rows = [_row(arm, runs, found.decision.runs, len(declared.seeds)) for arm, runs in by_arm.items()]
+        rows = [_row(arm, runs, decision(found).runs, len(declared.seeds)) for arm, runs in by_arm.items()]
         last = declared.verdict.last
         caption = (
-            f"{bench}: mean of the last {last} evaluations of a finished run. Means: {found.decision.runs.label()}"
+            f"{bench}: mean of the last {last} evaluations of a finished run. Means: {decision(found).runs.label()}"
         )
         if any(one.errors for one in ended):
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
-            second = [_counted_wrong(arm, runs, found.decision.runs) for arm, runs in by_arm.items()]
+            second = [_counted_wrong(arm, runs, decision(found).runs) for arm, runs in by_arm.items()]
             rows = [row for both in zip(rows, second, strict=True) for row in both]
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        data[bench] = {arm: _data(runs, found.decision.runs) for arm, runs in by_arm.items()}
+        data[bench] = {arm: _data(runs, decision(found).runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         own = next((one for one in every if one.bench == bench and not one.evaluation), None)
         if own is not None and (more := _by_problem(found, own)):
@@ -79,10 +81,10 @@ class _Problems:
         return (self.levels, Fold(BY_PROBLEM, self.apart)) if self.apart else (self.levels,)
 
 
-def _by_problem(study: Findings, one: Asked) -> _Problems | None:
+def _by_problem(study: Source, one: Asked) -> _Problems | None:
     """None where no answer was graded."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
-    found = study.answered(one, study.arms, study.decision.seeds)
+    found = answered(study, one, study.arms, decision(study).seeds)
     if not found:
         return None
     samples = min(block.samples for block in found.values())

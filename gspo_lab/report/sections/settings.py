@@ -1,14 +1,14 @@
 """What the arms share, and what they differ in by declaration."""
 
-from gspo_lab.findings import Findings
 from gspo_lab.matching.settings import undeclared
+from gspo_lab.readings import Source
 from gspo_lab.report.markup import Html, h, markdown_table, setting, table
 from gspo_lab.report.section import Section
 from gspo_lab.study import flat
 from gspo_lab.study.recorded import ABSENT
 
 
-def settings(found: Findings) -> Section | None:
+def settings(found: Source) -> Section | None:
     """Each arm's own settings in a table, the shared ones folded."""
     arms = found.declaration.arms
     order = found.arms

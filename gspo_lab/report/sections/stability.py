@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.dose_response import DoseResponse, Point
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.dose_response import DoseResponse, Point, dose_response
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
 from gspo_lab.report.section import Section
@@ -12,9 +13,9 @@ from gspo_lab.report.titles import each_best, first_above_zero
 from gspo_lab.words import decided_sentences
 
 
-def stability(found: Findings) -> Section | None:
+def stability(found: Source) -> Section | None:
     """None for a study that sweeps nothing. What it says is the answer: no half collapse where runs are not matched."""
-    doses, lines = found.doses, decided_sentences(found.decision)
+    doses, lines = dose_response(found), decided_sentences(decision(found))
     if doses is None:
         return None
     rows = [

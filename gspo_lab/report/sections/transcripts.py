@@ -5,8 +5,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gspo_lab.findings import Findings
-from gspo_lab.findings.asked import Asked
+from gspo_lab.readings import Source
+from gspo_lab.readings.answers import Asked
+from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.runs import finished_runs, finished_seeds
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
 from gspo_lab.report.section import Section
 from gspo_lab.store import answers as store
@@ -40,11 +42,11 @@ class Item(NamedTuple):
     arms: dict[str, int | None]
 
 
-def transcripts(found: Findings) -> Section | None:
+def transcripts(found: Source) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
     order = found.arms
     seeds = _complete(found)
-    every = found.asked
+    every = asked_of(found)
     if not seeds or not every:
         return None
     body: list[Html] = [h("p", _rule(seeds[0])), _filters()]
@@ -76,9 +78,9 @@ def transcripts(found: Findings) -> Section | None:
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
-def _complete(found: Findings) -> list[int]:
+def _complete(found: Source) -> list[int]:
     """The seeds of which every arm has a finished run; without any, those of the arms that have."""
-    return found.seeds(found.arms) or sorted({seed for _, seed in found.finished})
+    return finished_seeds(found, found.arms) or sorted({seed for _, seed in finished_runs(found)})
 
 
 def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:

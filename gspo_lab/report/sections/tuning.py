@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from gspo_lab.findings import Findings
+from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching.settings import shown
 from gspo_lab.matching.tuned import Trials, Tried, choices
+from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
 from gspo_lab.report.section import Section
@@ -14,7 +15,7 @@ from gspo_lab.study.tune import Tune, budget, schedule
 HEAD = ["arm", "candidate", "trained to step", "score", "what became of it"]
 
 
-def tuning(found: Findings) -> Section | None:
+def tuning(found: Source) -> Section | None:
     """None for a study whose arms train with what they declare."""
     tune = found.declaration.tune
     if tune is None or found.declaration.trials_of is not None:
@@ -22,7 +23,7 @@ def tuning(found: Findings) -> Section | None:
     if not tune.chosen:
         said = "The arms have not chosen yet: their trials are not at their end."
         return Section("tuning", "Tuning", (h("p", said, class_="missing"),), {"chosen": None}, said)
-    trials = found.trials
+    trials = trials_of(found)
     seeds = ", ".join(map(str, tune.seeds))
     spent = budget(tune)
     told = f"{spent[0].upper()}{spent[1:]}; the seeds, {seeds}, are none of the study's. Chosen: {choices(tune)}."

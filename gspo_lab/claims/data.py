@@ -1,0 +1,159 @@
+"""A study as claims read it: finished runs of the deciding seeds, settled steps, one number per seed."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gspo_lab.claims.estimates import Estimate, Region, Untestable, over_seeds
+from gspo_lab.findings.outcomes import RunOutcome, outcomes, stabilities
+from gspo_lab.readings import (
+    Curve,
+    Minibatch,
+    Reading,
+    Source,
+    Steps,
+    Value,
+    Weight,
+    Window,
+    average,
+    by_minibatch,
+    by_step,
+    deciding,
+    once,
+    read,
+    runs,
+)
+from gspo_lab.readings.answers import answers_variance, counted_wrong, evaluations
+from gspo_lab.readings.runs import deciding_runs
+from gspo_lab.readings.settled import first_settled
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.collapse import Stability
+from gspo_lab.stats.series import carry_last_finite
+from gspo_lab.study import Settings
+from gspo_lab.study.judging import VerdictTable
+
+
+@dataclass(frozen=True)
+class ClaimData:
+    """One study. With `wrong` answers that could not be graded count as wrong, else they are left out.
+
+    What asks for a number that was not measured raises Untestable, which says what is lacking.
+    """
+
+    of: Source
+    wrong: bool = False
+
+    @property
+    def verdict(self) -> VerdictTable:
+        """The rule that the study declares."""
+        return self.of.declaration.verdict
+
+    def settings(self, arm: str) -> Settings:
+        """An arm's settings."""
+        return self.of.declaration.arms[arm].settings
+
+    def seeds(self, arms: Iterable[str]) -> list[int]:
+        """The seeds that decide and on which all of these arms have finished."""
+        return sorted({run.seed for run in runs(self.of, deciding(self.of.declaration), list(arms))})
+
+    def run(self, arm: str, seed: int) -> str:
+        """The id of a finished run of a deciding seed."""
+        return deciding_runs(self.of)[arm, seed]
+
+    def value(self, reading: Reading, arm: str, seed: int) -> Value:
+        """The reading of one run, with a finite value."""
+        run = self.run(arm, seed)
+        value = read(self.of, reading)[run]
+        if value.value is not None:
+            return value
+        everywhere = Reading(reading.metric, Window(Steps.ALL), weight=Weight.ROWS)
+        if not read(self.of, everywhere)[run].weight:
+            raise Untestable("not recorded", metric=reading.metric, arm=arm, seed=seed)
+        if reading.table == "updates" and reading.window.steps is Steps.SETTLED:
+            later = reading.window.minibatch is Minibatch.LATER
+            warm_up, planned = first_settled(self.of)[run], self.settings(arm).steps
+            raise Untestable("only the warm-up", arm=arm, steps=warm_up, planned=planned, later=later)
+        raise Untestable("never finite", metric=reading.metric, arm=arm, seed=seed)
+
+    def number(self, reading: Reading, arm: str, seed: int) -> float:
+        """The same without its weight."""
+        return float(self.value(reading, arm, seed).value or 0.0)
+
+    def of_arm(self, reading: Reading, arm: str) -> float:
+        """The mean over the runs of an arm that count, each run once."""
+        mean = average(self.number(reading, arm, seed) for seed in self.seeds([arm]))
+        return math.nan if mean is None else mean
+
+    def curve(self, reading: Reading, arm: str, seed: int) -> Curve:
+        """The reading of one run step by step."""
+        self.value(reading, arm, seed)
+        return by_step(self.of, reading)[self.run(arm, seed)]
+
+    def scores(self, arm: str, seed: int, bench: str | None = None) -> tuple[Floats, Floats]:
+        """Steps and scores of a run's evaluations on a benchmark (the primary one), ungraded ones carried."""
+        name = bench or self.of.declaration.primary
+        if name is None:
+            raise Untestable("no benchmark for a score")
+        run = self.run(arm, seed)
+        steps, scores, _ = evaluations(self.of, name).get(run, np.zeros((3, 0)))
+        if self.wrong and len(steps):
+            by_step = counted_wrong(self.of, name, run)
+            scores = np.array([by_step[int(step)] for step in steps])
+        if not len(scores) or math.isnan(scores[0]):
+            raise Untestable("not evaluated", bench=name, when="at", arm=arm, seed=seed)
+        return steps, carry_last_finite(scores)[0]
+
+    def final(self, arm: str, seed: int, bench: str | None = None) -> float:
+        """The run's score at the planned end: the mean of its last `verdict.last` evaluations."""
+        name = bench or self.of.declaration.primary
+        run = self.outcome(arm, seed, name)
+        score = run.counted_wrong if self.wrong else run.final
+        if score is not None:
+            return score
+        self.scores(arm, seed, bench)  # which says what is missing
+        raise Untestable("not evaluated", bench=name, when="after", arm=arm, seed=seed)
+
+    def over_seeds(
+        self,
+        name: str,
+        values: Mapping[int, float],
+        supported: Region | None,
+        contradicted: Sequence[Region] | None = None,
+        *,
+        ratio: bool = False,
+        scores_of: Sequence[str] = (),
+    ) -> Estimate:
+        """The estimate of one number per seed at the study's level. `scores_of` names the two arms of a difference of
+        primary scores: there the interval is at least as wide as finitely many answers make it."""
+        variance = None
+        if len(scores_of) == 2 and not ratio:
+            first, second = scores_of
+            variance = answers_variance(self.of, second, first, list(values), counted_wrong=self.wrong)
+        return over_seeds(
+            name, values, supported, contradicted, alpha=self.verdict.alpha, ratio=ratio, items_variance=variance
+        )
+
+    def outcome(self, arm: str, seed: int, bench: str | None = None) -> RunOutcome:
+        """What became of a run on a benchmark (the primary one)."""
+        every = outcomes(self.of, bench or self.of.declaration.primary or "")
+        return next(run for run in every if (run.arm, run.seed) == (arm, seed))
+
+    def stability(self, arm: str, seed: int) -> Stability:
+        """Whether a finished run became unstable, by its reward and its updates."""
+        known = stabilities(self.of).get(self.run(arm, seed))
+        if known is None:
+            raise Untestable("not recorded", metric="reward_mean", arm=arm, seed=seed)
+        return known
+
+
+@once
+def mixtures(of: Source) -> dict[str, bool | None]:
+    """Per arm whether its model routed tokens to experts; None while no finished run of it has an update."""
+    pools = by_minibatch(of, Reading("expert_change", Window(Steps.ALL)))
+    out: dict[str, bool | None] = {}
+    for arm in of.declaration.arms:
+        rows = [mean for (name, _), run in deciding_runs(of).items() if name == arm for mean in pools[run].values()]
+        out[arm] = any(mean.value is not None for mean in rows) if rows else None
+    return out

@@ -1,0 +1,159 @@
+"""A study's graded answers: scores by evaluation, counts by problem, and what finitely many answers leave uncertain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gspo_lab.readings.graded import Graded, graded, variance_of_answers
+from gspo_lab.readings.runs import FINISHED, runs
+from gspo_lab.readings.source import Source, once
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.two_way import items_variance
+from gspo_lab.store import answers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@once
+def scores(of: Source) -> "DataFrame":
+    """`store.answers.read_scores` of what the runs recorded as they trained."""
+    return answers.read_scores(of.evidence, of.study)
+
+
+@once
+def evaluations(of: Source, bench: str) -> dict[str, Floats]:
+    """Per run id its evaluations on a benchmark as three rows: step, score, answers not graded; NaN: not measured."""
+    frame = scores(of)
+    frame = frame[frame["bench"] == bench].sort_values("step")
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    columns = (frame[name].to_numpy(dtype=float).tolist() for name in ("step", "score", "errors"))
+    for run, *row in zip(frame["run_id"].tolist(), *columns, strict=True):
+        rows.setdefault(run, []).append(tuple(row))
+    return {run: np.array(measured).T for run, measured in rows.items()}
+
+
+@once
+def benches(of: Source) -> list[str]:
+    """The benchmarks that any run was asked, the primary one first."""
+    primary = of.declaration.primary
+    return sorted(set(scores(of)["bench"]), key=lambda bench: (bench != primary, bench))
+
+
+@once
+def tallies(of: Source, bench: str) -> "DataFrame":
+    """`store.answers.tallies`: how many answers to each problem were graded and right, run by run."""
+    return answers.tallies(of.evidence, of.study, bench)
+
+
+def counted_wrong(of: Source, bench: str, run: str) -> dict[int, float]:
+    """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
+    counts = tallies(of, bench)
+    counts = counts[counts["run_id"] == run]
+    scored = (counts["correct"] / counts["answers"]).groupby(counts["step"]).mean()
+    return {int(step): float(score) for step, score in zip(scored.index, scored, strict=True)}
+
+
+def counts_by_problem(
+    of: Source, bench: str, steps: Mapping[tuple[str, int], Sequence[int]]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Per arm and problem how many answers were given and how many of them were not graded, over the evaluations after
+    these steps of the runs (arm, seed)."""
+    counts = tallies(of, bench)
+    keys = zip(counts["arm"], counts["seed"], counts["step"], strict=True)
+    rows = counts[[step in steps.get((arm, seed), ()) for arm, seed, step in keys]]
+    sums = rows.groupby(["arm", "problem"], as_index=False)[["answers", "errors"]].sum()
+    out: dict[str, dict[str, tuple[int, int]]] = {}
+    for row in sums.to_dict("records"):
+        out.setdefault(str(row["arm"]), {})[str(row["problem"])] = int(row["answers"]), int(row["errors"])
+    return out
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints. `steps` are the
+    evaluations that make the final score."""
+
+    evaluation: str
+    bench: str
+    steps: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        """The benchmark, for people, with the later evaluation that asked it."""
+        return self.bench if not self.evaluation else f"{self.bench} (later evaluation {self.evaluation})"
+
+    @property
+    def key(self) -> str:
+        """A word for it that no other has, for file names and JSON."""
+        return f"{self.evaluation}-{self.bench}" if self.evaluation else self.bench
+
+
+@once
+def asked(found: Source) -> list[Asked]:
+    """By evaluation and benchmark."""
+    frame = answers.read_scores(found.evidence, found.study, None)
+    finished = {run.id for run in runs(found, FINISHED)}
+    frame = frame[frame["run_id"].isin(finished) & (frame["step"] > 0) & frame["answers"].notna()]
+    last = found.declaration.verdict.last
+    out = []
+    for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
+        steps = sorted(int(step) for step in own["step"].unique())
+        out.append(Asked(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+    return out
+
+
+def answered(
+    of: Source,
+    benchmark: Asked,
+    arms: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    *,
+    counted_wrong: bool = False,
+) -> dict[str, Graded]:
+    """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
+    all) answered; those that could not be graded are left out, or `counted_wrong`."""
+    frame = _grades(of, benchmark)
+    chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
+    chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
+    return graded(chosen, arms, len(benchmark.steps))
+
+
+@once
+def _grades(of: Source, benchmark: Asked) -> "DataFrame":
+    return answers.grades(of.evidence, of.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
+
+
+def in_training(of: Source, bench: str | None) -> Asked | None:
+    """A benchmark as it was asked while training; None where no finished run answered it."""
+    return next((one for one in asked(of) if one.bench == bench and not one.evaluation), None)
+
+
+def answers_variance(
+    of: Source,
+    first: str,
+    second: str,
+    seeds: Sequence[int],
+    *,
+    bench: str | None = None,
+    counted_wrong: bool = False,
+) -> float | None:
+    """What finitely many answers alone would vary in the difference of one pair of these arms' runs, in the final score
+    of a benchmark (None: the primary one), answers without a grade left out or `counted_wrong`; None where their
+    answers are not stored."""
+    benchmark = in_training(of, bench or of.declaration.primary)
+    blocks = {} if benchmark is None else answered(of, benchmark, (first, second), seeds, counted_wrong=counted_wrong)
+    return variance_of_answers(blocks[first], blocks[second]) if {first, second} <= blocks.keys() else None
+
+
+def contrast_variance(
+    of: Source, weights: Mapping[str, float], seeds: Sequence[int], *, counted_wrong: bool = False
+) -> float | None:
+    """The same of a weighted sum of these arms' runs of one seed, in the primary score."""
+    benchmark = in_training(of, of.declaration.primary)
+    blocks = {} if benchmark is None else answered(of, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
+    if not weights.keys() <= blocks.keys() or any(list(blocks[arm].seeds) != list(seeds) for arm in weights):
+        return None
+    return items_variance(sum(weight * blocks[arm].rate_SI for arm, weight in weights.items()))

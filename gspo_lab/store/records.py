@@ -1,0 +1,132 @@
+"""Rows of `steps` and `updates`: as frames, as curves, and as means over spans of steps. Each reads one `Evidence`."""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gspo_lab.errors import LabError
+from gspo_lab.store.aggregates import from_texts, of_spans
+from gspo_lab.store.columns import Run, arrays, framed
+from gspo_lab.store.schema import CHOSEN, RECORD_TABLES, quoted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from gspo_lab.store.columns import Floats
+    from gspo_lab.store.evidence import Evidence
+
+
+def read_steps(
+    evidence: "Evidence",
+    study: str,
+    metrics: Sequence[str],
+    *,
+    run: str | None = None,
+    at: Collection[int] | None = None,
+) -> "DataFrame":
+    """run_id, arm, seed, step and the metrics of each rollout batch; `run` and `at` (steps) keep to some."""
+    return _rows(evidence, study, "steps", ["step"], metrics, {"run_id": run}, at)
+
+
+def read_updates(
+    evidence: "Evidence",
+    study: str,
+    metrics: Sequence[str],
+    *,
+    run: str | None = None,
+    at: Collection[int] | None = None,
+    minibatch: int | None = None,
+    nonfinite: int | None = None,
+) -> "DataFrame":
+    """run_id, arm, seed, step, minibatch and the metrics of each update; the rest keeps to some of them."""
+    only = {"run_id": run, "minibatch": minibatch, "nonfinite": nonfinite}
+    return _rows(evidence, study, "updates", ["step", "minibatch"], metrics, only, at)
+
+
+def span_width(evidence: "Evidence", study: str, buckets: int = 250) -> int:
+    """How many steps each of at most `buckets` spans holds, so that they cover the study's longest run."""
+    if buckets < 1:
+        raise LabError(f"buckets: at least 1, got {buckets}")
+    return max(1, math.ceil((_last_step(evidence, study) + 1) / buckets))
+
+
+def read_spans(
+    evidence: "Evidence",
+    study: str,
+    table: str,
+    metrics: Sequence[str],
+    *,
+    buckets: int = 250,
+    extremes: Collection[str] = (),
+    totals: Collection[str] = (),
+    since: Mapping[str, int] | None = None,
+) -> "dict[Run, dict[str, Floats]]":
+    """Per run and metric its mean over each of at most `buckets` spans of steps, made in SQL, in one pass.
+
+    Metrics in `extremes` also have columns `<metric>.low` and `<metric>.high`; of those in `totals` it is the sum.
+    All runs and both tables share the spans: entry i is of the steps from i * `width` on, and a step is a span of
+    its own while there are no more than `buckets`. Column `x` is the middle of the steps that a span holds. A share
+    of tokens is that of all the span's.
+    What was not measured is left out of the mean; a span without any measurement is NaN.
+    `since` keeps to some runs, of each to its spans from a step on.
+    """
+    width = span_width(evidence, study, buckets)
+    if table not in ("steps", "updates"):
+        raise LabError(f"spans: from steps or updates, got '{table}'")
+    means, ends = (evidence.columns(table, wanted, numbers=True) for wanted in (metrics, extremes))
+    query, names = of_spans(table, means, ends, totals)
+    end = _last_step(evidence, study) + 1
+    firsts = since if since is not None else {run.id: 0 for run in evidence.chosen(study)}
+    wanted = {run: range(firsts[run.id], end, width) for run in evidence.chosen(study) if run.id in firsts}
+    out = {}
+    for run, lows in wanted.items():
+        ((found,),) = evidence.rows(query, (width, json.dumps([(run.id, low) for low in lows])))
+        out[run] = arrays(from_texts(found), names)
+    return out
+
+
+def read_series(evidence: "Evidence", study: str, table: str, metric: str) -> "dict[str, tuple[Floats, Floats]]":
+    """Per run id the steps and the values of every measurement of one number, for what SQL cannot say: medians."""
+    evidence.columns(table, [metric], numbers=True)
+    query = f'SELECT step, "{metric}" FROM {table} WHERE run_id = ? AND "{metric}" IS NOT NULL ORDER BY step'
+
+    def read() -> "dict[str, tuple[Floats, Floats]]":
+        found = {run.id: arrays(evidence.rows(query, (run.id,)), ("step", metric)) for run in evidence.chosen(study)}
+        return {run: (columns["step"], columns[metric]) for run, columns in found.items()}
+
+    return evidence.once((query, study), read)
+
+
+def _rows(
+    evidence: "Evidence",
+    study: str,
+    table: str,
+    key: list[str],
+    metrics: Sequence[str],
+    only: Mapping[str, Any],
+    at: Collection[int] | None,
+) -> "DataFrame":
+    """Rows of a record table; of `only` the entries that are not None pick rows."""
+    runs = evidence.chosen(study)
+    wanted = evidence.columns(table, (name for name in metrics if name not in key))
+    picked = {name: value for name, value in only.items() if value is not None and name != "run_id"}
+    where = "".join(f" AND {name} = ?" for name in picked)
+    if at is not None:
+        where += " AND step IN (SELECT value FROM json_each(?))"
+        picked["step"] = json.dumps(sorted(at))
+    query = f"SELECT {quoted([*key, *wanted])} FROM {table} WHERE run_id = ?{where} ORDER BY {', '.join(key)}"
+    found = {run: evidence.rows(query, (run.id, *picked.values())) for run in runs if only["run_id"] in (None, run.id)}
+    kinds = {name: RECORD_TABLES[table].column(name).type for name in wanted}
+    types: dict[str, type] = {"TEXT": object, "REAL": float, "INTEGER": int}
+    return framed(found, {**dict.fromkeys(key, int), **{name: types[kind] for name, kind in kinds.items()}})
+
+
+def _last_step(evidence: "Evidence", study: str) -> int:
+    """The last step that any run of the study has in either table, -1 if none."""
+    ends = ", ".join(
+        f"IFNULL((SELECT MAX(step) FROM {table} WHERE {table}.run_id = chosen.run_id), -1)"
+        for table in ("steps", "updates")
+    )
+    query = f"{CHOSEN} SELECT IFNULL(MAX(MAX({ends})), -1) FROM chosen"
+    return evidence.once((query, study), lambda: int(evidence.rows(query, (study,))[0][0]))
