@@ -18,7 +18,7 @@ import numpy as np
 
 from gspo_lab.findings.clipped import rule_arms
 from gspo_lab.findings.outcomes import outcomes
-from gspo_lab.objectives.clipping import binds
+from gspo_lab.objectives.ratios import binds
 from gspo_lab.readings import Reading, Source, average, once, read
 from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.responses import Movement, band_shares, movement
