@@ -101,9 +101,7 @@ def answers(
             converse(sampler, requests, [q.problem for q in fitting], task, tokenizer, sampling) if requests else []
         )
         yield [(q, _answer(rollout)) for q, rollout in zip(fitting, rollouts, strict=True)] + [
-            (q, unfit(f"its {len(prompts[q.problem.id])} tokens fill the context of {context}"))
-            for q in part
-            if not rooms[q.problem.id]
+            (q, not_asked(does_not_fit(len(prompts[q.problem.id]), context))) for q in part if not rooms[q.problem.id]
         ]
 
 
@@ -130,14 +128,13 @@ def not_asked(why: str) -> Answer:
     return Answer("", 0, True, f"{NOT_ASKED}, {why}")
 
 
-def unfit(why: str) -> Answer:
-    """The answer to a prompt that leaves no room for one."""
-    return not_asked(f"the prompt does not fit: {why}")
+def does_not_fit(tokens: int | None, context: int | None) -> str:
+    """In words, that a prompt leaves no room for an answer."""
+    return f"the prompt does not fit: its {tokens} tokens fill the context of {context}"
 
 
 def _answer(rollout: Rollout) -> Answer:
-    written = rollout.written
-    return Answer(rollout.text, written, rollout.truncated, turns=rollout.turns)
+    return Answer(rollout.text, rollout.written, rollout.truncated, turns=rollout.turns)
 
 
 def graded_record(task: Task, question: Question, answer: Answer, *, bench: str, step: int) -> AnswerRecord:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.evaluation.ask import Answer, Question, room, unfit
+from gspo_lab.evaluation.ask import Answer, Question, does_not_fit, not_asked, room
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
 from gspo_lab.samplers.server_sampler import NoReply, Server, ServerSampler
@@ -67,7 +67,7 @@ class ServerModel:
                 except NoReply as failure:
                     # Servers refuse a prompt that fills the context, and name it. What else fails is told when asked.
                     if failure.refused and "context" in str(failure).lower():
-                        self._unfit[problem.id] = str(failure)
+                        self._unfit[problem.id] = f"the prompt does not fit: {failure}"
                     return
                 if reply.prompt_tokens is not None:
                     self._prompt_tokens[problem.id] = reply.prompt_tokens
@@ -99,8 +99,8 @@ class ServerModel:
                     continue
                 limit = self._room(bench, problem.id)
                 if not limit:
-                    fills = f"its {self._prompt_tokens.get(problem.id)} tokens fill the context of {self._context}"
-                    hand_over([(question, unfit(self._unfit.get(problem.id, fills)))])
+                    fills = does_not_fit(self._prompt_tokens.get(problem.id), self._context)
+                    hand_over([(question, not_asked(self._unfit.get(problem.id, fills)))])
                     continue
                 sampling = replace(bench.sampling, max_tokens=limit)
                 try:

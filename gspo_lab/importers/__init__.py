@@ -4,7 +4,7 @@
     import_file(Path("my_runs.toml"), runs)
 
 A log goes line by line through `convert`, beside the study (`stage`); only when every one of an import is through is
-anything put in its place. Whoever reads a further kind of log adds a module with the two functions of `log.Source`.
+anything put in its place. A further kind of log is one module (`log.Source`) and its line in `SOURCES`.
 """
 
 from collections.abc import Sequence

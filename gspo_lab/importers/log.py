@@ -66,13 +66,11 @@ class Wish:
 
 
 class Source(Protocol):
-    """Reads one kind of log. A module with these two functions; to add one, give it a line in `SOURCES`."""
-
-    def runs(self, path: Path, wish: Wish) -> list[str]:
-        """The names of the runs inside; `[""]` where the path is one run."""
+    """Reads one kind of log: a module with `read`. A new one gets a line in `SOURCES`. Where a path may hold several
+    runs, the module also has `runs(path, wish)`, which gives their names."""
 
     def read(self, path: Path, run: str, wish: Wish) -> Log:
-        """One of them. LabError where the path is no log of this kind."""
+        """The run of this name, "" without `runs`. LabError where the path is no log of this kind."""
 
 
 def number(value: Any) -> float | None:

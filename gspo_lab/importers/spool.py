@@ -1,65 +1,22 @@
-"""Numbers that a log tells metric by metric, or on several axes: kept until all are there, then given step by step."""
+"""Numbers that a log tells metric by metric, or on several axes: kept until all are there, then given step by step.
+
+They wait in a temporary database of SQLite, which keeps little of it in memory, sorts what is larger than memory and is
+gone when it is closed.
+"""
 
 import math
+import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from heapq import merge
-from itertools import chain
-from operator import itemgetter
-from struct import Struct
-from tempfile import SpooledTemporaryFile
 
 from gspo_lab.errors import LabError
-from gspo_lab.importers.log import CHUNK, Row, lay
+from gspo_lab.importers.log import Row
 
-ENTRY = Struct("<Iqd")
-"""A number: its metric's place among the names, its step, its value."""
-AT_ONCE = ENTRY.size << 16
-"""Bytes that are put in order together."""
-PIECE = ENTRY.size << 12
-"""Bytes of a part that are read together."""
-IN_MEMORY = CHUNK
-
-
-class _File(SpooledTemporaryFile[bytes]):
-    """Gone with its last reader."""
-
-    def __del__(self) -> None:
-        self.close()
-
-
-@dataclass
-class _Part:
-    """Numbers in the order of their steps, somewhere in a file. Of a metric in `ends` those from a step on are void."""
-
-    file: _File
-    at: int
-    size: int
-    names: list[str]
-    first: int
-    last: int
-    ends: dict[str, int] = field(default_factory=dict)
-
-    def rows(self) -> Iterator[tuple[int, dict[str, float]]]:
-        """Steps with their numbers; of one step and metric the last that is finite."""
-        names, ends = self.names, self.ends
-        step, row = self.first, dict[str, float]()
-        for at in range(0, self.size, PIECE):
-            self.file.seek(self.at + at)
-            for place, now, value in ENTRY.iter_unpack(self.file.read(min(PIECE, self.size - at))):
-                name = names[place]
-                if ends and now >= ends.get(name, now + 1):
-                    continue
-                if now != step:
-                    yield step, row
-                    step, row = now, {}
-                if name not in row or math.isfinite(value):
-                    row[name] = value
-        yield step, row
+AT_ONCE = 1 << 14
+"""Numbers that are handed to SQLite together."""
 
 
 class Spool:
-    """One run's numbers in the order in which they came, 20 bytes each, in a temporary file beyond a megabyte.
+    """One run's numbers in the order in which they came.
 
     A later number of a step and metric replaces the earlier one. A metric whose steps go back is noted, once; one that
     begins again is another run's: LabError.
@@ -67,18 +24,18 @@ class Spool:
 
     def __init__(self, where: str, notes: list[str]) -> None:
         self._where, self._notes = where, notes
-        self._places: dict[str, int] = {}
-        self._names: list[str] = []
         self._firsts: dict[str, int] = {}
-        self._lasts: list[int] = []
-        self._values: list[float] = []
-        self._data = bytearray()
-        self._parts: list[_Part] = []
-        self._file = _File(IN_MEMORY)
-        self._size = 0
-        self._at = -1
-        self._rising = True
+        self._last: dict[str, tuple[int, float]] = {}
+        """Of each metric its last step and number."""
+        self._new: list[tuple[str, int, float]] = []
+        self._at, self._rising = -1, True
         self._went_back = self._doubled = False
+        self._database = sqlite3.connect("", check_same_thread=False)  # whichever thread collects it closes it
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("CREATE TABLE numbers (name TEXT, step INTEGER, value REAL)")
+
+    def __del__(self) -> None:
+        self._database.close()
 
     @property
     def names(self) -> set[str]:
@@ -87,59 +44,60 @@ class Spool:
 
     def add(self, name: str, step: int, value: float) -> None:
         """One number."""
-        place = self._places.get(name)
-        if place is None:
-            place = self._places[name] = len(self._names)
-            self._names.append(name)
-            self._lasts.append(step)
-            self._values.append(value)
+        last = self._last.get(name)
+        if last is None:
             self._firsts.setdefault(name, step)
-        elif step < self._lasts[place]:
-            self._back(name, self._lasts[place], step)
-        elif step == self._lasts[place] and value != self._values[place]:
-            self._twice(name, step, self._values[place], value)
-        self._values[place] = value
-        self._lasts[place] = step
-        if step < self._at:
-            self._rising = False
+        elif step < last[0]:
+            self._back(name, last[0], step)
+        elif step == last[0] and value != last[1]:
+            self._twice(name, step, last[1], value)
+        self._last[name] = step, value
+        self._rising = self._rising and step >= self._at
         self._at = step
-        self._data += ENTRY.pack(place, step, value)
-        if len(self._data) >= AT_ONCE:
-            self._part()
+        self._new.append((name, step, value))
+        if len(self._new) >= AT_ONCE:
+            self._write()
 
     def drop(self, step: int) -> None:
         """Void all numbers so far of a step and later ones."""
-        self._void(dict.fromkeys(self._firsts, step))
-        self._lasts = [min(last, step - 1) for last in self._lasts]
+        self._write()
+        self._database.execute("DELETE FROM numbers WHERE step >= ?", (step,))
+        self._last = {name: (min(last, step - 1), value) for name, (last, value) in self._last.items()}
 
     def take(self, later: "Spool") -> None:
         """What another file of the run logged after this one: it counts from its own first step of each metric on."""
-        self._void(later._firsts)
-        later._part()
-        self._parts += later._parts
+        self._write()
+        later._write()
+        ends = later._firsts.items()
+        self._database.executemany("DELETE FROM numbers WHERE name = ? AND step >= ?", ends)
+        self._database.executemany("INSERT INTO numbers VALUES (?, ?, ?)", later._select("rowid"))
         self._firsts = {**later._firsts, **self._firsts}
+        self._rising = False
 
     def rows(self) -> Iterator[Row]:
         """All numbers, step by step."""
-        self._part()
-        rising: list[list[_Part]] = []
-        for part in self._parts:
-            if rising and rising[-1][-1].last <= part.first:
-                rising[-1].append(part)
-            else:
-                rising.append([part])
-        found = [chain.from_iterable(part.rows() for part in parts) for parts in rising]
+        self._write()
         at: int | None = None
         row: dict[str, float] = {}
-        for step, values in merge(*found, key=itemgetter(0)):  # of equal steps those that came later come last
+        for name, step, value in self._select("rowid" if self._rising else "step, rowid"):
             if step != at:
-                if at is not None and row:
+                if at is not None:
                     yield at, row
-                at, row = step, values
-            else:
-                lay(values, row)
-        if at is not None and row:
+                at, row = step, {}
+            if value is not None:
+                row[name] = value
+            elif name not in row:
+                row[name] = math.nan
+        if at is not None:
             yield at, row
+
+    def _write(self) -> None:
+        self._database.executemany("INSERT INTO numbers VALUES (?, ?, ?)", self._new)
+        self._new.clear()
+
+    def _select(self, order: str) -> Iterator[tuple[str, int, float | None]]:
+        """The numbers; SQLite has NULL for NaN."""
+        return iter(self._database.execute(f"SELECT name, step, value FROM numbers ORDER BY {order}"))
 
     def _back(self, name: str, last: int, step: int) -> None:
         if step <= self._firsts[name] < last:
@@ -151,32 +109,8 @@ class Spool:
         self._went_back = True
 
     def _twice(self, name: str, step: int, before: float, value: float) -> None:
-        if not (math.isfinite(before) and math.isfinite(value)):
-            return
-        if not self._doubled:
+        if not self._doubled and math.isfinite(before) and math.isfinite(value):
             self._notes.append(
                 f"{name} is logged twice at step {step}, {before:g} and {value:g}: the later number counts"
             )
-        self._doubled = True
-
-    def _void(self, ends: dict[str, int]) -> None:
-        """Void the numbers so far of each of these metrics from a step on."""
-        self._part()
-        for part in self._parts:
-            part.ends |= {name: min(end, part.ends.get(name, end)) for name, end in ends.items() if end <= part.last}
-
-    def _part(self) -> None:
-        """Make a part of what has come since the last."""
-        if not self._data:
-            return
-        if not self._rising:
-            entries = sorted(ENTRY.iter_unpack(self._data), key=itemgetter(1))  # stable: the later comes last
-            self._data = bytearray(b"".join(ENTRY.pack(*one) for one in entries))
-        _, first, _ = ENTRY.unpack_from(self._data)
-        _, last, _ = ENTRY.unpack_from(self._data, len(self._data) - ENTRY.size)
-        self._file.seek(self._size)
-        self._file.write(self._data)
-        self._parts.append(_Part(self._file, self._size, len(self._data), self._names, first, last))
-        self._size += len(self._data)
-        self._data.clear()
-        self._at, self._rising = -1, True
+            self._doubled = True

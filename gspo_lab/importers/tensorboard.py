@@ -36,11 +36,6 @@ class _Span:
     ended: float = 0.0
 
 
-def runs(path: Path, wish: Wish) -> list[str]:
-    """One run."""
-    return [""]
-
-
 def read(path: Path, run: str, wish: Wish) -> Log:
     """The folder's event files, or one of them."""
     files = [path] if path.is_file() else sorted(path.rglob(EVENTS)) if path.is_dir() else []

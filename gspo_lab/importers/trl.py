@@ -23,11 +23,6 @@ MOST_BYTES = 1 << 30
 """A JSON file is read whole; one that is larger is no history of rows."""
 
 
-def runs(path: Path, wish: Wish) -> list[str]:
-    """One run."""
-    return [""]
-
-
 def read(path: Path, run: str, wish: Wish) -> Log:
     """The history of the file, or of the last checkpoint in the folder, over that of earlier folders."""
     files = _files(path)

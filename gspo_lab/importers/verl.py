@@ -25,11 +25,6 @@ PROCESS = re.compile(r"^\(\w+ pid=\d+[^)]*\) ?")
 """What Ray puts before a line of a worker."""
 
 
-def runs(path: Path, wish: Wish) -> list[str]:
-    """One run."""
-    return [""]
-
-
 def read(path: Path, run: str, wish: Wish) -> Log:
     """The file, whichever of the two it is."""
     a_file(path, "verl's JSON Lines or console log")

@@ -1,5 +1,6 @@
 """Which logs are which runs: of one path, or of a TOML with a table per run or a pattern of `{arm}` and `{seed}`."""
 
+import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,14 +53,8 @@ class Wanted:
     def reader(self) -> Source:
         """The module that reads it. LabError for an unknown one."""
         known("source", self.source, SOURCES)
-        place = SOURCES.get(self.source)
-        reader: Source
-        if place is None:
-            reader = look_up("source", self.source, {})
-        else:
-            import importlib
-
-            reader = importlib.import_module(place)
+        module = SOURCES.get(self.source)
+        reader: Source = look_up("source", self.source, {}) if module is None else importlib.import_module(module)
         return reader
 
 
@@ -106,7 +101,8 @@ def _of(wanted: Wanted, base: Path) -> Iterator[Found]:
         if not path.exists():
             raise LabError(f"{path}: no such file or folder")
         arm, seed = parts.get("arm", wanted.arm), parts.get("seed", wanted.seed)
-        inside = wanted.reader.runs(path, wanted.wish)
+        names = getattr(wanted.reader, "runs", None)
+        inside = [""] if names is None else names(path, wanted.wish)
         if inside == [""]:
             yield Found(*_whole(arm, seed, path), path, "", wanted)
             continue

@@ -1,4 +1,4 @@
-"""One isolated process tree, seen from outside: started for one candidate, given one test after the other, ended.
+"""One candidate's isolated process tree, seen from outside: started, given one test after the other, ended.
 
 The parent measures and decides here. Each test has a stdin of its own (a sealed file in memory, as a judge's `< input`:
 it can be read at any speed, measured and opened again) and real pipes for stdout and stderr. They are read with a cap
@@ -21,7 +21,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Self
 
 from gspo_lab.sandbox.filter import assemble
 from gspo_lab.sandbox.memory import memory_available, oom_kills
@@ -148,7 +148,8 @@ def threads_of_user() -> int:
 
 
 class House:
-    """See the module. Not thread-safe; made, used and closed in one thread."""
+    """See the module. A test that leaves something behind ends the process tree, and the next test gets a new one. Not
+    thread-safe; made, used and left in one thread."""
 
     def __init__(self, program: Program, limits: Limits, walls: Walls, uid: int | None) -> None:
         self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
@@ -159,6 +160,21 @@ class House:
         """The most bytes that the test was seen to hold, as far as the house has told."""
         self.room = 0
         """The bytes that programs could have when the house was started."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def test(self, content: bytes) -> Ended:
+        """One test with this stdin. Raises SandboxFailed if the walls did not go up around it."""
+        if self.process is None:
+            self.start()
+        ended = self.tested(content)
+        if not ended.clean:
+            self.close()
+        return ended
 
     def start(self) -> None:
         """Raises SandboxFailed, with the tools' own words, if the house does not come up."""
@@ -198,8 +214,8 @@ class House:
             words = self.complaints.read().decode(errors="replace").strip().splitlines()
             raise SandboxFailed(f"{command[0]} did not start: {words[-1] if words else 'no reason given'}")
 
-    def test(self, content: bytes) -> Ended:
-        """One test with this stdin. Raises SandboxFailed if the walls did not go up around it."""
+    def tested(self, content: bytes) -> Ended:
+        """One test in the process tree that is there."""
         assert self.control is not None
         stdin = sealed(content)
         pipes = [os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) for _ in range(3 if self.program.function else 2)]
@@ -317,6 +333,7 @@ class House:
         self.end()
         if self.complaints is not None:
             self.complaints.close()
+        self.process = self.control = self.complaints = None
 
     def end(self) -> None:
         """Ends every process of the house and collects it; no zombie stays."""

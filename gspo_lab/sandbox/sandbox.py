@@ -21,7 +21,7 @@ from typing import Self
 
 from gspo_lab.errors import LabError
 from gspo_lab.machine import cores
-from gspo_lab.sandbox.house import Ended, House
+from gspo_lab.sandbox.house import House
 from gspo_lab.sandbox.program import ExecutionResult, GoOn, Job, Limits, Program, SandboxFailed, always
 from gspo_lab.sandbox.walls import Walls, missing, numpy_for, pythons
 
@@ -114,36 +114,6 @@ class Crowd:
                 self.changed.notify_all()
 
 
-class Tenancy:
-    """One candidate in one slot: a house that is left for a new one when a test left something in it."""
-
-    def __init__(self, program: Program, limits: Limits, walls: Walls, uid: int | None) -> None:
-        self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
-        self.house: House | None = None
-
-    def test(self, content: bytes) -> Ended:
-        """Run the program on one input, in a house that is made for the first."""
-        if self.house is None:
-            self.house = House(self.program, self.limits, self.walls, self.uid)
-            self.house.start()
-        ended = self.house.test(content)
-        if not ended.clean:
-            self.leave()
-        return ended
-
-    def leave(self) -> None:
-        """End the house, if there is one."""
-        if self.house is not None:
-            self.house.close()
-            self.house = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.leave()
-
-
 class Sandbox:
     """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
 
@@ -208,14 +178,14 @@ class Sandbox:
             raise ValueError("no tests: an empty list proves nothing")
         slot = self._free.get()
         try:
-            with Tenancy(program, limits, self.walls, slot.uid) as tenancy:
+            with House(program, limits, self.walls, slot.uid) as house:
                 outcomes: list[ExecutionResult] = []
                 for index, content in enumerate(inputs):
                     with self._crowd.turn(alone=False):
-                        ended = tenancy.test(content)
+                        ended = house.test(content)
                     if ended.retry != "no":
                         with self._crowd.turn(alone=ended.retry == "alone"):
-                            ended = tenancy.test(content)
+                            ended = house.test(content)
                     going_on = go_on(index, ended.outcome)
                     bare = replace(ended.outcome, stdout=b"", stderr=b"", result=None)
                     outcomes.append(ended.outcome if keep_output else bare)
@@ -247,8 +217,8 @@ def probe(walls: Walls, uid: int | None) -> None:
     """Runs a program behind these walls that tries them; SandboxFailed if one does not hold."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
         os.fchmod(outside.fileno(), 0o644)
-        with Tenancy(PROBE, Limits(), walls, uid) as tenancy:
-            outcome = tenancy.test(outside.name.encode()).outcome
+        with House(PROBE, Limits(), walls, uid) as house:
+            outcome = house.test(outside.name.encode()).outcome
     if outcome.ending != "finished":
         raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")
     facts = json.loads(outcome.stdout)

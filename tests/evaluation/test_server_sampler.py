@@ -80,15 +80,15 @@ def test_what_passes_by_itself_is_tried_again(server: TinyServer, fault: object)
     assert ask(server) == calm
     assert len(server.asked) == 4
     first, second = (after - before for before, after in zip(server.times[1:], server.times[2:], strict=False))
-    assert first >= 0.25
-    assert second >= 0.5, "pauses grow"
+    assert first >= 0.025
+    assert second >= 0.05, "pauses grow"
 
 
 def test_retry_after_is_waited_for(server: TinyServer) -> None:
     server.faults.append((429, 1))
     ask(server)
     assert server.times[1] - server.times[0] >= 1
-    moment = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
+    moment = (datetime.now(UTC) + timedelta(seconds=1)).replace(microsecond=0)
     behind = time.time() - time.monotonic()
     server.faults.append((503, format_datetime(moment, usegmt=True)))
     ask(server)

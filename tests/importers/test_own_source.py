@@ -13,10 +13,6 @@ from gspo_lab.importers.log import Log
 
 class Reader:
     @staticmethod
-    def runs(path, wish):
-        return [""]
-
-    @staticmethod
     def read(path, run, wish):
         rows = [(step, {"r": float(text)}) for step, text in enumerate(path.read_text().split())]
         return Log("mine", rows, (path,))

@@ -1,4 +1,4 @@
-"""Numbers that come metric by metric, put together step by step: in memory, and in parts of two on the disk."""
+"""Numbers that come metric by metric, put together step by step; handed to SQLite in twos, and all at once."""
 
 import math
 
@@ -6,15 +6,12 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.importers import spool
-from gspo_lab.importers.spool import ENTRY, Spool
+from gspo_lab.importers.spool import Spool
 
 
-@pytest.fixture(params=["in memory", "on the disk"], autouse=True)
-def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "on the disk":
-        monkeypatch.setattr(spool, "AT_ONCE", 2 * ENTRY.size)
-        monkeypatch.setattr(spool, "PIECE", ENTRY.size)
-        monkeypatch.setattr(spool, "IN_MEMORY", ENTRY.size)
+@pytest.fixture(params=[2, spool.AT_ONCE], autouse=True)
+def numbers_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "AT_ONCE", request.param)
 
 
 def of(*numbers: tuple[str, int, float], notes: list[str] | None = None) -> Spool:

@@ -20,7 +20,8 @@ from walled import TIGHT
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Program, Sandbox, SandboxFailed
 from gspo_lab.sandbox import sandbox as room
-from gspo_lab.sandbox.sandbox import Crowd, Place, Tenancy
+from gspo_lab.sandbox.house import House
+from gspo_lab.sandbox.sandbox import Crowd, Place
 from gspo_lab.sandbox.walls import Walls, can_disable_userns, missing, pythons
 
 ROOT = Path(__file__).parents[2]
@@ -165,10 +166,10 @@ def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> No
     mute.chmod(0o755)
     for python, words in ((tmp_path / "absent", "absent: No such file"), (mute, "did not start: no room at the inn")):
         with (
-            Tenancy(Program("print(1)"), TIGHT, Walls(python, None, isolated=False), None) as tenancy,
+            House(Program("print(1)"), TIGHT, Walls(python, None, isolated=False), None) as house,
             pytest.raises(SandboxFailed, match=words),
         ):
-            tenancy.test(b"")
+            house.test(b"")
 
 
 def test_a_probe_sees_that_a_wall_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
