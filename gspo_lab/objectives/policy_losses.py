@@ -2,7 +2,7 @@
 
 Shapes: B responses, T response tokens (padded); everything is [B, T]. Each loss says which ratio it reads, what a
 token adds to the objective and, where it takes gradients away, from which tokens. Only tensor methods are used, so that
-this file imports without torch. docs/objectives.md has the formulas side by side.
+this file imports without torch. docs/reference/objectives.md has the formulas side by side.
 """
 
 import math

@@ -23,7 +23,7 @@ def _key(default: Any, meaning: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveSettings:
-    """The orthogonal settings of a policy-gradient objective (see docs/objectives.md for the formulas)."""
+    """The orthogonal settings of a policy-gradient objective (see docs/reference/objectives.md for the formulas)."""
 
     importance_sampling_level: Level = _key("token", "one importance ratio per token, per response, or GSPO-token's")
     policy_loss: PolicyLoss = _key("clip", "what keeps the policy near the old one: the clip, or another paper's rule")

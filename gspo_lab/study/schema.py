@@ -1,4 +1,4 @@
-"""The TOML of a study: every key, its default and its meaning; `docs/studies_reference.md` is made from it."""
+"""The TOML of a study: every key, its default and its meaning; `docs/reference/study-keys.md` is made from it."""
 
 from typing import Any, Literal
 
