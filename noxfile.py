@@ -101,7 +101,7 @@ def areal(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """docs/reliability.md at full length: damage to files, and kills."""
+    """docs/explanation/reliability.md at full length: damage to files, and kills."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "tests/faults", *session.posargs, env={"GSPO_LAB_FAULTS": "5"})
     session.run("pytest", "tests/store", "tests/conduct", "tests/engines", "tests/evaluation", "-k", "kill or torn")

@@ -13,7 +13,7 @@ Parts, each in a process of its own; one that fails or comes to the end of the t
                   trainer's own
     vocabulary, step, study      where TRL is installed: benchmarks/vs_trl.py on the device
 
-Writes gpu.json and gpu.md, the table for docs/performance.md, beside this file.
+Writes gpu.json and gpu.md, the table for docs/results/performance.md, beside this file.
 """
 
 import argparse

@@ -7,8 +7,7 @@ study uses) and a few steps of GRPO, or of GRPO and GRPO with the old policy's e
 10 % of the natural experts changed by the last mini-batch of a rollout batch. Where rollouts are stale the experts of
 the policy that drew them are other ones before the first update: their share has a column, of the arm that replays, and
 those are what it replays. Each trial is a line below, written before it ran; its result, a failure too, goes into the
-JSON beside this file, and no trial that has one runs again. Ends with the table that docs/findings.md has, there stale
-trials and their column apart.
+JSON beside this file, and no trial that has one runs again. Ends with the table of docs/results/routing-search.md.
 """
 
 import argparse

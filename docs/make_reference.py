@@ -1,7 +1,6 @@
-"""Write the references that are made from the code: `python docs/make_reference.py`. A test says when they are stale.
+"""Write the pages that are made from the code: `python docs/make_reference.py`. A test fails if one is out of date.
 
-docs/metrics.md from the records' fields; docs/studies_reference.md from the study's tables and the objectives' presets;
-docs/claims.md from docs/claims_introduction.md and the claims' library; docs/commands.md from the command line's help.
+`PAGES` names every page and the function that writes it. Edit the descriptions in the code, never the pages.
 """
 
 import inspect
@@ -16,10 +15,12 @@ from pydantic_core import PydanticUndefined
 
 from gspo_lab.claims import LIBRARY, UNTESTED, Claim
 from gspo_lab.cli import PANELS, app
+from gspo_lab.cli.calibrate import lines
 from gspo_lab.keys import table_of
 from gspo_lab.objectives.losses import LOSSES, Loss
 from gspo_lab.objectives.presets import PRESETS, Objective
 from gspo_lab.records import RECORDS, Record, is_time
+from gspo_lab.report.calibration import record
 from gspo_lab.store.schema import field_columns
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.judging import ClaimTable, VerdictTable
@@ -92,12 +93,11 @@ They are marked `*` below.
 
 
 def metrics_markdown() -> str:
-    """docs/metrics.md: an introduction and one table per record."""
+    """docs/reference/metrics.md: an introduction and one table per record."""
     times = [c.name for record in RECORDS.values() for c in field_columns(record) if is_time(c.name)]
     named = ", ".join(f"`{name}`" for name in dict.fromkeys(times))
     parts = [METRICS_INTRODUCTION.replace("{times}", named)]
-    for record in RECORDS.values():
-        parts.append(_record_section(record))
+    parts += [_record_section(kind) for kind in RECORDS.values()]
     return "\n".join(parts)
 
 
@@ -141,7 +141,7 @@ SWEEP = """\
 ## `[sweep]`
 
 One dotted setting and the values at which every arm runs, at least two different numbers above 0:
-`update.learning_rate = [2e-4, 5e-4, 1e-3]`. See [studies](studies.md).
+`update.learning_rate = [2e-4, 5e-4, 1e-3]`. See [sweeps](../how-to/write-a-study.md#sweeps).
 """
 
 WAIVE = """\
@@ -152,7 +152,7 @@ Errors of `gspo-lab check` that the study answers for: the error's name and, as 
 
 
 def studies_markdown() -> str:
-    """docs/studies_reference.md: every table of a study, key by key."""
+    """docs/reference/study-keys.md: every table of a study, key by key."""
     top = ["## Top level", "", *_head(TRAITS)]
     top += [
         "| `question` | text | needed | the question that the study asks | | |",
@@ -182,6 +182,27 @@ def studies_markdown() -> str:
     return "\n".join(parts)
 
 
+CLAIMS_INTRODUCTION = """\
+# The library of claims
+
+Made from `gspo_lab/claims/library.toml` by `python docs/make_reference.py`; do not edit.
+[Claims](claims.md) explains how a claim is declared and judged.
+
+## Roles
+
+| role | the arm that plays it |
+|---|---|
+{roles}
+
+If a study has dense and routed models, claims about experts use the routed arms only.
+
+Beside a claim stand the unstable runs of its arms. Where one arm's runs are unstable, no rule keeps alpha, and
+`gspo-lab calibrate` states the measured rate. A number that decides nothing (C04's published range) has a label of its
+own: as stated, not as stated, or inconclusive.
+
+## Claims that a study can test
+"""
+
 UNTESTABLE = """\
 ## What no study of this lab can test
 
@@ -191,10 +212,10 @@ same: they are then listed with the reason, and are no members of the family tha
 
 
 def claims_markdown() -> str:
-    """docs/claims.md: how a claim gets its word, and every built-in one with what speaks against it."""
+    """docs/reference/claim-library.md: every built-in claim, with published evidence against it."""
     roles = "\n".join(f"| `{role}` | {_cell(meaning)} |" for role, meaning in CLAIM_ROLES.items())
-    introduction = (HERE / "claims_introduction.md").read_text(encoding="utf-8").replace("{roles}", roles)
     untested = [f"- `{name}`: {lacking}." for name, lacking in UNTESTED.items()]
+    introduction = CLAIMS_INTRODUCTION.replace("{roles}", roles)
     return "\n".join([introduction, *map(_claim_section, LIBRARY.values()), UNTESTABLE, *untested]) + "\n"
 
 
@@ -257,7 +278,7 @@ LOSSES_INTRODUCTION = """\
 What stands in the place of `min(rho A, clip(rho) A)`, by the symbols of [objectives](objectives.md#notation). W =
 exp(sum of l_t) is the whole sequence's ratio, q the old probability of a token. A loss with a clip takes gradients away
 and has clip fractions. One without has `gate_mean` ([metrics](metrics.md)) and no clip fraction. A loss of your own is
-`policy_loss = "my_loss.py:LOSS"` ([extending](architecture.md#to-extend-it)).
+`policy_loss = "my_loss.py:LOSS"` ([extending](../explanation/architecture.md#to-extend-it)).
 
 | value | term of token t | clips | source | not as in its paper |
 |---|---|---|---|---|"""
@@ -323,7 +344,7 @@ Exit codes: 0 finished, 1 incomplete or a check failed, 2 a mistake that you can
 
 
 def commands_markdown() -> str:
-    """docs/commands.md: what each command does, its arguments and options with their defaults, and examples."""
+    """docs/reference/commands.md: each command with its options, their defaults and examples."""
     lines = [COMMANDS_INTRODUCTION]
     for panel, names in PANELS.items():
         lines += [f"## {panel}", ""]
@@ -363,11 +384,25 @@ def _plain(default: Any) -> str:
     return " ".join(map(str, default)) if isinstance(default, (list, tuple)) else str(default)
 
 
+def calibration_markdown() -> str:
+    """docs/results/calibration-table.md: what `gspo-lab calibrate` printed when the report's record was made."""
+    rows = "\n".join(lines(record()["rows"], record()["studies"]))
+    return f"{CALIBRATION_INTRODUCTION}\n```\n{rows}\n```\n"
+
+
+CALIBRATION_INTRODUCTION = """\
+# Error rates of the verdict, row by row
+
+Made from the record that reports quote, by `python docs/make_reference.py`; do not edit. `gspo-lab calibrate`
+measures it. [Calibration](../explanation/calibration.md) explains the rows.
+"""
+
 PAGES = {
-    "commands.md": commands_markdown,
-    "metrics.md": metrics_markdown,
-    "studies_reference.md": studies_markdown,
-    "claims.md": claims_markdown,
+    "reference/commands.md": commands_markdown,
+    "reference/metrics.md": metrics_markdown,
+    "reference/study-keys.md": studies_markdown,
+    "reference/claim-library.md": claims_markdown,
+    "results/calibration-table.md": calibration_markdown,
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """gspo-lab: matched comparisons of GRPO and GSPO, with a verdict that a sceptic can trust.
 
-`gspo_lab.open("runs")` reads what was recorded and found: docs/python.md.
+`gspo_lab.open("runs")` reads what was recorded and found: docs/how-to/python-and-export.md.
 """
 
 from pathlib import Path

@@ -173,8 +173,8 @@ class Study:
         """A row per rollout batch or per update, whichever the metrics are recorded of, and a column per metric.
 
         run_id; arm; seed; step (from 0); of updates also minibatch (from 0; -1: a mean that another program logged).
-        `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's, as docs/metrics.md does. LabError for
-        a name that is no metric, or metrics of both kinds at once.
+        `frame.attrs["units"]` and `frame.attrs["meanings"]` have each metric's (docs/reference/metrics.md). LabError
+        for a name that is no metric, or metrics of both kinds at once.
         """
         from gspo_lab.store.records import read_steps, read_updates
         from gspo_lab.store.schema import RECORD_TABLES
@@ -183,7 +183,7 @@ class Study:
         tables = {name: RECORD_TABLES[name] for name in TABLES}
         known = {name for table in tables.values() for name in table.names}
         if unknown := [name for name in wanted if name not in known]:
-            raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/metrics.md lists them all")
+            raise LabError(f"no metric '{unknown[0]}'{nearest(unknown[0], known)}; docs/reference/metrics.md has all")
         place = next((name for name, table in tables.items() if {*wanted} <= {*table.names}), None)
         if place is None:
             raise LabError(f"{', '.join(wanted)}: some are of rollout batches, some of updates; ask for them apart")
@@ -207,9 +207,9 @@ class Study:
 
         arm; seed; value (None: not measured); weight (what the mean was made of). `steps` is "settled" (after the
         learning rate's warm-up), "all", "baseline", "step0" or "last"; `minibatch` "all", "first", "later" or "final";
-        `reduce` "mean", "largest", "median", "peak", "area" or "last-fifth"; `weight` "own" (as docs/metrics.md
-        declares) or "rows"; `seeds` "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the
-        reading's stable key. LabError for a word that is none of these, or a name that is no metric.
+        `reduce` "mean", "largest", "median", "peak", "area" or "last-fifth"; `weight` "own" (see metrics.md) or "rows";
+        `seeds` "recorded", "finished", "deciding" or "decided". `frame.attrs["reading"]` is the reading's stable key.
+        LabError for any other word, or an unknown metric.
         """
         from pandas import DataFrame
 

@@ -1,4 +1,4 @@
-"""The names of what lies under `runs/` (docs/architecture.md shows the tree) and where the lab's cache is."""
+"""The names of what lies under `runs/` (docs/explanation/architecture.md), and the folder of the lab's cache."""
 
 import hashlib
 import os

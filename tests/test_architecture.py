@@ -1,4 +1,4 @@
-"""docs/architecture.md held against the code: who may import whom, how long a file may be, what no file may say."""
+"""docs/explanation/architecture.md against the code: imports, lengths of files, and what no file may say."""
 
 import ast
 import re
@@ -106,7 +106,7 @@ def test_every_file_has_its_room() -> None:
 
 
 def test_the_plan_names_every_room() -> None:
-    plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    plan = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     for name, floor in FLOORS.items():
         path = PACKAGE / name
         shown = f"{name}/" if path.is_dir() else f"{name}.py"

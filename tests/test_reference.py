@@ -27,13 +27,32 @@ def maker() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["commands.md", "metrics.md", "studies_reference.md"])
-def test_the_page_on_disk_is_the_page_made(maker: ModuleType, page: str) -> None:
-    assert (DOCS / page).read_text(encoding="utf-8") == maker.PAGES[page](), "run: python docs/make_reference.py"
+def test_the_pages_on_disk_are_those_that_the_code_makes(maker: ModuleType) -> None:
+    for page, make in maker.PAGES.items():
+        assert (DOCS / page).read_text(encoding="utf-8") == make(), f"{page}: run python docs/make_reference.py"
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
+    for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", without_code(page)):
+            file = page.parent / target if target else page
+            if not target.startswith("http"):
+                assert file.exists(), (page.name, target)
+                assert not anchor or anchor in anchors(file), (page.name, target, anchor)
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as forges make them."""
+    heads = re.findall(r"^#+ (.+)$", without_code(page), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def test_every_recorded_field_has_its_line() -> None:
-    text = (DOCS / "metrics.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference/metrics.md").read_text(encoding="utf-8")
     for record in RECORDS.values():
         section = text.split(f"## `{record.table}`\n")[1].split("\n## ")[0]
         for entry in fields(record):
@@ -42,7 +61,7 @@ def test_every_recorded_field_has_its_line() -> None:
 
 
 def test_every_key_of_a_study_has_its_line() -> None:
-    text = (DOCS / "studies_reference.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference/study-keys.md").read_text(encoding="utf-8")
 
     def section(title: str) -> str:
         return text.split(f"## {title}\n")[1].split("\n## ")[0]
@@ -65,7 +84,7 @@ def test_every_key_of_a_study_has_its_line() -> None:
 
 
 def test_no_key_is_without_a_meaning() -> None:
-    for line in (DOCS / "studies_reference.md").read_text(encoding="utf-8").splitlines():
+    for line in (DOCS / "reference/study-keys.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| `"):
             cells = line.replace("\\|", "/").split("|")
             assert len(cells[4 if len(cells) > 4 else 2]) >= 7, line

@@ -84,7 +84,7 @@ def evaluate(
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: auto, cpu or cuda")
     if standings is not None and not standings.is_dir():
-        raise LabError(f"--standings {standings}: no such folder; docs/benchmarks.md says what it holds")
+        raise LabError(f"--standings {standings}: no such folder; docs/reference/benchmarks.md says what it holds")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     given = Given(_copies(data or [], bench), unsafe)
     if server is not None:

@@ -31,8 +31,8 @@ class Capabilities:
 
     `settings` are the keys of a study that it obeys, or whole tables of them: `("steps", "update.learning_rate")`. The
     task it always does; every other key must stand at its default. `records` are the columns of steps and updates that
-    it fills, each with its own definition, or "" where that is the lab's (`docs/metrics.md`). `turns`: whether it can
-    train on tasks whose responses have several.
+    it fills, each with its own definition, or "" where that is the lab's (docs/reference/metrics.md). `turns`: whether
+    it can train on tasks whose responses have several.
     """
 
     settings: Collection[str] | None = None

@@ -116,7 +116,7 @@ def standings_rating(folder: Path, solved_at: Mapping[str, int | None]) -> Stand
     if not kept:
         raise LabError(
             f"--standings {folder}: no CONTEST.standings.json of the {len(by_contest)} contests asked, such as "
-            f"{next(iter(sorted(by_contest)), '1987')}.standings.json; docs/benchmarks.md says what they are"
+            f"{next(iter(sorted(by_contest)), '1987')}.standings.json; docs/reference/benchmarks.md says what they are"
         )
     ratings, problems, unasked = [], 0, 0
     for name, found in kept.items():
@@ -153,6 +153,6 @@ def _answer(path: Path) -> Any:
         answer = json.loads(path.read_text())
         return answer["result"]
     except OSError as error:
-        raise LabError(f"{path}: {error.strerror}; docs/benchmarks.md says what --standings reads") from error
+        raise LabError(f"{path}: {error.strerror}; docs/reference/benchmarks.md says what --standings reads") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise LabError(f"{path} is no answer of the site: JSON with an entry 'result'") from error

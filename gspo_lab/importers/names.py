@@ -159,7 +159,9 @@ def names(program: str, columns: Mapping[str, str], scores: Mapping[str, str]) -
     known = OF_STEPS | OF_UPDATES | SHORT.keys()
     for column in columns:
         if column not in known and column not in MAPPED:
-            raise LabError(f"--map {column}=...: no column '{column}'{nearest(column, known)}; see docs/metrics.md")
+            raise LabError(
+                f"--map {column}=...: no column '{column}'{nearest(column, known)}; docs/reference/metrics.md"
+            )
     mapped = {name: SHORT.get(column, column) for column, name in columns.items() if column not in MAPPED}
     return Names(program, tables().get(program, {}), mapped, scores)
 

@@ -140,7 +140,7 @@ def wanted(table: Mapping[str, Any], where: str, scores: Any, source: str | None
     kinds: dict[str, type | tuple[type, ...]] = {"map": dict, "seed": int, "score": (str, dict), "ignore": list}
     for key, value in table.items():
         if not isinstance(value, kinds.get(key, str)) or isinstance(value, bool):
-            raise LabError(f"{where}.{key}: {value!r} is not what stands here; docs/import.md has an example")
+            raise LabError(f"{where}.{key}: {value!r} has another type here; see docs/how-to/import-runs.md")
     chosen = table.get("source", source)
     if chosen is None or "path" not in table:
         raise LabError(f"{where}: it needs source (one of {', '.join(SOURCES)}) and path")

@@ -1,7 +1,7 @@
 """What one worker's training needs of its device's memory, estimated from the model's shape and the run's settings.
 
 The sum of what lasts and of the larger of two moments: sampling (the cache of keys and values) and updating
-(gradients, and either activations or the optimizer's temporaries). Held against measurements: docs/models.md.
+(gradients, and either activations or the optimizer's temporaries). Held against measurements: docs/reference/models.md.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 """The numbers recorded of every mini-batch's ratios: what was clipped, what each rule would have clipped, how far the
-policy moved. Definitions: `gspo_lab/records/` and docs/metrics.md. Shapes as in objective.py.
+policy moved. Definitions: `gspo_lab/records/` and docs/reference/metrics.md. Shapes as in objective.py.
 
 In numpy, on one copy in main memory: sixty small numbers cost a fifth of what they cost as tensor operations, and a GPU
 is waited for once.

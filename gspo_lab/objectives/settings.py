@@ -23,7 +23,7 @@ CORRECTED = Key(read=Read(lambda run: run.objective.mismatch_correction != "none
 
 
 class Common(Table):
-    """The keys that every policy loss may read (docs/objectives.md has the formulas)."""
+    """The keys that every policy loss may read (docs/reference/objectives.md has the formulas)."""
 
     preset: Annotated[str, Key(acts="ratio", arms="vary")] = Field("grpo", description="the preset it started from")
     importance_sampling_level: Annotated[

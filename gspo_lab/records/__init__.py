@@ -1,8 +1,8 @@
 """What crosses the wall between a worker and everything else: six records, and nothing besides.
 
 An engine makes them, the journal carries them as JSON lines, the store's `ingest` turns them into rows. A field is a
-column of its table under the same name, and its unit and meaning (below, once) become `docs/metrics.md`, the table
-`metrics` of the database and the captions of the report. None means "not measured" and is NULL everywhere, never 0.
+column of its table under the same name, and its unit and meaning (below, once) become docs/reference/metrics.md, the
+table `metrics` of the database and the captions of the report. None means "not measured" and is NULL, never 0.
 """
 
 import math

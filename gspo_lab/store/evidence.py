@@ -134,7 +134,7 @@ class Evidence:
         for name in names:
             if name not in recorded.names:
                 raise LabError(
-                    f"no metric '{name}' in {table}{nearest(name, recorded.names)}; docs/metrics.md lists them all"
+                    f"no metric '{name}' in {table}{nearest(name, recorded.names)}; docs/reference/metrics.md has all"
                 )
             if name not in present:
                 raise LabError(f"{self._path} is older than the metric '{name}': gspo-lab rebuild")

@@ -94,7 +94,7 @@ def _metric(claim: ClaimTable, metric: str, benches: Sequence[str]) -> list[str]
         fitting = (*OF_BENCHMARKS, *OF_ALL)
     else:
         known = [*numbers(UpdateRecord), *numbers(StepRecord), *benches]
-        return [f".metric: no metric or benchmark '{metric}'{nearest(metric, known)}; docs/metrics.md lists them"]
+        return [f".metric: no metric or benchmark '{metric}'{nearest(metric, known)}; docs/reference/metrics.md"]
     if claim.statistic is not None and claim.statistic not in fitting:
         return [f".statistic: '{claim.statistic}' does not fit {metric}; use one of {', '.join(fitting)}"]
     return []

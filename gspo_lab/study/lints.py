@@ -205,7 +205,9 @@ def _lag(study: Study, known: Known) -> Iterator[Finding]:
                 f"arm.{arm.name}: {' and '.join(behind)} with old_logprobs = 'trainer' and no mismatch_correction: the "
                 "ratio begins at 1 in every step, and nothing corrects for the older policy that drew the tokens"
             )
-            yield Finding("warn", "lag-uncorrected", message, "2110.00641; 2505.24298, sec. 5; docs/asynchrony.md")
+            yield Finding(
+                "warn", "lag-uncorrected", message, "2110.00641; 2505.24298, sec. 5; docs/explanation/off-policy.md"
+            )
 
 
 def _unread(study: Study, known: Known) -> Iterator[Finding]:
@@ -219,7 +221,9 @@ def _unread(study: Study, known: Known) -> Iterator[Finding]:
                 found.setdefault(f"{key.removeprefix('objective.')} = {_shown(value)} {why}", []).append(arm.name)
     for line, names in found.items():
         where = "" if len(names) == len(study.arms) else f"arm.{', arm.'.join(names)}: "
-        yield Finding("warn", "setting-unread", f"{where}{line}: leave it out, or change that", "docs/studies.md")
+        yield Finding(
+            "warn", "setting-unread", f"{where}{line}: leave it out, or change that", "docs/how-to/write-a-study.md"
+        )
 
 
 def _written(arm: Arm) -> dict[str, Any]:
@@ -330,7 +334,7 @@ def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
 def _graders(study: Study, known: Known) -> Iterator[Finding]:
     for task, failure in known.grader_failures.items():
         message = f"task '{task}': its grader fails: {failure}"
-        yield Finding("warn", "grader-fails", message, "such responses train with reward 0; docs/tasks.md")
+        yield Finding("warn", "grader-fails", message, "such responses train with reward 0; docs/reference/tasks.md")
 
 
 def _removed(study: Study, known: Known) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """The TOML of a study: every key of a run, its default, its meaning, and what the lab knows of it (`keys.Key`).
 
-docs/studies_reference.md is made from it. What judges a study is in judging.py.
+docs/reference/study-keys.md is made from it. What judges a study is in judging.py.
 """
 
 import math

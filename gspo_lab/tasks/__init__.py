@@ -46,7 +46,7 @@ BENCHMARKS = {
     "livecodebench": "gspo_lab.tasks.benchmarks.livecodebench:LiveCodeBench",
     "codeforces": "gspo_lab.tasks.benchmarks.codeforces:Codeforces",
 }
-"""Published benchmarks: tasks whose problems come from files (docs/benchmarks.md)."""
+"""Published benchmarks: tasks whose problems come from files (docs/reference/benchmarks.md)."""
 
 KNOWN = TASKS | BENCHMARKS
 

@@ -1,6 +1,5 @@
 """Claims as a person meets them: the commands, the report's section and the page of docs."""
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -158,15 +157,3 @@ def test_check_prints_findings_and_fails_on_errors(tmp_path: Path) -> None:
     found = json.loads(said("check", str(path), "--json", code=2))
     assert found["findings"][0]["name"] == "dual-clip-one-arm"
     assert found["findings"][0]["level"] == "error"
-
-
-def test_the_page_of_docs_is_made_from_the_library() -> None:
-    spec = importlib.util.spec_from_file_location("make_reference_for_claims", DOCS / "make_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    maker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(maker)
-    page = (DOCS / "claims.md").read_text(encoding="utf-8")
-    assert page == maker.PAGES["claims.md"](), "run: python docs/make_reference.py"
-    for name in LIBRARY:
-        assert f"### `{name}`" in page

@@ -97,7 +97,7 @@ def test_the_pins_name_one_version_of_what_was_tried() -> None:
 
 
 def test_the_page_says_of_every_engine_what_is_known() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/engines.md").read_text(encoding="utf-8")
     for name in ENGINES:
         told = known()["engine"][name]
         row = f"| `{name}` | {told['ran']} | {told['loaded'] or '–'} | {told['never'] or '–'} |"

@@ -44,8 +44,8 @@ def spent(*command: str) -> tuple[Said, float]:
 def test_what_reads_a_thousand_runs_takes_seconds(
     command: tuple[str, ...], code: int, most: float, lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bounds are four times what docs/performance.md has: they catch what grows with the square. Made-up answers
-    are not those of the problems, which `certify` tells."""
+    """The bounds are four times the figures of docs/results/performance.md: they catch squares. Made-up answers are
+    not those of the problems, which `certify` tells."""
     said, seconds = spent(*command)
     with capsys.disabled():
         print(f"\n  {' '.join(command)}, {2 * SEEDS} runs: {seconds:.2f} s of processor time")

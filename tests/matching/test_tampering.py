@@ -1,5 +1,5 @@
-"""Tamperings with a finished study's record, and the check that names each; or the line of docs/matching.md that admits
-that none can."""
+"""Tamperings with a finished study's record, and the check that names each; or the line of docs/reference/checks.md
+that admits that none can."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from gspo_lab.records import GradeRecord
 from gspo_lab.study import digest
 from gspo_lab.study.declaration import locked_of
 
-DOCS = Path(__file__).parents[2] / "docs" / "matching.md"
+DOCS = Path(__file__).parents[2] / "docs/reference/checks.md"
 RUN = "gspo/s0"
 WRONG = 15
 """A question that no run answers rightly, of the last evaluation unless said otherwise."""
@@ -337,7 +337,7 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
     ),
     "later grades by a grader that is not here": (graded_by_hand("mine/9"), "a grader that is not here"),
 }
-"""What is done, and the words of docs/matching.md that say that it cannot be seen."""
+"""What is done, and the words of docs/reference/checks.md that say that it cannot be seen."""
 
 
 def test_what_nobody_touched_passes_every_check(lab: SealedLab) -> None:

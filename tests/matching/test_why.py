@@ -47,7 +47,7 @@ def test_twins_agree(lab: Lab) -> None:
 
 
 def test_the_guide_s_lines_of_python_run(lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "matching.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs/explanation/matching.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", guide, re.S)
     monkeypatch.chdir(lab.runs.parent)
     exec(block.replace("quickstart", "toy"))

@@ -1,11 +1,11 @@
-"""docs/report.md lists what stands on the page, in its order."""
+"""docs/reference/report.md lists what stands on the page, in its order."""
 
 import re
 from pathlib import Path
 
 from gspo_lab.report.sections import SECTIONS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/report.md").read_text(encoding="utf-8")
 SPELT_OUT = {
     "logged": "as logged",
     "pairs": "pairs and differences",

@@ -197,7 +197,7 @@ def test_an_interpreter_beside_the_home_folder_would_show_it(tmp_path: Path, mon
 
 def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     opened(1).close()
-    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/sandbox.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(compile(block, "sandbox.md", "exec"), {})
     level, outcomes = capsys.readouterr().out.splitlines()

@@ -103,7 +103,7 @@ def test_what_cannot_be_combined() -> None:
 
 
 def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does_not() -> None:
-    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of docs/replication.md."""
+    """5 executions of 5 pairs, sd between them twice the standard error of one: a cell of docs/how-to/replicate.md."""
     rng = np.random.default_rng(7)
     over = plain = 0
     for _ in range(1000):

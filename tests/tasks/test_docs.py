@@ -1,4 +1,4 @@
-"""docs/tasks.md is run: its files are written out and used, its tables are compared with the code."""
+"""docs/reference/tasks.md is run: its files are written out and used, its tables are compared with the code."""
 
 import inspect
 import re
@@ -17,7 +17,7 @@ from gspo_lab.tasks.countdown import Countdown
 from gspo_lab.tasks.custom import OPTIONS
 from gspo_lab.tasks.guess import Guess
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/tasks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
 
@@ -120,7 +120,7 @@ def shown(default: object) -> str:
     return {str: f'"{default}"', bool: str(default).lower()}.get(type(default), str(default))
 
 
-BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+BENCHMARK_PAGE = (Path(__file__).parents[2] / "docs/reference/benchmarks.md").read_text(encoding="utf-8")
 
 
 def options_of(name: str) -> list[str]:

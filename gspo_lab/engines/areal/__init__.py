@@ -1,4 +1,4 @@
-"""The engine `areal`: a run on AReaL's trainer, in an environment of its own (docs/engines.md).
+"""The engine `areal`: a run on AReaL's trainer, in an environment of its own (docs/reference/engines.md).
 
     run ── prompts, configuration ──> areal/attempt-n/ ── AReaL's command ──> statistics, answers, updates ──> records
 

@@ -7,7 +7,7 @@ M_MMAP_THRESHOLD = -3
 
 PIECE = 2**20
 """Bytes. Of its own accord glibc raises the threshold to the largest piece that was freed, up to 32 MiB, and keeps
-what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows (docs/performance.md)."""
+what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows (docs/results/performance.md)."""
 
 
 def give_back_what_is_freed() -> None:

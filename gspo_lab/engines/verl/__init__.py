@@ -1,4 +1,4 @@
-"""The engine `verl`: a run on verl's trainer, in an environment of its own (docs/engines.md).
+"""The engine `verl`: a run on verl's trainer, in an environment of its own (docs/reference/engines.md).
 
     run ── prompts, configuration ──> verl/attempt-n/ ── verl's command ──> its log, answers, updates ──> records
 

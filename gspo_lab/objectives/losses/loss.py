@@ -63,7 +63,7 @@ class Loss(Generic[S]):
     name: str
     source: str
     formula: str
-    """The term of token t, for the reference (docs/objectives.md has the symbols)."""
+    """The term of token t, for the reference (docs/reference/objectives.md has the symbols)."""
     term: Callable[[Moved, S], Term]
     settings: type[S]
     """`Common`, or a table under it with the loss's own keys."""
