@@ -3,11 +3,11 @@
 Shapes: P prompts, G responses to each.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.engines.native.prompts import rolled
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Problem
@@ -77,7 +77,8 @@ class Totals:
         self.tokens_sampled += sampled
         self.tokens_trained += trained
         self.device_seconds += device_seconds
-        self.prompt_digest = rolled(self.prompt_digest, asked)
+        ids = [self.prompt_digest, *(problem.id for problem in asked)]
+        self.prompt_digest = hashlib.sha256("\x1f".join(ids).encode()).hexdigest()
 
     def columns(self) -> dict[str, Any]:
         """The totals under the names of StepRecord's fields."""

@@ -60,7 +60,7 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
         assert f'actor_rollout_ref.actor.policy_loss.loss_mode="{loss}"' in words
         assert len((attempt / "train.jsonl").read_text().splitlines()) == 8
         assert (alone / "to" / arm / "verl" / "model" / "config.json").is_file()
-    assert said.out.count("gspo_lab.engines.verl.inside.main") == 2
+    assert said.out.count("gspo_lab.engines.verl.plugin.main") == 2
     assert not (alone / "runs").exists()
     again = gspo_lab("check", "files.toml", "--engine", "verl", "--write-config", "to")
     assert again.code == 2
@@ -89,7 +89,7 @@ def test_what_was_written_stands_in_the_json() -> None:
     said = gspo_lab("check", "files.toml", "--engine", "verl", "--set", "device=cpu", "--write-config", "to", "--json")
     assert said.code == 0, said.err
     assert {arm: one["folder"] for arm, one in said.json["written"].items()} == {"grpo": "to/grpo", "gspo": "to/gspo"}
-    assert "gspo_lab.engines.verl.inside.main" in said.json["written"]["gspo"]["command"]
+    assert "gspo_lab.engines.verl.plugin.main" in said.json["written"]["gspo"]["command"]
     assert Path("to/gspo/verl/attempt-1/overrides.txt").is_file()
 
 

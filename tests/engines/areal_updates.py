@@ -1,6 +1,6 @@
 """Runs in AReaL's environment: two updates of its FSDP actor on samples that the lab drew.
 
-python areal_updates.py FOLDER        config.yaml, run.json and samples.json there; leaves updates.jsonl, stats.json
+python areal_updates.py FOLDER        an attempt, with samples.json; leaves updates.jsonl, stats.json
 """
 
 import json
@@ -20,11 +20,11 @@ def main(folder: Path) -> None:
     from areal.engine.fsdp_engine import FSDPPPOActor
     from areal.utils import stats_tracker
 
-    from gspo_lab.engines.areal.inside.watch import watch
-    from gspo_lab.study import Run
+    from gspo_lab.engines.areal.plugin.actor_recorder import watch
+    from gspo_lab.engines.external.attempt import Attempt
 
     config, _ = load_expr_config(["--config", str(folder / "config.yaml")], GRPOConfig)
-    run = Run.from_json(json.loads((folder / "run.json").read_text()))
+    run = Attempt.read(folder).run
     actor = FSDPPPOActor(config.actor)
     actor.create_process_group(ParallelStrategy(data_parallel_size=1))
     actor.initialize(None, FinetuneSpec(1, 8, 4))

@@ -9,28 +9,26 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
-from gspo_lab.engines.areal.configuration import configuration
-from gspo_lab.engines.areal.options import Options
-from gspo_lab.engines.areal.prepare import prepare
-from gspo_lab.engines.areal.records import told
-from gspo_lab.engines.areal.saved import SAVING, checkpoints, saved_steps
+from gspo_lab.engines.areal import ArealEngine, checkpoints
+from gspo_lab.engines.areal.options import SAVING
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.engines.environments import home_of
+from gspo_lab.engines.external.attempt import for_plugin
 from gspo_lab.errors import LabError
 
 PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path
 OURS = ("engine.name=areal", "bench=[]", "update.warmup_updates=0", "rollout.coupled=false")
 TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mean")
-HERE = Options(scheduler="local", processes=1)
 
 
-def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun) -> None:
+def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun, tmp_path: Path) -> None:
     given = {}
     for arm in ("grpo", "gspo"):
         run = make_run(arm, *OURS, *TOKEN_MEAN)
         check_engine(arm, run.settings, Path(run.base))
-        how = {"home": "/h", "files": "/f", "model": "/m", "prompt_tokens": 5, "max_tokens": 10}
-        given[arm] = configuration(run, HERE, **how, on_gpu=False)["actor"]  # type: ignore[arg-type]
+        ArealEngine().write(run, tmp_path / arm)
+        given[arm] = json.loads((tmp_path / arm / "areal/attempt-1/config.yaml").read_text())["actor"]
+        given[arm]["path"] = ""
     differs = {key: (given["grpo"][key], one) for key, one in given["gspo"].items() if given["grpo"][key] != one}
     assert differs == {
         "trial_name": ("grpo-s0", "gspo-s0"),
@@ -76,26 +74,29 @@ def test_a_checkpoint_counts_where_it_is_whole_and_no_further_than_the_records(
 ) -> None:
     run = make_run("gspo", *OURS, *TOKEN_MEAN)
 
+    engine = ArealEngine()
+
     def save(step: int) -> None:
         info = checkpoints(tmp_path, run) / "recover_info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "step_info.json").write_text(json.dumps({"epoch": 0, "epoch_step": step, "global_step": step}))
 
-    assert saved_steps(tmp_path, run, 3) == 0
+    assert engine.saved_steps(tmp_path, run, 3) == 0
     save(1)
-    assert saved_steps(tmp_path, run, 2) == 2
+    assert engine.saved_steps(tmp_path, run, 2) == 2
     save(2)
-    assert saved_steps(tmp_path, run, 2) == 0, "a step that was never recorded"
+    assert engine.saved_steps(tmp_path, run, 2) == 0, "a step that was never recorded"
     assert not checkpoints(tmp_path, run).exists()
     save(1)
     (tmp_path / "files" / SAVING).touch()
     (checkpoints(tmp_path, run) / "recover_info" / "step_info.json").write_text("")
-    assert saved_steps(tmp_path, run, 2) == 0, "it was being written over"
+    assert engine.saved_steps(tmp_path, run, 2) == 0, "it was being written over"
     assert not checkpoints(tmp_path, run).exists()
 
 
 def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unknown() -> None:
     parts = {"rollout": 10.0, "recompute_logp": 2.0, "compute_advantage": 0.25, "train_step": 11.0, "save": 100.0}
+    told = ArealEngine().step_of
     found = told({"ppo_actor/update/entropy/avg": 0.42, **{f"timeperf/{name}": s for name, s in parts.items()}})
     assert (found.seconds_step, found.seconds_rollout) == (23.25, 10.0), "without what is no part of training"
     assert (found.seconds_old_logprobs, found.seconds_update, found.entropy) == (2.0, 11.0, 0.42)
@@ -110,7 +111,7 @@ def sampled(folder: Path) -> list[dict[str, Any]]:
     from gspo_lab.samplers import Request, Sampling, noise_key
     from gspo_lab.samplers.transformers_sampler import TransformersSampler
 
-    model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder / "model")
+    model, tokenizer = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=folder.parent / "model")
     task = Lottery()
     asked = [(problem, sample) for problem in task.problems("train")[:4] for sample in range(4)]
     requests = [
@@ -130,7 +131,7 @@ def sampled(folder: Path) -> list[dict[str, Any]]:
 
 
 def in_its_environment(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(folder / "lib"), "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **for_plugin(folder), "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     command = [str(PYTHON), *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=1500, env=environment)
 
@@ -155,8 +156,8 @@ def test_areal_reads_it_and_its_actor_s_updates_are_recorded(make_run: MakeRun, 
         "rollout.prompts_per_step=4",
         "record.detail_every=1",
     )
-    folder = tmp_path / "areal"
-    prepare(make_run("gspo", *OURS, *TOKEN_MEAN, *shape, "device=cpu"), HERE, folder, on_gpu=False)
+    ArealEngine().write(make_run("gspo", *OURS, *TOKEN_MEAN, *shape, "device=cpu"), tmp_path)
+    folder = tmp_path / "areal" / "attempt-1"
     read = in_its_environment(folder, "-c", READ, "--config", str(folder / "config.yaml"))
     for scheduler in ("local", "ray", "slurm"):
         assert f"READ {scheduler} sequence 0.0004" in read.stdout, read.stderr[-2000:]

@@ -97,4 +97,4 @@ def _whole(run: RunFolder) -> None:
         lengths = [n for one in updates if one["step"] == step for n in one["response_detail"]["length"]]
         assert sorted(lengths) == sorted(one["tokens"] for one in own)
     assert (run.final / "config.json").is_file()
-    assert not (run.path / "areal").exists()
+    assert not (run.path / "areal" / "files").exists()

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
-from gspo_lab.engines.leavings import Leavings, bench_records, step_records
+from gspo_lab.engines.external.prompts import Prompt, every_training_prompt
+from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.step_numbers import Totals
-from gspo_lab.engines.verl.data import Asked, training_rows
-from gspo_lab.engines.verl.records import told
+from gspo_lab.engines.verl import VerlEngine
+from gspo_lab.engines.verl.overrides import row
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, StepRecord, UpdateRecord
 from gspo_lab.study import Run
@@ -71,9 +72,8 @@ def made(run: Run, step: int, totals: Totals, **changes: Any) -> list[Any]:
     ids = [one.id for one in stream.step(step)]
     known = [{**one, "problem": ids[one["place"]]} for one in answers(step)]
     given: dict[str, Any] = {"answers": known, "updates": updates(step), "world": 1} | changes
-    return step_records(
-        "verl", run, step, told(LINE), given["answers"], given["updates"], totals, stream, given["world"]
-    )
+    said = VerlEngine().step_of(LINE)
+    return step_records("verl", given["world"], run, step, said, given["answers"], given["updates"], totals, stream)
 
 
 def test_a_step_is_measured_from_its_answers(run: Run) -> None:
@@ -102,7 +102,9 @@ def test_a_step_of_a_single_response_has_no_spread(make_run: MakeRun) -> None:
     answer = {**answers(0)[-1], "problem": stream.step(0)[0].id}
     (step,) = [
         record
-        for record in step_records("verl", run, 0, told(LINE), [answer], updates(0), Totals(), stream, 1)
+        for record in step_records(
+            "verl", 1, run, 0, VerlEngine().step_of(LINE), [answer], updates(0), Totals(), stream
+        )
         if isinstance(record, StepRecord)
     ]
     assert (step.reward_mean, step.reward_std, step.zero_variance_groups) == (1.0, None, None)
@@ -134,9 +136,9 @@ def test_what_is_missing_is_no_step(run: Run, changes: dict[str, Any], why: str)
         made(run, 0, Totals(), **changes)
 
 
-def test_a_benchmark_s_answers_are_those_of_its_moment(run: Run) -> None:
+def test_a_benchmark_s_answers_are_those_of_its_moment() -> None:
     asked = [{**one, "bench": "lottery"} for one in (*answers(0), *answers(1))]
-    found = bench_records(run, 1, [*asked, *answers(1)])
+    found = bench_records(1, [*asked, *answers(1)])
     assert [(one.step, one.bench, one.problem) for one in found] == [
         (1, "lottery", p) for p in ("p0", "p0", "p1", "p1")
     ]
@@ -144,22 +146,23 @@ def test_a_benchmark_s_answers_are_those_of_its_moment(run: Run) -> None:
 
 def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
     task = build_task(run.settings.task.name, run.settings.task.options, Path(run.base))
-    rows = list(training_rows(run, task))
+    prompts = list(every_training_prompt(run, task))
+    rows = [row(prompt, place) for place, prompt in enumerate(prompts)]
     stream = PromptStream(task.problems("train"), run.seed, 2)
     assert len(rows) == run.settings.steps * 2
     assert [row["extra_info"]["problem"]["id"] for row in rows[2:4]] == [one.id for one in stream.step(1)]
-    read_back = Asked.of(json.loads(json.dumps(rows[3]))["extra_info"])
-    assert read_back == Asked.of(rows[3]["extra_info"])
-    assert read_back.problem == stream.step(1)[1]
+    read_back = Prompt.of(json.loads(json.dumps(rows[3]))["extra_info"])
+    assert read_back == Prompt.of(rows[3]["extra_info"])
+    assert read_back.problem.id == stream.step(1)[1].id
     assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (1, "", 10, 26)
 
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:
     path = tmp_path / "updates.jsonl"
-    leavings = Leavings(path)
-    assert leavings.since(0) == []
+    lines = Lines(path)
+    assert lines.since(0) == []
     path.write_text('{"step": 0}\n{"step": 1}\n{"st')
-    assert leavings.since(0) == [{"step": 0}, {"step": 1}]
+    assert lines.since(0) == [{"step": 0}, {"step": 1}]
     with path.open("a") as file:
         file.write('ep": 2}\n')
-    assert leavings.since(1) == [{"step": 1}, {"step": 2}]
+    assert lines.since(1) == [{"step": 1}, {"step": 2}]

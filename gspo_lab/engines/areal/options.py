@@ -1,7 +1,6 @@
 """What `[engine.options]` says of AReaL, and what of a study it would not do."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
@@ -15,22 +14,19 @@ ADVANTAGES = {"group-mean-std": "group", "group-mean": None}
 """The lab's advantages as AReaL's `reward_norm.std_level`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of engine `areal`: who starts its processes, and how many train."""
+MAIN = "GSPO_LAB_AREAL_MAIN"
+"""Environment variable of AReaL's processes: the main process, with which they end."""
+FILES, SAVING = "files", "saving"
+"""AReaL's own folder beside the attempts, with checkpoints and logs; the file that is in it while it saves one."""
 
-    scheduler: str
-    processes: int
 
-    def check(self) -> None:
-        """LabError for an option that cannot be; AReaL itself takes any scheduler's name, and fails later."""
-        if self.scheduler not in SCHEDULERS:
-            known = ", ".join(SCHEDULERS)
-            raise LabError(
-                f"engine.options.scheduler = {self.scheduler!r}{nearest(self.scheduler, SCHEDULERS)}: {known}"
-            )
-        if isinstance(self.processes, bool) or not isinstance(self.processes, int) or self.processes < 1:
-            raise LabError(f"engine.options.processes = {self.processes!r}: a whole number from 1 on")
+def check_options(scheduler: str, processes: int) -> None:
+    """LabError for an option that cannot be; AReaL itself takes any scheduler's name, and fails later."""
+    if scheduler not in SCHEDULERS:
+        known = ", ".join(SCHEDULERS)
+        raise LabError(f"engine.options.scheduler = {scheduler!r}{nearest(scheduler, SCHEDULERS)}: {known}")
+    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
+        raise LabError(f"engine.options.processes = {processes!r}: a whole number from 1 on")
 
 
 def check_settings(settings: Settings) -> None:

@@ -1,6 +1,5 @@
 """The stream of prompts: which problems each step asks, decided by the seed alone; and whether they can be asked."""
 
-import hashlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -69,8 +68,3 @@ def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) 
             f"of {context} tokens; the longest, '{name}', has {too_long[name]}: leave them out, or take a model with a "
             "longer context"
         )
-
-
-def rolled(digest: str, problems: Sequence[Problem]) -> str:
-    """The rolling digest after asking `problems`: sha256 of the digest so far and their ids."""
-    return hashlib.sha256("\x1f".join([digest, *(problem.id for problem in problems)]).encode()).hexdigest()

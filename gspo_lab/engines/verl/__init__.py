@@ -1,27 +1,36 @@
-"""The engine `verl`: a run on verl's trainer, in an environment of its own (docs/reference/engines.md).
+"""The engine `verl`: a run on verl's trainer (docs/reference/engines.md). `plugin/` is what verl's own processes import."""
 
-    run ── prompts, configuration ──> verl/attempt-n/ ── verl's command ──> its log, answers, updates ──> records
-
-The lab talks to it through that folder, that command and that log; `inside/` is what verl's own processes import of it.
-"""
-
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.engines.environments import python_of
-from gspo_lab.engines.verl.options import Options, check_here, check_settings
-from gspo_lab.engines.verl.records import RECORDS
+from gspo_lab.engines.base import Capabilities
+from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.engine import ExternalEngine
+from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED, ProgramStep
+from gspo_lab.engines.verl.options import CHECKPOINTS, STEP, Options, check_here, check_settings
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
 
-__all__ = ["VerlEngine"]
+RECORDS = {
+    **FROM_ANSWERS,
+    **MEASURED,
+    **dict.fromkeys(("loss", "seconds_old_logprobs", "seconds_update", "seconds_step"), ""),
+    **DIGESTS,
+    "entropy": "verl's actor/entropy: aggregated as objective.aggregation says, not over all tokens alike",
+    "mismatch_k1": "",
+    "mismatch_k3": "",
+    "seconds_rollout": "sampling and grading, which go on side by side",
+    "evaluated_responses": "all responses: verl evaluates those with A = 0 too",
+}
 
 
-class VerlEngine:
+class VerlEngine(ExternalEngine):
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time."""
 
+    name, program = "verl", "verl"
+    packages = ("verl", "vllm", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("verl"), records=RECORDS, turns=False)
 
     def __init__(
@@ -43,6 +52,11 @@ class VerlEngine:
             set=set or {},
         )
 
+    @property
+    def processes(self) -> int:  # type: ignore[override]
+        """Training processes on all machines."""
+        return self.options.world
+
     def check(self, settings: Settings) -> None:
         """LabError for what verl would refuse, ignore or change."""
         self.options.check()
@@ -50,21 +64,41 @@ class VerlEngine:
 
     def ready(self) -> None:
         """LabError where verl's environment was not made, or nobody listens at the cluster's address."""
-        check_here(self.options, on_gpu=False)
-        python_of("verl")
+        self.check_here(on_gpu=False)
+        super().ready()
 
-    def write(self, run: Run, folder: Path) -> list[str]:
-        """Write what verl would be given to train the run from its beginning; its command. Nothing is run.
+    def check_here(self, *, on_gpu: bool) -> None:
+        """LabError where this machine lacks what the options ask for."""
+        check_here(self.options, on_gpu)
 
-        With `device = "cuda"` it is what a machine with GPUs would be given, wherever this is called.
-        """
-        from gspo_lab.engines.verl.prepare import prepare
+    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+        """Prompts as verl reads them, and its configuration as words of its command line."""
+        from gspo_lab.engines.verl.overrides import configure
 
-        on_gpu = run.settings.device == "cuda"
-        return prepare(run, self.options, folder.resolve(), on_gpu=on_gpu).command
+        return configure(prepared, self.options, on_gpu=on_gpu)
 
-    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
-        """Train the run from where its folder stands."""
-        from gspo_lab.engines.verl.training import Training
+    def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
+        """verl saves a step's checkpoint before it tells of the step: the last one may be of a step too many."""
+        saved = {int(path.name.removeprefix(STEP)): path for path in (home / CHECKPOINTS).glob(f"{STEP}*")}
+        whole = [step for step, path in saved.items() if step <= recorded and (path / "data.pt").exists()]
+        last = max(whole, default=0)
+        for step, path in saved.items():
+            if step != last:
+                shutil.rmtree(path)
+        return last
 
-        return Training(run, self.options, sink, folder.resolve()).train(stop)
+    def trained_model(self, home: Path, run: Run) -> Path:
+        """The Hugging Face folder beside verl's last checkpoint."""
+        return home / CHECKPOINTS / f"{STEP}{run.settings.steps}" / "actor" / "huggingface"
+
+    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
+        """`data` is that of verl's file logger. The time of a checkpoint is no part of the step's."""
+        return ProgramStep(
+            seconds_step=float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0)),
+            seconds_rollout=data.get("timing_s/gen"),
+            seconds_old_logprobs=data.get("timing_s/old_log_prob"),
+            seconds_update=data.get("timing_s/update_actor"),
+            entropy=data.get("actor/entropy"),
+            mismatch_k1=data.get("rollout_corr/kl"),
+            mismatch_k3=data.get("rollout_corr/k3_kl"),
+        )

@@ -10,6 +10,8 @@ from gspo_lab.registry import nearest
 from gspo_lab.study import Settings
 
 BACKENDS = ("fsdp2", "megatron")
+CHECKPOINTS, STEP = "checkpoints", "global_step_"
+"""verl's folder of checkpoints beside the attempts, and the beginning of each one's name."""
 
 AGGREGATIONS = ("seq-mean-token-mean", "token-mean", "seq-mean-token-sum")
 ESTIMATORS = {

@@ -5,23 +5,14 @@ left to verl. A key that begins with "+" is none of verl's own defaults.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.verl.attempt import (
-    AGENT,
-    CHECKPOINTS,
-    DEVICE,
-    FOLDER,
-    LIB,
-    METRICS,
-    PREFIX,
-    TRAIN,
-    VAL,
-)
-from gspo_lab.engines.verl.options import ESTIMATORS, Options, rows_at_a_time
+from gspo_lab.engines.external.attempt import LOG, Prepared, for_plugin
+from gspo_lab.engines.external.prompts import Prompt
+from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, Options, rows_at_a_time
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 
@@ -29,7 +20,12 @@ NO_DUAL_CLIP = 1e9
 """verl's token loss caps ratios where A < 0, at 3 unless told. It keeps ratios below e^20 = 4.9e8 before that."""
 POOL = 2048
 """Tokens that vLLM computes at once on a CPU."""
-INSIDE = "gspo_lab.engines.verl.inside"
+PLUGIN = "gspo_lab.engines.verl.plugin"
+TRAIN, VAL, AGENT, OVERRIDES = "train.jsonl", "val.jsonl", "agent.yaml", "overrides.txt"
+DEVICE = "gspo-lab"
+"""The device by whose name verl finds the lab's engines (VERL_ENGINE_DEVICE)."""
+PREFIX = "lab-"
+"""Before the names of verl's policy losses that the lab records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +39,38 @@ class Place:
     response_tokens: int
     resume: Path | None = None
     """verl's checkpoint of the step that the attempt goes on from."""
+
+
+def configure(prepared: Prepared, options: Options, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+    """Write into the attempt's folder what verl reads; its command, and its processes' environment."""
+    attempt = prepared.attempt
+    path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
+    _write(path / TRAIN, [row(one, one.step * group + one.place) for one in prepared.training])
+    if prepared.benches:
+        _write(path / VAL, [row(one, one.place) for one in prepared.benches])
+    (path / AGENT).write_text(f"- name: gspo_lab\n  _target_: {PLUGIN}.agent_loop.LabLoop\n")
+    resume = path.parent / CHECKPOINTS / f"{STEP}{attempt.first}" if attempt.first else None
+    place = Place(path, prepared.model, on_gpu, prepared.prompt_tokens, prepared.response_tokens, resume)
+    words = arguments(overrides(attempt.run, options, place))
+    (path / OVERRIDES).write_text("\n".join(words) + "\n")
+    return ["python", "-u", "-m", f"{PLUGIN}.main", *words], environment(place, options)
+
+
+def row(prompt: Prompt, index: int) -> dict[str, Any]:
+    """verl's columns of a prompt."""
+    return {
+        "data_source": prompt.bench or "rollout",
+        "prompt": [{"role": "user", "content": prompt.problem.prompt}],
+        "ability": "lab",
+        "reward_model": {"style": "rule", "ground_truth": prompt.problem.reference},
+        "__rollout_n__": prompt.samples,
+        "extra_info": {"index": index, **prompt.to_json()},
+    }
+
+
+def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One row a line, as JSON: verl reads that as well as Parquet."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def overrides(run: Run, options: Options, place: Place) -> dict[str, Any]:
@@ -66,11 +94,10 @@ def arguments(keys: Mapping[str, Any]) -> list[str]:
 def environment(place: Place, options: Options) -> dict[str, str]:
     """What verl's processes need in their environment."""
     out = {
-        FOLDER: str(place.attempt),
-        "PYTHONPATH": str(place.attempt / LIB),
-        "VERL_USE_EXTERNAL_MODULES": INSIDE,
+        **for_plugin(place.attempt),
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_DEVICE": DEVICE,
-        "VERL_FILE_LOGGER_PATH": str(place.attempt / METRICS),
+        "VERL_FILE_LOGGER_PATH": str(place.attempt / LOG),
         "HF_DATASETS_CACHE": str(place.attempt / "datasets"),
         "TOKENIZERS_PARALLELISM": "false",
         "HYDRA_FULL_ERROR": "1",
@@ -124,7 +151,7 @@ def _trainer(run: Run, options: Options, place: Place) -> dict[str, Any]:
         "trainer.resume_mode": "disable" if place.resume is None else "resume_path",
         **({} if place.resume is None else {"trainer.resume_from_path": str(place.resume)}),
         "trainer.v1.trainer_mode": "sync",
-        "trainer.v1.sampler.custom_sampler.path": f"pkg://{INSIDE}.order",
+        "trainer.v1.sampler.custom_sampler.path": f"pkg://{PLUGIN}.ordered_batch",
         "trainer.v1.sampler.custom_sampler.name": "InOrder",
     }
 
@@ -191,7 +218,7 @@ def _model_and_actor(run: Run, options: Options, place: Place) -> dict[str, Any]
     }
     return {
         "actor_rollout_ref.model.path": place.model,
-        "actor_rollout_ref.model.external_lib": f"{INSIDE}.policy",
+        "actor_rollout_ref.model.external_lib": f"{PLUGIN}.recorded_losses",
         "actor_rollout_ref.model.use_remove_padding": place.on_gpu,
         "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
         **({} if place.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
@@ -283,7 +310,7 @@ def _critic(run: Run, place: Place) -> dict[str, Any]:
         "critic.optim.betas": [update.adam_beta1, update.adam_beta2],
         "critic.optim.weight_decay": update.weight_decay,
         "critic.optim.clip_grad": update.max_grad_norm,
-        "critic.model.external_lib": f"{INSIDE}.policy",
+        "critic.model.external_lib": f"{PLUGIN}.recorded_losses",
         "critic.fsdp.use_torch_compile": False,
         "critic.fsdp.model_dtype": "fp32",
         "+critic.fsdp.mixed_precision": _precision(run),

@@ -2,7 +2,8 @@
 actor recomputes log-probs, makes advantages and updates. In AReaL's environment, one process:
 
     gspo-lab check STUDY --engine areal --write-config files          a folder per arm
-    PYTHONPATH=files/grpo/lib python -m gspo_lab.engines.areal.inside.baseline files/grpo files/gspo
+    PYTHONPATH=files/grpo/areal/attempt-1/lib python -m gspo_lab.engines.areal.plugin.baseline_table \
+        files/grpo/areal/attempt-1 files/gspo/areal/attempt-1
 
 Every folder gets updates.jsonl, an UpdateRecord a line; the table is printed.
 """
@@ -20,16 +21,15 @@ from areal.api.cli_args import GRPOConfig, load_expr_config
 from areal.api.io_struct import FinetuneSpec
 from areal.engine.fsdp_engine import FSDPPPOActor
 
-from gspo_lab.engines.areal.inside.watch import one_response_a_row, watch
-from gspo_lab.engines.areal.prepare import CONFIG, RUN, UPDATES
+from gspo_lab.engines.areal.config import CONFIG
+from gspo_lab.engines.areal.plugin.actor_recorder import one_response_a_row, watch
+from gspo_lab.engines.external.attempt import UPDATES, Attempt
 from gspo_lab.engines.native.prompts import training_prompts, training_sampling
 from gspo_lab.errors import LabError
-from gspo_lab.files import read_json
 from gspo_lab.models.load import encode_prompt, load_model
 from gspo_lab.models.wording import options_for
 from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
-from gspo_lab.study import Run
 from gspo_lab.tasks import build_task
 from gspo_lab.tasks.base import Problem
 
@@ -42,7 +42,7 @@ HELD_OUT = 64
 def trained(folder: Path) -> dict[str, Any]:
     """Train the run of a folder; its row of the table."""
     config, _ = load_expr_config(["--config", str(folder / CONFIG)], GRPOConfig)
-    run = Run.from_json(read_json(folder / RUN) or {})
+    run = Attempt.read(folder).run
     settings = run.settings
     rollout = settings.rollout
     task = build_task(settings.task.name, options_for(settings.task, settings.model), Path(run.base))

@@ -15,10 +15,9 @@ from areal.infra.platforms import current_platform
 from areal.infra.rpc import rpc_server
 from areal.infra.utils.proc import kill_process_tree
 
-from gspo_lab.engines.areal.inside.watch import one_response_a_row, watch
-from gspo_lab.engines.areal.prepare import ASKED, HOME, MAIN, RUN, UPDATES
-from gspo_lab.files import read_json
-from gspo_lab.study import Run
+from gspo_lab.engines.areal.options import MAIN
+from gspo_lab.engines.areal.plugin.actor_recorder import one_response_a_row, watch
+from gspo_lab.engines.external.attempt import UPDATES, current
 
 LOOK_SECONDS = 0.5
 
@@ -34,16 +33,15 @@ def end_with(process: int) -> None:
 def main() -> None:
     """Serve until the main process has gone."""
     threading.Thread(target=end_with, args=(int(os.environ[MAIN]),), daemon=True).start()
-    home = Path(os.environ[HOME])
-    run = Run.from_json(read_json(home / RUN) or {})
-    first = (read_json(home / ASKED) or {})["first"] * run.settings.update.per_rollout_batch
+    attempt = current()
+    first = attempt.first * attempt.run.settings.update.per_rollout_batch
     initialize = FSDPPPOActor.initialize
 
     def watched(actor: FSDPPPOActor, *args: Any, **kwargs: Any) -> None:
         initialize(actor, *args, **kwargs)
         if current_platform.device_type == "cpu":
             one_response_a_row(actor.config.mb_spec.max_tokens_per_mb)
-        watch(actor, run, home / UPDATES, first)
+        watch(actor, attempt.run, attempt.path / UPDATES, first)
 
     FSDPPPOActor.initialize = watched
     rpc_server.main()

@@ -16,8 +16,9 @@ import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
-from gspo_lab.engines.measured import learning_rate, measured
-from gspo_lab.engines.verl.attempt import DEVICE, LOSSES, PREFIX, UPDATES, current
+from gspo_lab.engines.external.attempt import UPDATES, current
+from gspo_lab.engines.external.updates import learning_rate, measured
+from gspo_lab.engines.verl.overrides import DEVICE, PREFIX
 from gspo_lab.records import UpdateRecord, to_dict
 
 
@@ -59,7 +60,7 @@ def _watched(name: str) -> None:
         return out, metrics
 
 
-for _name in LOSSES:
+for _name in ("vanilla", "gspo"):
     _watched(_name)
 
 

@@ -1,15 +1,19 @@
 """From a run to AReaL's configuration, whole: what its defaults would change of the study is set."""
 
+import json
 from typing import Any
 
-from gspo_lab.engines.areal.options import ADVANTAGES, Options
-from gspo_lab.study import Run
+from gspo_lab.engines.areal.options import ADVANTAGES, FILES
+from gspo_lab.engines.external.attempt import Prepared
+
+CONFIG, DATA = "config.yaml", "train.json"
 
 CPU, MEMORY = 1, 2
 """Cores and GiB that its scheduler gives a process on a CPU; its own example asks for terabytes."""
 SETUP_SECONDS = 1800.0
 """For which AReaL waits for its rollout server; its own 120 are few on a busy machine."""
-INSIDE = "gspo_lab.engines.areal.inside"
+PLUGIN = "gspo_lab.engines.areal.plugin"
+RELOAD = f"{PLUGIN}.cpu_weight_reload.Extension"
 ON_CPU = {
     "OMP_NUM_THREADS": "1",
     "TORCHDYNAMO_DISABLE": "1",
@@ -19,11 +23,21 @@ ON_CPU = {
 """What AReaL's processes have in their environment without a GPU."""
 
 
-def configuration(
-    run: Run, options: Options, *, home: str, files: str, model: str, prompt_tokens: int, max_tokens: int, on_gpu: bool
-) -> dict[str, Any]:
-    """AReaL's YAML as a dictionary. `home` is the folder of this start, `files` that for checkpoints and logs, `model`
-    a folder or Hub id; `prompt_tokens` and `max_tokens` are those of the longest prompt and response."""
+def configure(prepared: Prepared, *, scheduler: str, processes: int, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+    """Write into the attempt's folder what AReaL reads; its command, and nothing for its processes' environment."""
+    path = prepared.attempt.path
+    # Each prompt as text, which AReaL's data set hands on as it is.
+    (path / DATA).write_text(json.dumps([{"asked": json.dumps(prompt.to_json())} for prompt in prepared.training]))
+    config = configuration(prepared, scheduler=scheduler, processes=processes, on_gpu=on_gpu)
+    # JSON is YAML, and needs no package to be written.
+    (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    return ["python", "-m", f"{PLUGIN}.main", "--config", str(path / CONFIG)], {}
+
+
+def configuration(prepared: Prepared, *, scheduler: str, processes: int, on_gpu: bool) -> dict[str, Any]:
+    """AReaL's YAML as a dictionary."""
+    attempt, model = prepared.attempt, prepared.model
+    run, path, files = attempt.run, attempt.path, str(attempt.home / FILES)
     settings = run.settings
     rollout, update, objective = settings.rollout, settings.update, settings.objective
     names = {"experiment_name": run.study, "trial_name": f"{run.arm}-s{run.seed}"}
@@ -39,16 +53,16 @@ def configuration(
         "total_train_epochs": 1,
         "total_train_steps": settings.steps,
         "tokenizer_path": model,
-        "scheduler": {"type": options.scheduler},
+        "scheduler": {"type": scheduler},
         "cluster": {
             "n_nodes": 1,
-            "n_gpus_per_node": options.processes,
+            "n_gpus_per_node": processes,
             "fileroot": files,
-            "name_resolve": {"type": "nfs", "nfs_record_root": f"{home}/names"},
+            "name_resolve": {"type": "nfs", "nfs_record_root": f"{path}/names"},
         },
         "gconfig": {
             "n_samples": rollout.group_size,
-            "max_new_tokens": max_tokens,
+            "max_new_tokens": prepared.response_tokens,
             "temperature": rollout.temperature,
             "top_p": rollout.top_p,
         },
@@ -65,7 +79,7 @@ def configuration(
         },
         "actor": {
             **names,
-            "backend": f"fsdp:d{options.processes}",
+            "backend": f"fsdp:d{processes}",
             "path": model,
             "dtype": update.dtype,
             "attn_impl": "flash_attention_2" if on_gpu else "sdpa",
@@ -101,7 +115,7 @@ def configuration(
         },
         "ref": None,
         "train_dataset": {
-            "path": f"{home}/train.json",
+            "path": str(path / DATA),
             "type": "rl",
             "batch_size": rollout.prompts_per_step,
             "shuffle": False,
@@ -110,13 +124,13 @@ def configuration(
         "vllm": {
             "model": model,
             "dtype": rollout.dtype,
-            "max_model_len": prompt_tokens + max_tokens,
-            **({} if on_gpu else {"enforce_eager": True, "worker_extension_cls": f"{INSIDE}.reloading.Extension"}),
+            "max_model_len": prepared.prompt_tokens + prepared.response_tokens,
+            **({} if on_gpu else {"enforce_eager": True, "worker_extension_cls": RELOAD}),
         },
         "saver": {**never, "freq_epochs": 1},  # the one epoch's end is the run's
         "evaluator": never,
         "recover": {**never, "mode": "on", "freq_steps": update.checkpoint_every},
-        "stats_logger": {**names, "fileroot": files, "tensorboard": {"path": f"{home}/tensorboard"}},
+        "stats_logger": {**names, "fileroot": files, "tensorboard": {"path": f"{path}/tensorboard"}},
     }
 
 
@@ -125,6 +139,6 @@ def _place(on_gpu: bool) -> dict[str, Any]:
         "cpu": CPU,
         "gpu": int(on_gpu),
         "mem": MEMORY,
-        "cmd": f"python -m {INSIDE}.serving",
+        "cmd": f"python -m {PLUGIN}.rpc_server",
         "env_vars": {} if on_gpu else ON_CPU,
     }

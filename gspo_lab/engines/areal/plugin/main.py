@@ -1,13 +1,12 @@
 """AReaL's training loop on a run that the lab wrote: `python -m` this module `--config FILE`, in AReaL's environment.
 
 The prompts are the lab's, in its order; answers are graded by the task. What AReaL counts of a rollout batch is also
-appended to `stats.jsonl` beside the configuration.
+appended to the attempt's log.
 """
 
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,11 @@ from areal.utils.stats_logger import StatsLogger
 from datasets import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from gspo_lab.engines.areal.configuration import INSIDE
-from gspo_lab.engines.areal.prepare import ASKED, DATA, HOME, MAIN, STATS
-from gspo_lab.engines.areal.saved import SAVING
-from gspo_lab.engines.leavings import append
-from gspo_lab.engines.orphan import end_with_parent
-from gspo_lab.files import read_json
+from gspo_lab.engines.areal.config import DATA, PLUGIN
+from gspo_lab.engines.areal.options import MAIN, SAVING
+from gspo_lab.engines.exit_with_parent import end_with_parent
+from gspo_lab.engines.external.answering import append
+from gspo_lab.engines.external.attempt import LOG, current
 
 START_SECONDS = 600.0
 """For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy machine."""
@@ -34,17 +32,15 @@ START_SECONDS = 600.0
 
 def main(words: Sequence[str]) -> None:
     """Train what the configuration among the command line's words names."""
-    home = Path(words[words.index("--config") + 1]).resolve().parent
-    asked = read_json(home / ASKED) or {}
-    os.environ |= {HOME: str(home), MAIN: str(os.getpid())}
+    attempt = current()
+    os.environ[MAIN] = str(os.getpid())
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     config, _ = load_expr_config(list(words), GRPOConfig)
     commit, dump = StatsLogger.commit, RecoverHandler.dump
     saving = Path(config.cluster.fileroot) / SAVING
 
     def told(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
-        line = {"step": global_step, "at": time.time(), "data": data}
-        append(home / STATS, json.dumps(line, default=float))
+        append(attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float))
         return commit(logger, epoch, step, global_step, data)
 
     def marked(*how: Any, **named: Any) -> None:
@@ -62,17 +58,12 @@ def main(words: Sequence[str]) -> None:
     rl_trainer.LocalScheduler = partial(rl_trainer.LocalScheduler, startup_timeout=START_SECONDS)
     # AReaL's checkpoint skips the prompts that it had read ahead: here those of the first step to be made come first.
     StatefulDataLoader.load_state_dict = lambda *_: None
-    prompts = json.loads((home / DATA).read_text())
-    begin = asked["first"] * config.train_dataset.batch_size
+    prompts = json.loads((attempt.path / DATA).read_text())
+    begin = attempt.first * config.train_dataset.batch_size
     rows = Dataset.from_list(prompts[begin:] + prompts[:begin])
-    asking = {
-        "gconfig": config.gconfig,
-        "tokenizer": config.tokenizer_path,
-        "stop": asked["stop"],
-        "eos_ids": asked["eos_ids"],
-    }
+    given = {"gconfig": config.gconfig, "tokenizer": config.tokenizer_path}
     with PPOTrainer(config, train_dataset=rows, valid_dataset=None) as trainer:
-        trainer.train(workflow=f"{INSIDE}.asking.Asking", workflow_kwargs=asking)
+        trainer.train(workflow=f"{PLUGIN}.rollout_workflow.LabWorkflow", workflow_kwargs=given)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,23 @@
-"""What another program's processes leave of a run, and the lab's records of it: answers by whoever asks and updates by
-whoever trains, a line of JSON each with its step, and what the program itself says of a step, as `Told`.
+"""From what a program's processes leave of a run to the lab's records.
 
-For engines whose program asks and trains by the lab's code, each in processes of its own (`inside/` of their rooms).
+They leave answers and updates, a line of JSON each with its step, and what the program itself says of a step.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gspo_lab.engines.grades import failure, need_grades
-from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.step_numbers import Totals, keeps, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict
 from gspo_lab.study import Run
+
+if TYPE_CHECKING:
+    from gspo_lab.engines.native.prompts import PromptStream
 
 DIGESTS = {
     "rollout_digest": "sha256 of every response's digest of its token ids, in order",
@@ -45,25 +45,11 @@ MEASURED = dict.fromkeys(
     ),
     "",
 )
-"""Columns of updates that `engines/measured.py` fills from what a loss was given."""
-
-
-def append(path: Path, line: str) -> None:
-    """One whole line; several processes write into the same file, each at its end."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, f"{line}\n".encode())
-    finally:
-        os.close(file)
-
-
-def digest_of(values: Sequence[Any]) -> str:
-    """Of a response's ids, or of its log-probs."""
-    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
+"""Columns of updates that `updates.py` fills from what a loss was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ProgramStep:
     """What the program says of a step, under the names of StepRecord's fields; None where it does not."""
 
     seconds_step: float
@@ -75,50 +61,53 @@ class Told:
     mismatch_k3: float | None = None
 
 
-def bench_records(run: Run, step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
+def bench_records(step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
     """The benchmarks' answers after `step` steps."""
-    found = [one for one in answers if one["bench"] != "rollout" and one["step"] == step]
-    return [_answer(one) for one in sorted(found, key=lambda one: (one["bench"], one["place"], one["sample"]))]
+    rows = [row for row in answers if row["bench"] != "rollout" and row["step"] == step]
+    return [_answer(row) for row in sorted(rows, key=lambda row: (row["bench"], row["place"], row["sample"]))]
 
 
 def step_records(
     program: str,
+    world: int,
     run: Run,
     number: int,
-    told: Told,
+    said: ProgramStep,
     answers: Sequence[Mapping[str, Any]],
     updates: Sequence[Mapping[str, Any]],
     totals: Totals,
-    stream: PromptStream,
-    world: int,
+    stream: "PromptStream",
 ) -> list[Record]:
     """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
 
-    LabError where the program trained on fewer responses, updates or processes than asked for.
+    `world` is the number of its training processes. LabError where the program trained on fewer responses, updates or
+    processes than asked for.
     """
     import torch
 
     settings = run.settings
     group, problems = settings.rollout.group_size, stream.step(number)
     rows = sorted(
-        (one for one in answers if one["bench"] == "rollout" and one["step"] == number),
-        key=lambda one: (one["place"], one["sample"]),
+        (row for row in answers if row["bench"] == "rollout" and row["step"] == number),
+        key=lambda row: (row["place"], row["sample"]),
     )
-    _whole(program, number, rows, len(problems) * group, "responses")
-    own = [one for one in updates if one["step"] == number]
-    _whole(program, number, own, settings.update.per_rollout_batch, "updates")
-    if any(one["world"] != world for one in own):
-        raise LabError(f"{program} trained step {number} with {own[0]['world']} processes, not the {world} asked for")
-    errors = [failure(one.get("error"), one.get("reward")) for one in rows]
+    made = [update for update in updates if update["step"] == number]
+    per_batch = settings.update.per_rollout_batch
+    for lines, wanted, what in ((rows, len(problems) * group, "responses"), (made, per_batch, "updates")):
+        if len(lines) != wanted:
+            raise LabError(f"{program} left {len(lines)} {what} of step {number}, not {wanted}")
+    if any(update["world"] != world for update in made):
+        raise LabError(f"{program} trained step {number} with {made[0]['world']} processes, not the {world} asked for")
+    errors = [failure(row.get("error"), row.get("reward")) for row in rows]
     need_grades(number, errors, settings.rollout.max_grader_errors)
-    if other := [one for one in rows if one["problem"] != problems[one["place"]].id]:
-        raise LabError(f"{program} asked '{other[0]['problem']}' in step {number}, which is not that step's prompt")
+    if strange := [row["problem"] for row in rows if row["problem"] != problems[row["place"]].id]:
+        raise LabError(f"{program} asked '{strange[0]}' in step {number}, which is not that step's prompt")
 
-    rewards = [one.get("reward") for one in rows]
-    lengths = [int(one["tokens"]) for one in rows]
+    rewards = [row.get("reward") for row in rows]
+    lengths = [int(row["tokens"]) for row in rows]
     tokens = sum(lengths)
     totals.add(
-        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=told.seconds_step * world
+        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=said.seconds_step * world
     )
     step = StepRecord(
         step=number,
@@ -127,22 +116,17 @@ def step_records(
             torch.tensor([reward or 0.0 for reward in rewards], dtype=torch.float32).view(-1, group),
             rewards,
             lengths,
-            sum(one["truncated"] for one in rows),
+            sum(row["truncated"] for row in rows),
         ),
         evaluated_responses=len(rows),
         **totals.columns(),
-        updates_total=(number + 1) * settings.update.per_rollout_batch,
+        updates_total=(number + 1) * per_batch,
         rollout_digest=_digest(rows, "ids"),
         logprob_digest=_digest(rows, "logprobs"),
-        **asdict(told),
+        **asdict(said),
     )
-    kept = [one for one in rows if keeps(settings, run.seed, number, one["place"])]
-    return [*map(_update, own), step, *map(_answer, kept)]
-
-
-def _whole(program: str, step: int, found: Sequence[Any], wanted: int, what: str) -> None:
-    if len(found) != wanted:
-        raise LabError(f"{program} left {len(found)} {what} of step {step}, not {wanted}")
+    kept = [row for row in rows if keeps(settings, run.seed, number, row["place"])]
+    return [*map(_update, made), step, *map(_answer, kept)]
 
 
 def _update(line: Mapping[str, Any]) -> UpdateRecord:
@@ -161,7 +145,7 @@ def _digest(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     return hashlib.sha256("".join(str(one[name]) for one in rows).encode()).hexdigest()
 
 
-class Leavings:
+class Lines:
     """The lines of a file that a program's processes write into, each with its step; read once, forgotten when over."""
 
     def __init__(self, path: Path) -> None:

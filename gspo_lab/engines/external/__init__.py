@@ -1,0 +1,1 @@
+"""What engines have in common whose training is another program, in an environment of its own: `engine.py`."""

@@ -1,0 +1,79 @@
+"""Engines whose training is another program, in an environment of its own: what they have in common.
+
+    run ── prompts, configuration ──> NAME/attempt-n/ ── the program's command ──> its log, answers, updates ──> records
+
+The lab talks to the program through that folder, that command and that log. The package `plugin/` of each engine is
+what the program's own processes import of the lab. An engine of this kind is a subclass of `ExternalEngine`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gspo_lab.engines.base import Capabilities, Sink, Stop
+from gspo_lab.engines.environments import python_of
+from gspo_lab.engines.external.attempt import Prepared
+from gspo_lab.engines.external.records import ProgramStep
+from gspo_lab.registry import look_up
+from gspo_lab.study import Run, Settings
+
+LATE = {"prepare": "gspo_lab.engines.external.prepare:prepare", "train": "gspo_lab.engines.external.training:train"}
+"""What needs torch, by its name: a missing package is one line that says what to install."""
+
+
+class ExternalEngine(ABC):
+    """One program as an engine. `name` is the engine's, `program` what its makers call it."""
+
+    capabilities: Capabilities
+    name: ClassVar[str]
+    program: ClassVar[str]
+    packages: ClassVar[Sequence[str]]
+    """Packages of its environment whose versions are facts of a run."""
+    processes: int
+    """Training processes of one run, on all machines."""
+
+    @abstractmethod
+    def check(self, settings: Settings) -> None:
+        """LabError for what the program would refuse, ignore or change."""
+
+    @abstractmethod
+    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+        """Write the program's configuration into the attempt's folder.
+
+        Returns its command, whose first word is a Python, and what its processes need in their environment.
+        """
+
+    @abstractmethod
+    def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
+        """The steps of the program's last whole checkpoint below `home` that goes no further than the `recorded` ones.
+
+        0 where there is none. Checkpoints that are of no use any more are deleted.
+        """
+
+    @abstractmethod
+    def trained_model(self, home: Path, run: Run) -> Path:
+        """The Hugging Face folder that the program leaves at the end."""
+
+    @abstractmethod
+    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
+        """What the program's log says of a rollout batch."""
+
+    def ready(self) -> None:
+        """LabError where the program's environment was not made."""
+        python_of(self.name)
+
+    def check_here(self, *, on_gpu: bool) -> None:  # noqa: B027
+        """LabError where this machine lacks what the options ask for."""
+
+    def write(self, run: Run, folder: Path) -> list[str]:
+        """Write what the program would be given to train the run from its beginning; its command. Nothing is run.
+
+        With `device = "cuda"` it is what a machine with GPUs would be given, wherever this is called.
+        """
+        prepared = look_up("engine", "prepare", LATE)(self, run, folder.resolve())
+        return self.configure(prepared, on_gpu=run.settings.device == "cuda")[0]
+
+    def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
+        """Train the run from where its folder stands; whether it came to its end."""
+        return bool(look_up("engine", "train", LATE)(self, run, sink, folder.resolve(), stop))
