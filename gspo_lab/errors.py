@@ -18,6 +18,10 @@ class InUse(LabError):
     """Another process holds what this one needs: the same may succeed later."""
 
 
+class Crashed(LabError):
+    """A program that the lab started has died. The worker then ends as if it had died itself, with exit code 1."""
+
+
 class MissingExtra(LabError):
     """An optional package is needed and absent."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines.check import make_engine
-from gspo_lab.errors import InUse, LabError, refused
+from gspo_lab.errors import Crashed, InUse, LabError, refused
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
 from gspo_lab.launch.output import speak_into
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         if told is None:
             raise
         print("\n".join((str(told), *told.details)), file=sys.stderr)
-        return Exit.REFUSED
+        return Exit.CRASHED if isinstance(told, Crashed) else Exit.REFUSED
 
 
 class StopAsked:

@@ -15,6 +15,7 @@ A program that writes a log of its own is followed instead, line by line:
 """
 
 import json
+import signal
 import subprocess
 import time
 from collections import deque
@@ -30,7 +31,7 @@ from typing import Any, Self
 from pydantic import TypeAdapter, ValidationError
 
 from gspo_lab.engines.base import Stop
-from gspo_lab.errors import LabError
+from gspo_lab.errors import Crashed, LabError
 from gspo_lab.records import RECORDS, Record
 from gspo_lab.registry import nearest
 
@@ -49,9 +50,9 @@ _TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls i
 class Child:
     """A command that prints records. Iterating gives them as they come; leaving the context ends what still runs.
 
-    Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1) and
-    where the child ends with another exit code than 0. With `listens` it reads from its standard input what `say` tells
-    it; that ends when this process does, however it ends.
+    Iterating raises LabError, with the child's last lines, at a line that is no record (by its number, from 1), and
+    Crashed where the child ends with another exit code than 0. With `listens` it reads from its standard input what
+    `say` tells it; that ends when this process does, however it ends.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Child:
                 raise self._error(f"printed no record in line {number}: {error}") from error
             yield records
         if code := self._process.wait():
-            raise self._error(f"ended with exit code {code}")
+            raise self._crash(code)
 
     def say(self, word: str) -> None:
         """Tell the child a line, if it still listens."""
@@ -105,7 +106,7 @@ class Child:
     def follow(self, path: Path, stop: Stop) -> Iterator[str]:
         """The whole lines that the child writes into a file, as they come, until it has ended or `stop` asks.
 
-        All that the child prints goes to the log. LabError, with its last lines, where it ends with another exit code
+        All that the child prints goes to the log. Crashed, with its last lines, where it ends with another exit code
         than 0.
         """
         words = Thread(target=self._pass_on, daemon=True)
@@ -125,7 +126,7 @@ class Child:
             time.sleep(POLL)
         if ended and (code := self._process.wait()):
             words.join(PATIENCE)  # its own children may hold the pipe open
-            raise self._error(f"ended with exit code {code}")
+            raise self._crash(code)
 
     def _pass_on(self) -> None:
         assert self._process.stdout is not None
@@ -149,6 +150,13 @@ class Child:
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
+
+    def _crash(self, code: int) -> LabError:
+        told = self._error(f"ended with exit code {code}")
+        killed = code == -signal.SIGKILL or any("SIGKILL" in line for line in self._last)  # as torchrun has it
+        if killed:
+            return Crashed(f"the child process {self._command[0]}: a process was killed by SIGKILL; out of memory?")
+        return Crashed(str(told), details=told.details)
 
     def _error(self, what: str) -> LabError:
         return LabError(f"the child process {self._command[0]} {what}", details=("its last lines:", *self._last))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.engines.child import Child
-from gspo_lab.errors import LabError
+from gspo_lab.errors import Crashed, LabError
 from gspo_lab.records import StepRecord, UpdateRecord
 
 STEP = '{"kind": "step", "step": 0, "prompts": 4, "responses": 8, "reward_mean": 0.5}'
@@ -58,6 +58,20 @@ def test_a_child_that_fails_is_told_with_its_last_lines() -> None:
         with pytest.raises(LabError, match="exit code 7") as told:
             next(records)
     assert told.value.details[-1] == "no memory"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "import os; os.kill(os.getpid(), 9)",
+        "print('traceback : Signal 9 (SIGKILL) received by PID 7'); raise SystemExit(1)",
+    ],
+)
+def test_a_killed_process_is_a_crash_with_a_hint_at_memory(end: str) -> None:
+    """The child itself, or one that it has started and tells of, as torchrun does in the last lines of a table."""
+    with child(f"print('======'); {end}") as process, pytest.raises(Crashed, match="SIGKILL; out of memory") as told:
+        list(process)
+    assert told.value.details == ()
 
 
 def test_leaving_early_ends_the_child() -> None:

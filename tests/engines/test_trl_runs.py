@@ -154,7 +154,7 @@ def test_the_last_words_of_a_process_that_crashes_are_told(rank: int, make_run: 
     (tmp_path / "cable.py").write_text(CABLE.replace("RANK_", str(rank)))
     run = make_run("gspo", TRL, "engine.options.processes=2", "bench=[]", "rollout.sampler=cable.py:Cable")
     folder = RunFolder(tmp_path / "run")
-    assert start(run, folder.path).wait(600) == Exit.REFUSED
+    assert start(run, folder.path).wait(600) == Exit.CRASHED
     standing = folder.standing()
     assert standing.state is State.FAILED
     assert standing.message is not None

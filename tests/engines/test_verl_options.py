@@ -112,7 +112,7 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
         (["rollout.tokens_per_step=4"], "would ignore rollout.tokens_per_step = 4"),
         (["rollout.dynamic_sampling=2"], "would ignore rollout.dynamic_sampling = 2"),
         (["rollout.overlong_buffer=4"], "would ignore rollout.overlong_buffer = 4"),
-        (["bench.lottery.decisive_samples=8"], "set bench.lottery.samples and decisive_samples to the same number"),
+        (["bench.lottery.decisive_samples=8"], "asks a benchmark equally .* --set bench.lottery.samples=8$"),
         (["engine.options={processes=3}"], "4 responses are no multiple of 3 processes"),
         (["arm.gspo.advantage=gae"], "use the objective 'gspo-token'"),
         (

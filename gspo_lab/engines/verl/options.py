@@ -93,8 +93,8 @@ def _broken(settings: Settings, options: Options) -> Iterator[str]:
     for bench in settings.bench:
         if bench.decisive_samples not in (None, bench.samples):
             yield (
-                f"asks a benchmark equally often at every evaluation: set bench.{bench.name}.samples and "
-                "decisive_samples to the same number"
+                "asks a benchmark equally often at every evaluation: "
+                f"--set bench.{bench.name}.samples={bench.decisive_samples}"
             )
     if options.backend == "megatron" and update.dtype != "bfloat16":
         yield f"refuses update.dtype = '{update.dtype}' with Megatron; use update.dtype = 'bfloat16'"
