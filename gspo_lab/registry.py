@@ -1,7 +1,10 @@
-"""Names to code: each room has one table of `name -> "module:attribute"`, looked up only when the name is used.
+"""Names to code, for every kind of part: engines, launchers, tasks, samplers, log readers, losses.
 
-Strings keep heavy packages out of start-up. An outsider's version of anything is named the same way in a study:
-`"my_pkg.module:Thing"`, or `"my_file.py:thing"` for a file beside the study.
+A name stands for `"module:attribute"`, which is imported only when the name is used. It comes from
+
+    the lab's own table of the kind         ENGINES, LAUNCHERS, SAMPLERS, ...
+    an installed package's entry points     [project.entry-points."gspo_lab.engines"]   mine = "my_pkg.engine:Mine"
+    the name itself                         "my_pkg.module:Thing", or "my_file.py:thing" for a file beside the study
 """
 
 import difflib
@@ -10,8 +13,11 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,13 +34,42 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
-    """The object that `name` stands for: an entry of `table`, or `"module:attribute"` / `"file.py:attribute"`.
+@cache
+def installed(kind: str) -> Mapping[str, str]:
+    """Name -> "module:attribute" of what installed packages add to a kind; nothing of them is imported."""
+    return {point.name: point.value for point in entry_points(group=f"gspo_lab.{kind}s")}
 
-    `kind` is the word used in messages ("task", "engine"); `base` is the folder that a file's path starts from.
+
+def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:
+    """The lab's `table` of a kind and what installed packages add; the lab's own names cannot be taken."""
+    return {**installed(kind), **table}
+
+
+def about(kind: str, name: str, table: Mapping[str, str]) -> dict[str, Any]:
+    """What stands in the TOML file beside the code of `name`: `about.toml` of a package, `x.toml` of a module `x.py`.
+
+    Empty where there is none. The code itself is not imported.
     """
+    where = names_of(kind, table).get(name, name).rpartition(":")[0]
+    if where.endswith(".py"):
+        code = Path(where)
+    else:
+        try:
+            spec = importlib.util.find_spec(where) if where else None
+        except ModuleNotFoundError:
+            spec = None
+        if spec is None or spec.origin is None:
+            return {}
+        code = Path(spec.origin)
+    path = code.with_name("about.toml") if code.name == "__init__.py" else code.with_suffix(".toml")
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def look_up(kind: str, name: str, table: Mapping[str, str], base: Path | None = None) -> Any:
+    """The object that `name` stands for. `kind` is the word used in messages ("task", "engine"); `base` is the folder
+    that a file's path starts from. LabError where there is no such name, or it cannot be imported."""
     known(kind, name, table)
-    where, _, attribute = table.get(name, name).rpartition(":")
+    where, _, attribute = names_of(kind, table).get(name, name).rpartition(":")
     try:
         with nullcontext() if name in table else from_source():
             module = _from_file(base or Path(), where) if where.endswith(".py") else _module(where)
@@ -94,10 +129,11 @@ def told(error: BaseException) -> str:
 
 
 def known(kind: str, name: str, table: Mapping[str, str]) -> None:
-    """LabError where `name` is neither in the table nor "module:attribute" or "file.py:attribute"; imports nothing."""
-    if name not in table and ":" not in name:
+    """LabError where `name` is no name of the kind, "module:attribute" or "file.py:attribute"; imports nothing."""
+    names = names_of(kind, table)
+    if name not in names and ":" not in name:
         raise LabError(
-            f"unknown {kind} '{name}'{nearest(name, table)}; known: {', '.join(sorted(table))}, "
+            f"unknown {kind} '{name}'{nearest(name, names)}; known: {', '.join(sorted(names))}, "
             "or 'module:attribute', 'file.py:attribute'"
         )
 

@@ -3,16 +3,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gspo_lab.cli.shared_options import Json
+from gspo_lab.cli.shared_options import Json, Overrides
 from gspo_lab.errors import LabError
-from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
-    from gspo_lab.study import Study
+    pass
 
 EXAMPLES = (
     "gspo-lab engines",
     "gspo-lab engines install verl --check",
+    "gspo-lab engines check my_engine.py:Engine",
     "gspo-lab engines --json",
 )
 
@@ -59,18 +59,39 @@ def install(
     home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
     typer.echo(f"{engine} {version_of(engine)} is installed in {home}")
     if check:
-        typer.echo(_proof(engine, device))
+        check_engine(engine, device)
+
+
+@app.command("check")
+def check_engine(
+    engine: Annotated[str, typer.Argument(help="A name, module:attribute or file.py:attribute.", show_default=False)],
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Kind of machine. auto: CUDA if there is a GPU.")
+    ] = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Test an engine: train two steps of a small run, stop it, resume it, and check its records.
+
+    Exit code 2 where the engine breaks a rule of gspo_lab/engines/base.py; each is one line.
+    """
+    from tempfile import TemporaryDirectory
+
+    from gspo_lab.engines.conformance import conform
+
+    with TemporaryDirectory(prefix="gspo-lab-check-") as folder:
+        counts = conform(engine, device, Path(folder), overrides or ())
+    typer.echo(f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items()))
 
 
 def _engines() -> list[dict[str, Any]]:
     from gspo_lab.engines import ENGINES
     from gspo_lab.engines.base import Capabilities
-    from gspo_lab.engines.environments import home_of, known, version_of
-    from gspo_lab.registry import look_up
+    from gspo_lab.engines.environments import home_of, version_of
+    from gspo_lab.registry import about, look_up, names_of
 
     rows = []
-    for name in ENGINES:
-        told = known()["engine"].get(name, {})
+    for name in names_of("engine", ENGINES):
+        told = about("engine", name, ENGINES)
         try:
             capabilities = getattr(look_up("engine", name, ENGINES), "capabilities", Capabilities())
         except LabError:  # an extra that is not installed
@@ -107,39 +128,7 @@ def _counted(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launchers() -> list[dict[str, Any]]:
-    from gspo_lab.engines.environments import known
     from gspo_lab.launch import LAUNCHERS
+    from gspo_lab.registry import about, names_of
 
-    told = known()["launcher"]
-    return [{"launcher": name, **_told(told.get(name, {}))} for name in LAUNCHERS]
-
-
-def proof(engine: str, device: str) -> "Study":
-    """The study that shows whether an engine's environment works, as far as that engine can run it."""
-    import gspo_lab.engines
-    from gspo_lab.engines.environments import known
-    from gspo_lab.study import load_study
-
-    changes = [f"engine={engine}", f"device={device}", *known()["engine"][engine].get("proof", ())]
-    return load_study(Path(gspo_lab.engines.__file__).with_name("proof.toml"), overrides=changes)
-
-
-def _proof(engine: str, device: str) -> str:
-    """Run the proof's study by the engine; what it left, in one line. LabError where it does not finish."""
-    from tempfile import TemporaryDirectory
-
-    from gspo_lab.cli.output import console
-    from gspo_lab.conduct import conduct, outcome
-    from gspo_lab.runfolder import RunFolder
-
-    study = proof(engine, device)
-    with TemporaryDirectory(prefix="gspo-lab-proof-") as folder:
-        runs = Path(folder)
-        done = conduct(study, runs, on="local", jobs=1, console=console(stderr=True), fresh=False, yes=True)
-        found = outcome(study, runs, done.endings, interrupted=done.interrupted, report=None)
-        if found.exit_code != Exit.FINISHED:
-            raise LabError(f"the engine '{engine}' does not work here", details=tuple(found.failures))
-        (run,) = study.runs()
-        records = RunFolder(run.folder(runs)).records("step", "update", "answer")
-    counts = {kind: sum(one["kind"] == kind for one in records) for kind in ("step", "update", "answer")}
-    return f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items())
+    return [{"launcher": name, **_told(about("launcher", name, LAUNCHERS))} for name in names_of("launcher", LAUNCHERS)]

@@ -2,26 +2,23 @@
 
 An engine such as verl pins other packages than the lab. It then lives in a virtual environment of its own,
 `GSPO_LAB_CACHE/engines/<name>` (or `~/.cache/gspo-lab/...`), with which the lab talks through a folder, a command and
-a log. `known.toml` holds what makes one that works.
+a log. `about.toml` in the engine's package holds what makes one that works.
 """
 
 import json
 import os
 import subprocess
 import sys
-import tomllib
 import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
+from gspo_lab.engines import ENGINES
 from gspo_lab.errors import LabError
 from gspo_lab.layout import cache_folder
-from gspo_lab.registry import nearest
+from gspo_lab.registry import about, known, names_of
 
-KNOWN = Path(__file__).parent / "known.toml"
 Tell = Callable[[str], None]
 
 
@@ -42,20 +39,13 @@ class Environment:
     """Distributions that are asked for by a name that the installed build does not have."""
 
 
-@cache
-def known() -> dict[str, Any]:
-    """What is known of every engine and launcher: `known.toml`."""
-    return tomllib.loads(KNOWN.read_text(encoding="utf-8"))
-
-
 def environment_of(engine: str, on_gpu: bool) -> Environment:
     """LabError where the engine has no environment of its own."""
-    table = known()["engine"].get(engine, {}).get("environment")
+    known("engine", engine, ENGINES)
+    table = about("engine", engine, ENGINES).get("environment")
     if table is None:
-        own = [name for name, one in known()["engine"].items() if "environment" in one]
-        raise LabError(
-            f"the engine '{engine}' has no environment of its own{nearest(engine, own)}; these have: {', '.join(own)}"
-        )
+        own = [name for name in names_of("engine", ENGINES) if "environment" in about("engine", name, ENGINES)]
+        raise LabError(f"the engine '{engine}' has no environment of its own; these have: {', '.join(own)}")
     build = {**table, **table["cuda" if on_gpu else "cpu"]}
     return Environment(
         python=tuple(table["python"]),
@@ -84,12 +74,12 @@ def python_of(engine: str) -> Path:
 
 def version_of(engine: str) -> str | None:
     """The version of the engine's package: in its own environment, or in the lab's; None where it is not installed."""
-    package = known()["engine"].get(engine, {}).get("package")
-    own = known()["engine"].get(engine, {}).get("environment")
-    if own is None:
-        return None if package is None else versions([package]).get(package)
-    python = home_of(engine) / "bin" / "python"
-    return versions([own["package"]], python).get(own["package"]) if python.exists() else None
+    entry = about("engine", engine, ENGINES)
+    if "environment" not in entry:
+        package = entry.get("package", "")
+        return versions([package]).get(package)
+    python, package = home_of(engine) / "bin" / "python", entry["environment"]["package"]
+    return versions([package], python).get(package) if python.exists() else None
 
 
 def versions(packages: Sequence[str], python: Path | None = None) -> dict[str, str]:

@@ -106,7 +106,7 @@ def test_of_a_step_areal_tells_seconds_and_entropy_and_what_it_leaves_out_is_unk
 def sampled(folder: Path) -> list[dict[str, Any]]:
     """Four responses to each of four prompts, as the lab draws and grades them, cut to 9 to 12 tokens: 11 to 17 with
     their prompts, so that no two fit into 17. Without a GPU AReaL lets rows that are packed together see each other."""
-    from gspo_lab.engines.proof import Lottery
+    from gspo_lab.engines.smoke_test_task import Lottery
     from gspo_lab.models.load import encode_prompt, load_model
     from gspo_lab.samplers import Request, Sampling, noise_key
     from gspo_lab.samplers.transformers_sampler import TransformersSampler

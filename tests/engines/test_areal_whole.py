@@ -29,7 +29,7 @@ engine = "areal"
 device = "cpu"
 steps = 3
 seeds = [0]
-task = "gspo_lab.engines.proof:Lottery"
+task = "gspo_lab.engines.smoke_test_task:Lottery"
 [rollout]
 prompts_per_step = 4
 group_size = 4

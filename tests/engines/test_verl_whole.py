@@ -31,7 +31,7 @@ model = "tiny-qwen3"
 engine = "verl"
 steps = 3
 seeds = [0]
-task = "gspo_lab.engines.proof:Lottery"
+task = "gspo_lab.engines.smoke_test_task:Lottery"
 [rollout]
 prompts_per_step = 8
 group_size = 4

@@ -1,0 +1,106 @@
+"""Whether an engine does what the lab expects of one: `gspo-lab engines check NAME`, for an engine of your own too.
+
+A small study is trained by a worker, which is stopped after its first step and started again. What the engine cannot
+vary of that study stands in the TOML file beside its code: `proof = ["bench=[]", "update.warmup_updates=0"]`.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from gspo_lab.engines import ENGINES
+from gspo_lab.engines.base import Capabilities
+from gspo_lab.engines.check import check_engine, check_ready
+from gspo_lab.errors import LabError
+from gspo_lab.records import RECORDS, StepRecord, UpdateRecord
+from gspo_lab.registry import about, look_up
+from gspo_lab.runfolder import RunFolder
+from gspo_lab.states import STARTED, Exit
+from gspo_lab.study import Run, Study, load_study
+
+EVERYWHERE = ("kind", "step", "minibatch", "prompts", "responses", "chain")
+"""What every step or update has, whatever the engine says that it records."""
+POLL = 0.2
+"""Seconds between looks at the journal."""
+
+
+def smoke_study(engine: str, device: str, changes: Sequence[str] = ()) -> Study:
+    """The study that the engine has to train, as far as it can run it. `engine` is a name, a module's or a file's."""
+    where, colon, attribute = engine.rpartition(":")
+    name = f"{Path(where).resolve()}:{attribute}" if colon and where.endswith(".py") else engine
+    overrides = [f"engine={name}", f"device={device}", *about("engine", name, ENGINES).get("proof", ()), *changes]
+    return load_study(Path(__file__).with_name("smoke_test.toml"), overrides=overrides)
+
+
+def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -> dict[str, int]:
+    """Train the study below `runs`; how many steps, updates and answers were recorded.
+
+    LabError with one line for everything that the engine does not do as `engines/base.py` says.
+    """
+    (run,) = smoke_study(engine, device, changes).runs()
+    base = Path(run.base)
+    check_engine(run.arm, run.settings, base)
+    check_ready(run.settings, base)
+    folder = RunFolder(run.folder(runs))
+    folder.path.mkdir(parents=True)
+    folder.specify(run.to_json())
+    codes = [_work(folder, stop=True)]
+    codes += [_work(folder, stop=False)] if codes[0] == Exit.STOPPED else []
+    if codes[-1] != Exit.FINISHED:
+        said = folder.standing().message or f"exit code {codes[-1]}; the end of {folder.log}:"
+        raise LabError(f"the engine '{engine}' does not train", details=(said, *_end(folder.log)))
+    able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
+    if faults := tuple(_faults(run, folder, able)):
+        raise LabError(f"the engine '{engine}' trains, and not as an engine should", details=faults)
+    recorded = Counter(record["kind"] for record in folder.records("step", "update", "answer"))
+    return {kind: recorded[kind] for kind in ("step", "update", "answer")}
+
+
+def _work(folder: RunFolder, *, stop: bool) -> int:
+    """Have a worker train the run, to be stopped after its first step or not; its exit code."""
+    with folder.log.open("ab") as log:
+        worker = subprocess.Popen([sys.executable, "-m", "gspo_lab.worker", str(folder.path)], stdout=log, stderr=log)
+    try:
+        while worker.poll() is None and stop:
+            time.sleep(POLL)
+            if folder.records(StepRecord.kind):
+                worker.send_signal(signal.SIGTERM)
+                break
+        return worker.wait()
+    finally:
+        worker.kill()
+
+
+def _end(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-5:]
+
+
+def _faults(run: Run, folder: RunFolder, able: Capabilities) -> Iterator[str]:
+    settings, records = run.settings, folder.records(*RECORDS)
+    if not any(one["kind"] == "status" and one["state"] == STARTED and one.get("facts") for one in records):
+        yield "it writes no RunStatus(state='started') with facts: two of its runs can never be shown to be matched"
+    steps = Counter(one["step"] for one in records if one["kind"] == "step")
+    if steps != Counter(range(settings.steps)):
+        yield f"it records the steps {sorted(steps.elements())}, not each of 0 to {settings.steps - 1} once"
+    declared = able.records
+    if declared is None or declared.keys() & {field.name for field in fields(UpdateRecord)} - {"responses"}:
+        wanted = Counter((step, k) for step in range(settings.steps) for k in range(settings.update.per_rollout_batch))
+        updates = Counter((one["step"], one["minibatch"]) for one in records if one["kind"] == "update")
+        if updates != wanted:
+            yield f"it records {updates.total()} updates, not each of {wanted.total()} once"
+    if declared is not None:
+        rows = [one for one in records if one["kind"] in ("step", "update")]
+        filled = {key for row in rows for key, value in row.items() if value is not None}
+        if undeclared := sorted(filled - declared.keys() - {*EVERYWHERE}):
+            yield f"it fills {', '.join(undeclared)}, which its capabilities.records do not name"
+    for bench in settings.bench:
+        asked = {one["step"] for one in records if one["kind"] == "answer" and one["bench"] == bench.name}
+        if not asked >= {0, settings.steps}:
+            yield f"it asks the benchmark '{bench.name}' after {sorted(asked)} steps, not at the start and at the end"
+    if able.settings is None and not (folder.final / "config.json").is_file():
+        yield "it leaves no trained model in the folder `final`"

@@ -1,0 +1,68 @@
+"""`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks is one line."""
+
+from pathlib import Path
+
+import pytest
+from calling import gspo_lab
+
+from gspo_lab.registry import installed, names_of
+
+ENGINE = """
+from pathlib import Path
+
+from gspo_lab.engines.base import Capabilities
+from gspo_lab.records import RunStatus, StepRecord
+
+
+class Engine:
+    capabilities = Capabilities(
+        settings=("model", "steps", "device", "rollout", "update", "record", "objective"), records={"reward_mean": ""}
+    )
+
+    def train(self, run, sink, folder, stop):
+        sink.write([RunStatus(state="started", step=0, FACTS)])
+        for step in range(run.settings.steps):
+            sink.write([StepRecord(step=step, prompts=4, responses=32, reward_mean=0.5 MORE)])
+        return True
+"""
+
+
+def test_the_native_engine_does_what_an_engine_should() -> None:
+    done = gspo_lab("engines", "check", "native", "--device", "cpu")
+    assert done.code == 0, done.err
+    # Two steps of two mini-batches; five problems at the start and at the end.
+    assert done.out == "native works: 2 steps, 4 updates, 10 answers\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "more", "why"),
+    [
+        ("facts={'python': '3'}", "", ""),
+        ("facts=None", "", "it writes no RunStatus(state='started') with facts"),
+        ("facts={'python': '3'}", ", entropy=1.0", "it fills entropy, which its capabilities.records do not name"),
+    ],
+)
+def test_an_engine_of_your_own_is_checked(
+    facts: str, more: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(ENGINE.replace("FACTS", facts).replace(" MORE", more))
+    Path("mine.toml").write_text('proof = ["bench=[]"]')  # what it cannot do
+    done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
+    assert done.code == (2 if why else 0), done.out + done.err
+    assert (why or "mine.py:Engine works: 2 steps") in done.out + done.err
+
+
+def test_an_installed_package_adds_an_engine_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs-1.0.dist-info").mkdir()
+    (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    points = "[gspo_lab.engines]\ntheirs = theirs:Engine\nnative = theirs:Engine\n"
+    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(tmp_path)
+    installed.cache_clear()
+    try:
+        table = {"native": "gspo_lab.engines.native:NativeEngine"}
+        assert names_of("engine", table) == {"theirs": "theirs:Engine", **table}, "the lab's own names stay"
+    finally:
+        monkeypatch.undo()
+        installed.cache_clear()
