@@ -49,10 +49,11 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
     folder = RunFolder(run.folder(runs))
     folder.path.mkdir(parents=True)
     folder.specify(run.to_json())
-    codes = [_work(folder, stop=True)]
-    codes += [_work(folder, stop=False)] if codes[0] == Exit.STOPPED else []
-    if codes[-1] != Exit.FINISHED:
-        said = folder.standing().message or f"exit code {codes[-1]}; the end of {folder.log}:"
+    code = _work(folder, stop=True)
+    if code == Exit.STOPPED:
+        code = _work(folder, stop=False)
+    if not folder.standing().finished:  # whatever the exit code: the signal may have come behind the last word
+        said = folder.standing().message or f"exit code {code}; the end of its log:"
         raise LabError(f"the engine '{engine}' does not train", details=(said, *_end(folder.log)))
     able = getattr(look_up("engine", run.settings.engine.name, ENGINES, base), "capabilities", Capabilities())
     if faults := tuple(_faults(run, folder, able)):

@@ -1,4 +1,4 @@
-"""The engine `areal`: a run on AReaL's trainer (docs/reference/engines.md). `plugin/` is what AReaL's own processes import."""
+"""The engine `areal`: a run on AReaL's trainer. `plugin/` is what AReaL's own processes import."""
 
 import getpass
 import shutil

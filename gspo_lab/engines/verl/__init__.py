@@ -1,4 +1,4 @@
-"""The engine `verl`: a run on verl's trainer (docs/reference/engines.md). `plugin/` is what verl's own processes import."""
+"""The engine `verl`: a run on verl's trainer. `plugin/` is what verl's own processes import."""
 
 import shutil
 from collections.abc import Mapping
