@@ -7,7 +7,7 @@ from typing import Any
 
 from gspo_lab.models.wording import options_for
 from gspo_lab.study import Run
-from gspo_lab.study.asking import TaskTable
+from gspo_lab.study.schema import TaskTable
 from gspo_lab.tasks import Problem, Task, build_task
 
 
