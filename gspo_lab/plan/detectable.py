@@ -12,7 +12,7 @@ from gspo_lab.layout import database_of
 from gspo_lab.store import Evidence
 from gspo_lab.study import Arm, Study
 from gspo_lab.study.contrast import factorial, sides, squared_weights
-from gspo_lab.study.judging import rewarded
+from gspo_lab.study.judging import score_named
 
 if TYPE_CHECKING:
     from gspo_lab.readings import Source
@@ -342,7 +342,9 @@ def _alike(found: "Source", study: Study) -> dict[str, dict[int, float]]:
 def _conditions(arm: Arm, bench: str | None) -> tuple[object, ...]:
     """What the spread of final scores over seeds depends on, beside the rule that is tried."""
     settings = arm.settings
-    asked = [one.model_copy(update={"every": 1}) for one in settings.bench if one.name == (rewarded(bench) or bench)]
+    asked = [
+        one.model_copy(update={"every": 1}) for one in settings.bench if bench and one.name == score_named(bench).bench
+    ]
     return settings.model, settings.task, settings.steps, settings.warm_start, asked
 
 

@@ -10,8 +10,10 @@ from gspo_lab.readings.graded import Graded, graded, variance_of_answers
 from gspo_lab.readings.runs import FINISHED, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store import answers
+from gspo_lab.study.judging import score_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -52,7 +54,11 @@ def counted_wrong(of: Source, bench: str, run: str) -> dict[int, float]:
     """A run's score on a benchmark by step, with answers that could not be graded counted as wrong."""
     counts = tallies(of, bench)
     counts = counts[counts["run_id"] == run]
-    scored = (counts["correct"] / counts["answers"]).groupby(counts["step"]).mean()
+    k = score_named(bench).k
+    of_problem = counts["correct"] / counts["answers"]
+    if k > 1:
+        of_problem[:] = pass_at_k(counts["correct"], counts["answers"], k)
+    scored = of_problem.groupby(counts["step"]).mean()
     return {int(step): float(score) for step, score in zip(scored.index, scored, strict=True)}
 
 
@@ -118,7 +124,7 @@ def answered(
     frame = _grades(of, benchmark)
     chosen = frame if seeds is None else frame[frame["seed"].isin(seeds)]
     chosen = chosen.fillna({"correct": 0.0}) if counted_wrong else chosen
-    return graded(chosen, arms, len(benchmark.steps))
+    return graded(chosen, arms, len(benchmark.steps), score_named(benchmark.bench).k)
 
 
 @once

@@ -1,7 +1,7 @@
 """Problem by problem: where the noise of a difference comes from, and which problems changed sides."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.stats.two_way import items_variance
 
 if TYPE_CHECKING:
@@ -23,16 +24,18 @@ UNSPLIT = "sampling, seed × problem"
 class Graded:
     """One arm's graded answers to the problems that all compared runs answered.
 
-    1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each.
+    1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each. `k` of pass@k.
     """
 
     seeds: tuple[int, ...]
     problems: tuple[str, ...]
     grade_SEIK: Floats
+    k: int = 1
 
     def of(self, seeds: Sequence[int]) -> "Graded":
         """Of these seeds alone."""
-        return Graded(tuple(seeds), self.problems, self.grade_SEIK[[self.seeds.index(seed) for seed in seeds]])
+        places = [self.seeds.index(seed) for seed in seeds]
+        return replace(self, seeds=tuple(seeds), grade_SEIK=self.grade_SEIK[places])
 
     @property
     def answers_SEI(self) -> Floats:
@@ -48,8 +51,11 @@ class Graded:
 
     @property
     def rate_SI(self) -> Floats:
-        """Share of right answers, the evaluations averaged."""
-        mean: Floats = (self.correct_SEI / self.answers_SEI).mean(axis=1)
+        """Share of right answers, or pass@k, the evaluations averaged."""
+        of_cell = self.correct_SEI / self.answers_SEI
+        if self.k > 1:
+            of_cell = pass_at_k(self.correct_SEI.ravel(), self.answers_SEI.ravel(), self.k).reshape(of_cell.shape)
+        mean: Floats = of_cell.mean(axis=1)
         return mean
 
     @property
@@ -65,12 +71,14 @@ class Graded:
 
 
 def sampling_variance(first: Graded, second: Graded) -> float | None:
-    """Of the mean of `second` minus `first` over their seeds and problems; None where no problem has two answers.
+    """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or without two answers.
 
     The same answer of a seed and problem shares its random numbers over arms and evaluations, other answers do not. So
     answer k counts as one draw, z_k = mean over evaluations of second minus first, and var_k(z) / K is the variance of
     a cell. An answer that was not graded once is left out of its cell, and a cell without two from the mean.
     """
+    if first.k > 1:
+        return None
     z_SIK = (second.grade_SEIK - first.grade_SEIK).mean(axis=1)
     answers_SI = np.isfinite(z_SIK).sum(axis=-1)
     several = answers_SI > 1
@@ -80,8 +88,8 @@ def sampling_variance(first: Graded, second: Graded) -> float | None:
     return float(cells.mean() / answers_SI.size)
 
 
-def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, Graded]:
-    """Per arm its runs as one block, over the problems of which every run has a grade in all of `steps` evaluations.
+def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int, k: int = 1) -> dict[str, Graded]:
+    """Per arm its runs as one block, over the problems of which every run has k grades in all of `steps` evaluations.
 
     `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are left out.
     """
@@ -95,9 +103,11 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, 
     evaluations = np.bincount([run for run, _ in moments], minlength=len(runs))
     step_of = moment_of - (evaluations.cumsum() - evaluations)[run_of]
     kept = evaluations == steps
-    asked = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=bool)
-    asked[run_of, step_of, problem_of] = True
-    common = (asked.sum(axis=1)[kept] == steps).all(axis=0) if kept.any() else np.zeros(len(problems), dtype=bool)
+    grades = np.zeros((len(runs), max(evaluations, default=0), len(problems)), dtype=np.intp)
+    np.add.at(grades, (run_of, step_of, problem_of), 1)
+    common = (
+        ((grades >= k).sum(axis=1)[kept] == steps).all(axis=0) if kept.any() else np.zeros(len(problems), dtype=bool)
+    )
     if not common.any():
         return {}
     grade_REIK = np.full((len(runs), steps, len(problems), int(known["sample"].max()) + 1), np.nan)
@@ -110,7 +120,7 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int) -> dict[str, 
         own = [place for place, (of, _) in enumerate(runs) if of == arm and kept[place]]
         if own:
             seeds = tuple(int(runs[place][1]) for place in own)
-            out[arm] = Graded(seeds, names, grade_REIK[own][:, :, common])
+            out[arm] = Graded(seeds, names, grade_REIK[own][:, :, common], k)
     return out
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.store.columns import with_numbers
-from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, quoted
-from gspo_lab.study.judging import OF_REWARD, rewarded
+from gspo_lab.store.schema import ANSWERS, IN_ORDER, WITH_GRADES, all_in_force, in_force, pass_at, quoted, scores_of
+from gspo_lab.study.judging import Score, score_named
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,7 +23,7 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
 
     `score` is the mean over problems of the mean `correct` of a problem's answers; answers whose grader failed are
     counted in `errors` and not in the score (NaN if none was graded); `truncated` counts answers cut at the limit.
-    Where a benchmark's mean reward is the study's primary score, "NAME:reward" is a benchmark of its own.
+    Where the study's primary score is "NAME:reward" or "NAME:pass@8", that is a benchmark of its own beside NAME.
     `evaluation` "" (the default) keeps to what the runs recorded as they trained; a name takes that later
     evaluation of their checkpoints, None takes everything: then a (run, bench, step) may occur more than once.
     """
@@ -35,13 +35,16 @@ def read_scores(evidence: "Evidence", study: str, evaluation: str | None = "") -
 
     def read() -> "DataFrame":
         shares = evidence.select(study, query)
-        if (by_reward := rewarded((evidence.study(study).get("verdict") or {}).get("primary"))) is None:
+        primary = (evidence.study(study).get("verdict") or {}).get("primary")
+        score = score_named(primary or "")
+        if not score.reward and score.k == 1:
             return with_numbers(shares, names)
         import pandas as pd
 
-        rewards = evidence.select(study, query.replace("JOIN scores", "JOIN reward_scores"))
-        rewards = rewards[rewards["bench"] == by_reward].assign(bench=by_reward + OF_REWARD)
-        return with_numbers(pd.concat([shares, rewards], ignore_index=True), names)
+        how = scores_of("reward") if score.reward else scores_of("correct", pass_at(score.k))
+        decides = evidence.select(study, query.replace("JOIN scores", f"JOIN ({how}) AS scores"))
+        decides = decides[decides["bench"] == score.bench].assign(bench=primary)
+        return with_numbers(pd.concat([shares, decides], ignore_index=True), names)
 
     whole = evidence.once((query, study), read)
     return whole.copy() if evaluation is None else whole[whole["evaluation"] == evaluation].reset_index(drop=True)
@@ -105,12 +108,12 @@ def transcripts(
     return [{str(name): entry for name, entry in row.items()} for row in rows]
 
 
-def _graded(bench: str) -> tuple[str, str]:
+def _graded(name: str) -> tuple[str, str]:
     """The benchmark that was asked, and SQL for what of its grades counts: whether they are right, or the rewards."""
-    by_reward = rewarded(bench)
-    if by_reward is None:
-        return bench, in_force("correct")
-    return by_reward, in_force("reward").replace('AS "reward"', 'AS "correct"')
+    score: Score = score_named(name)
+    return score.bench, in_force("reward").replace('AS "reward"', 'AS "correct"') if score.reward else in_force(
+        "correct"
+    )
 
 
 def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "DataFrame":

@@ -301,19 +301,29 @@ WITH chosen AS MATERIALIZED (
 IN_ORDER = "place IS NULL, place, arm, seed, run_id"
 
 
-def _scores(column: str) -> str:
-    """SQL for the mean over problems of the mean of a column over a problem's answers, by run, benchmark and step."""
+def scores_of(column: str, of_problem: str | None = None) -> str:
+    """SQL for the mean over problems of what a problem's answers come to, by run, benchmark and step.
+
+    `of_problem` is an SQL aggregate of a problem's rows; unset: the mean of the column.
+    """
     return f"""\
 SELECT run_id, evaluation, bench, step,
-       COUNT(*) AS problems, SUM(answers) AS answers, AVG({column}) AS score,
+       COUNT(*) AS problems, SUM(answers) AS answers, AVG(of_problem) AS score,
        SUM(errors) AS errors, SUM(truncated) AS truncated
 FROM (
-  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, AVG({column}) AS {column},
+  SELECT run_id, evaluation, bench, step, problem, COUNT(*) AS answers, {of_problem or f"AVG({column})"} AS of_problem,
          SUM({column} IS NULL) AS errors, SUM(truncated) AS truncated
   FROM (SELECT {ANSWER_KEY}, {in_force(column)}, truncated FROM answers {WITH_GRADES} WHERE bench <> 'rollout')
   GROUP BY run_id, evaluation, bench, step, problem
 )
 GROUP BY run_id, evaluation, bench, step"""
+
+
+def pass_at(k: int) -> str:
+    """SQL for pass@k of a problem's rows, 1 - C(n - c, k) / C(n, k) (arXiv 2107.03374); NULL below k graded answers."""
+    right, graded = "SUM(correct)", "COUNT(correct)"
+    missed = " * ".join(f"(MAX({graded} - {right} - {i}, 0) * 1.0 / ({graded} - {i}))" for i in range(k))
+    return f"CASE WHEN {graded} >= {k} THEN 1.0 - {missed} END"
 
 
 VIEWS = {
@@ -324,11 +334,11 @@ SELECT {ANSWER_KEY}, {", ".join(REGRADED)}, MAX(position) AS position FROM grade
 -- The score of each run on each benchmark at each evaluated step: the mean over problems of the mean of `correct` over
 -- a problem's answers. An answer that could not be graded (correct IS NULL) is counted in `errors`, never as wrong.
 -- Of what another program logged there are no answers to count.
-{_scores("correct")}
+{scores_of("correct")}
 UNION ALL SELECT run_id, '', bench, step, NULL, NULL, score, NULL, NULL FROM logged_scores""",
     "reward_scores": f"""\
 -- The mean reward of each run on each benchmark at each evaluated step, where `scores` has the share of right answers.
-{_scores("reward")}""",
+{scores_of("reward")}""",
     "latest_scores": """\
 -- The last evaluated step of each run and benchmark, with the run beside it. `MAX(step)` picks the row.
 SELECT study, arm, seed, state, evaluation, bench, MAX(step) AS step, problems, answers, score, errors, truncated

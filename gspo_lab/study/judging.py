@@ -1,6 +1,7 @@
 """How a study is judged: the keys of `[verdict]` and of `[[claim]]`. The rest of the TOML is in schema.py."""
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from pydantic.functional_validators import BeforeValidator
@@ -27,13 +28,19 @@ def _known_question(asked: Any) -> Any:
     raise PydanticCustomError("question", "must be 'score', 'stability' or a list of the names of its claims")
 
 
-OF_REWARD = ":reward"
-"""Ends the name of a score that is a benchmark's mean reward, and not its share of right answers."""
+class Score(NamedTuple):
+    """What a benchmark's answers come to: the share of right ones, pass@k of them, or their mean reward."""
+
+    bench: str
+    reward: bool = False
+    k: int = 1
 
 
-def rewarded(primary: str | None) -> str | None:
-    """The benchmark whose mean reward is meant: `rewarded("gsm8k:reward") == "gsm8k"`; None where none is."""
-    return primary.removesuffix(OF_REWARD) if primary is not None and primary.endswith(OF_REWARD) else None
+def score_named(name: str) -> Score:
+    """`"gsm8k"`, `"gsm8k:pass@8"` or `"gsm8k:reward"`, as `verdict.primary` names them."""
+    match = re.fullmatch(r"(.+?)(:reward|:pass@(\d+))?", name, re.DOTALL)
+    bench, how, k = match.groups() if match else (name, None, None)
+    return Score(bench, how == ":reward", int(k or 1))
 
 
 class VerdictTable(Table):
@@ -45,8 +52,8 @@ class VerdictTable(Table):
     )
     primary: str | None = Field(
         None,
-        description="the benchmark whose share of right answers decides, or `NAME:reward`, its mean reward; "
-        "unset: the first benchmark",
+        description="the benchmark whose share of right answers decides. `NAME:reward` is its mean reward, "
+        "`NAME:pass@8` the chance that 8 answers to a problem hold a right one. Unset: the first benchmark",
     )
     last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
     margin: float = Field(

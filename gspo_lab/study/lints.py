@@ -17,7 +17,7 @@ from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.study.contrast import squared_weights
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import differing, flat, under
-from gspo_lab.study.judging import rewarded
+from gspo_lab.study.judging import score_named
 from gspo_lab.study.schema import Settings, unread
 from gspo_lab.study.study import Study
 
@@ -295,7 +295,7 @@ def _benchmarks(study: Study, known: Known) -> Iterator[Finding]:
         if problems < 100 and samples < 8:
             message = f"bench {bench.name}: {problems} problems x {samples} samples say little; use 100, or 8 samples"
             yield Finding("warn", "tiny-benchmark", message, "2504.07086: 5 to 15 points of sd over evaluations")
-        if bench.name == (rewarded(primary) or primary) and len(study.seeds) >= 3:
+        if primary and bench.name == score_named(primary).bench and len(study.seeds) >= 3:
             # Each deciding evaluation draws new answers, unless they are greedy.
             evaluations = (
                 1 if bench.temperature == 0 else min(study.verdict.last, len(bench.moments(settings.steps)) - 1)
@@ -322,7 +322,8 @@ def _warmup(study: Study, known: Known) -> Iterator[Finding]:
 
 def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
     settings = next(iter(study.arms.values())).settings
-    primary = next((one for one in settings.bench if one.name == (rewarded(study.primary) or study.primary)), None)
+    decides = study.primary and score_named(study.primary).bench
+    primary = next((bench for bench in settings.bench if bench.name == decides), None)
     if primary is None or not any(claim.name == "C14-more-efficient" for claim in study.claims):
         return
     count = math.ceil(settings.steps / primary.every)

@@ -8,7 +8,7 @@ from gspo_lab.objectives.presets import Objective
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm
 from gspo_lab.study.dotted import flat
-from gspo_lab.study.judging import VerdictTable, rewarded
+from gspo_lab.study.judging import VerdictTable, score_named
 from gspo_lab.study.schema import KEYS, Settings, unread
 
 WITHOUT_GROUP = {"gae", "batch-mean-std"}
@@ -34,11 +34,18 @@ def broken_rules(
         out.append(f"bench: two benchmarks are named '{name}'")
     if ROLLOUT in names:
         out.append(f"bench: '{ROLLOUT}' is what training answers are recorded under; give the benchmark another name")
-    if verdict.primary is not None and (rewarded(verdict.primary) or verdict.primary) not in names:
+    if verdict.primary is not None and score_named(verdict.primary).bench not in names:
         out.append(
             f"verdict.primary: no benchmark '{verdict.primary}'{nearest(verdict.primary, names)}; this study has "
             f"{', '.join(names) or 'none'}"
         )
+    for bench in next(iter(arms.values())).settings.bench if arms and verdict.primary else ():
+        score = score_named(verdict.primary or "")
+        if bench.name == score.bench and bench.samples < score.k:
+            out.append(
+                f"verdict.primary = '{verdict.primary}' needs {score.k} answers to a problem at every evaluation, and "
+                f"bench.{bench.name}.samples = {bench.samples}: give at least {score.k}"
+            )
     if verdict.baseline is not None and verdict.baseline not in declared:
         out.append(
             f"verdict.baseline: no arm '{verdict.baseline}'{nearest(verdict.baseline, declared)}; this study has "

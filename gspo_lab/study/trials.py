@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from gspo_lab.registry import nearest
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.dotted import differing, flat
-from gspo_lab.study.judging import VerdictTable, rewarded
+from gspo_lab.study.judging import VerdictTable, score_named
 from gspo_lab.study.rules import broken_within
 from gspo_lab.study.schema import KEYS, BenchTable, Settings, TuneTable, cost
 from gspo_lab.study.study import Study
@@ -48,7 +48,7 @@ def read_tune(
     problems += _odd_seeds(asked.seeds, seeds)
     benches = [bench.name for bench in next(iter(arms.values())).settings.bench]
     metric = asked.metric or verdict.primary or next(iter(benches), REWARD)
-    if (rewarded(metric) or metric) not in (*benches, REWARD):
+    if score_named(metric).bench not in (*benches, REWARD):
         has = ", ".join([*benches, REWARD])
         problems.append(f"tune.metric: no benchmark '{metric}'{nearest(metric, benches)}; it may be {has}")
     if odd := [name for name in asked.arm if name not in arms]:

@@ -1,4 +1,4 @@
-"""A benchmark's mean reward as the score that decides: `verdict.primary = "NAME:reward"`."""
+"""Other scores that decide: `verdict.primary = "NAME:reward"`, the mean reward, and `"NAME:pass@2"`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.readings import Source
-from gspo_lab.readings.answers import benches
+from gspo_lab.readings.answers import answers_variance, benches, counted_wrong
 from gspo_lab.readings.answers import tallies as tallies_of
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.store import Evidence
@@ -57,3 +57,40 @@ def test_the_mean_reward_of_a_benchmark_that_is_not_asked(tmp_path: Path) -> Non
     with pytest.raises(LabError) as refused:
         load_study(path)
     assert "verdict.primary: no benchmark 'adition:reward'" in str(refused.value.details)
+
+
+PASS = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:pass@2"\n[arm.grpo]', 1).replace(
+    "problems = 20", "problems = 20\nsamples = 3"
+)
+
+
+def one_of_three(run: Run, record: Record) -> Record:
+    """One of three answers to each problem is right; after the start gspo has two."""
+    if not isinstance(record, AnswerRecord):
+        return record
+    right = 2 if run.arm == "gspo" and record.step > 0 else 1
+    changed: AnswerRecord = replace(record, correct=int(record.sample < right))
+    return changed
+
+
+def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
+    """pass@2 of 3 answers: with 1 right 1 - C(2,2) / C(3,2) = 2/3, with 2 right 1."""
+    with Evidence.open(make_lab(tmp_path, PASS, change=one_of_three)) as evidence:
+        found = Source(evidence, "toy")
+        assert benches(found) == ["addition:pass@2", "addition"], "the primary one first; the share stays"
+        finals = {one.arm: (one.start, one.final) for one in outcomes(found, "addition:pass@2")}
+        assert finals == {"grpo": pytest.approx((2 / 3, 2 / 3)), "gspo": pytest.approx((2 / 3, 1.0))}
+        assert decision(found).verdicts["gspo"].paired.estimate == pytest.approx(1 / 3)
+        assert answers_variance(found, "grpo", "gspo", [0, 1, 2]) == pytest.approx(0.0)
+        by_step = counted_wrong(found, "addition:pass@2", "toy/gspo/s0")
+        assert by_step == pytest.approx({0: 2 / 3, 4: 1.0, 8: 1.0, 12: 1.0})
+
+
+def test_pass_at_k_needs_k_answers(tmp_path: Path) -> None:
+    path = tmp_path / "few.toml"
+    path.write_text(PASS.format(seeds=3, steps=4, every=4).replace("pass@2", "pass@4"))
+    with pytest.raises(LabError) as refused:
+        load_study(path)
+    assert "'addition:pass@4' needs 4 answers to a problem at every evaluation, and bench.addition.samples = 3" in str(
+        refused.value.details
+    )
