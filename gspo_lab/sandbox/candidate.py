@@ -1,7 +1,7 @@
 """What a test's process runs: the candidate's source, as `python solution.py` would, or a call of its function.
 
-Sent as text into the house beside `inside.py`; see there. Everything here lies in the candidate's own process and could
-be changed by it: nothing here may be relied on, and nothing here knows what is expected.
+Sent as text into the isolated process beside `supervisor.py`; see there. Everything here lies in the candidate's own
+process and could be changed by it: nothing here may be relied on, and nothing here knows what is expected.
 """
 # The streams live as long as the process.
 # ruff: noqa: SIM115

@@ -21,9 +21,9 @@ from typing import Self
 
 from gspo_lab.errors import LabError
 from gspo_lab.machine import cores
-from gspo_lab.sandbox.house import House
+from gspo_lab.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
+from gspo_lab.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.sandbox.program import ExecutionResult, GoOn, Job, Limits, Program, SandboxFailed, always
-from gspo_lab.sandbox.walls import Walls, missing, numpy_for, pythons
 
 UIDS = range(60600, 61100)
 """Debian and systemd leave these to nobody; one per slot, held by a name that only one process can have."""
@@ -53,7 +53,7 @@ print(json.dumps(facts))
 )
 
 
-class Place:
+class SandboxSlot:
     """A place for one candidate at a time, with a uid that no other sandbox of this machine uses (as root)."""
 
     def __init__(self, uid: int | None, claim: socket.socket | None) -> None:
@@ -61,7 +61,7 @@ class Place:
         self.claim = claim
 
     @classmethod
-    def claim_one(cls) -> "Place":
+    def claim_one(cls) -> "SandboxSlot":
         """A user that no other sandbox of this machine runs programs as; none but one's own without root."""
         if os.geteuid() != 0:
             return cls(None, None)
@@ -81,7 +81,7 @@ class Place:
             self.claim.close()
 
 
-class Crowd:
+class SharedOrExclusive:
     """Lets tests run side by side, or one alone: who wants to be alone waits for the others, and they for it.
 
     The others wait for at most a tenth of the time: until that has passed a test runs beside them all the same.
@@ -117,39 +117,39 @@ class Crowd:
 class Sandbox:
     """Runs programs isolated from the machine and from each other. Thread-safe: callers beyond `slots` wait."""
 
-    def __init__(self, walls: Walls, slots: Sequence[Place]) -> None:
+    def __init__(self, walls: Isolation, slots: Sequence[SandboxSlot]) -> None:
         self.walls = walls
         self.slots = len(slots)
         self.level = walls.level(slots[0].uid)
         """The isolation really reached, as `open` saw it at work; stored with every grade."""
         self.uids = [slot.uid for slot in slots if slot.uid is not None]
         self._all = slots
-        self._free: queue.SimpleQueue[Place] = queue.SimpleQueue()
-        self._crowd = Crowd()
+        self._free: queue.SimpleQueue[SandboxSlot] = queue.SimpleQueue()
+        self._crowd = SharedOrExclusive()
         for slot in slots:
             self._free.put(slot)
 
     @classmethod
     def open(cls, *, slots: int | None = None, unsafe: bool = False) -> "Sandbox":
-        """Walls that were tried out. `slots` candidates at once, as many as cores by default.
+        """Isolation that was tried out. `slots` candidates at once, as many as cores by default.
 
         LabError if they do not hold here; with `unsafe`, programs then run under limits alone.
         """
         if sys.platform != "linux":
             raise LabError("programs can be run on Linux only: its kernel isolates them")
-        first = Place.claim_one()
+        first = SandboxSlot.claim_one()
         lack = missing()
         refused: list[str] = []
         for isolated in [*([] if lack else [True]), *([False] if unsafe else [])]:
             for python in pythons():
-                walls = Walls(python, numpy_for(python), isolated)
+                walls = Isolation(python, numpy_for(python), isolated)
                 try:
                     probe(walls, first.uid)
                 except (SandboxFailed, LabError) as failure:
                     refused.append(f"{'bubblewrap' if isolated else 'limits alone'} with {python}: {failure}")
                     continue
                 count = slots or cores()
-                return cls(walls, [first, *(Place.claim_one() for _ in range(count - 1))])
+                return cls(walls, [first, *(SandboxSlot.claim_one() for _ in range(count - 1))])
         first.release()
         why = lack or (NOT_HELD if refused else NO_PYTHON)
         raise LabError(
@@ -179,7 +179,7 @@ class Sandbox:
             raise ValueError("no tests: an empty list proves nothing")
         slot = self._free.get()
         try:
-            with House(program, limits, self.walls, slot.uid) as house:
+            with IsolatedProcess(program, limits, self.walls, slot.uid) as house:
                 outcomes: list[ExecutionResult] = []
                 for index, content in enumerate(inputs):
                     with self._crowd.turn(alone=False):
@@ -214,11 +214,11 @@ class Sandbox:
         self.close()
 
 
-def probe(walls: Walls, uid: int | None) -> None:
+def probe(walls: Isolation, uid: int | None) -> None:
     """Runs a program behind these walls that tries them; SandboxFailed if one does not hold."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", dir="/var/tmp") as outside:
         os.fchmod(outside.fileno(), 0o644)
-        with House(PROBE, Limits(), walls, uid) as house:
+        with IsolatedProcess(PROBE, Limits(), walls, uid) as house:
             outcome = house.test(outside.name.encode()).outcome
     if outcome.ending != "finished":
         raise SandboxFailed(f"a first program did not run: {outcome.stderr.decode(errors='replace').strip()[-300:]}")

@@ -121,7 +121,7 @@ def left_behind() -> list[str]:
             except OSError:
                 continue
             child = int(status["PPid"]) == os.getpid()
-            house = child and b"gspo_lab.sandbox.inside" in command
+            house = child and b"gspo_lab.sandbox.supervisor" in command
             if house or int(status["Uid"].split()[0]) in uids or (child and status["State"].startswith("Z")):
                 found.append(f"{entry.name} {status['Name']} {status['State']}")
     return found

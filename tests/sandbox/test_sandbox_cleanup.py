@@ -20,9 +20,9 @@ from walled import TIGHT
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Program, Sandbox, SandboxFailed
 from gspo_lab.sandbox import sandbox as room
-from gspo_lab.sandbox.house import House
-from gspo_lab.sandbox.sandbox import Crowd, Place
-from gspo_lab.sandbox.walls import Walls, can_disable_userns, missing, pythons
+from gspo_lab.sandbox.bubblewrap import Isolation, can_disable_userns, missing, pythons
+from gspo_lab.sandbox.isolated_process import IsolatedProcess
+from gspo_lab.sandbox.sandbox import SandboxSlot, SharedOrExclusive
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +105,7 @@ def test_a_house_that_is_killed_from_outside_is_tried_again_and_then_told(sandbo
 
 def at_a_test() -> set[int]:
     """The first processes of this process's houses that have forked a test's process."""
-    inside = {pid for pid in alive("gspo_lab.sandbox.inside") if b"bwrap" not in command_of(pid)[:200]}
+    inside = {pid for pid in alive("gspo_lab.sandbox.supervisor") if b"bwrap" not in command_of(pid)[:200]}
     parents = {parent_of(pid) for pid in inside}
     return {pid for pid in inside & parents if parent_of(pid) not in inside and descends(pid, os.getpid())}
 
@@ -166,7 +166,7 @@ def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> No
     mute.chmod(0o755)
     for python, words in ((tmp_path / "absent", "absent: No such file"), (mute, "did not start: no room at the inn")):
         with (
-            House(Program("print(1)"), TIGHT, Walls(python, None, isolated=False), None) as house,
+            IsolatedProcess(Program("print(1)"), TIGHT, Isolation(python, None, isolated=False), None) as house,
             pytest.raises(SandboxFailed, match=words),
         ):
             house.test(b"")
@@ -175,7 +175,7 @@ def test_walls_that_do_not_stand_are_the_sandbox_s_failure(tmp_path: Path) -> No
 def test_a_probe_sees_that_a_wall_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its filter no level may be claimed."""
     opened(1).close()
-    monkeypatch.setattr("gspo_lab.sandbox.house.assemble", lambda: b"")
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.assemble", lambda: b"")
     with pytest.raises(LabError) as refused:
         Sandbox.open(slots=1)
     assert any("could open a socket" in line for line in refused.value.details)
@@ -191,8 +191,8 @@ def test_an_interpreter_beside_the_home_folder_would_show_it(tmp_path: Path, mon
     assert python not in pythons()
     monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
     assert pythons()[0] == python
-    assert Walls(python, None).prefix == home
-    assert Walls(Path("/usr/bin/python3"), None).prefix is None
+    assert Isolation(python, None).prefix == home
+    assert Isolation(Path("/usr/bin/python3"), None).prefix is None
 
 
 def test_the_page_s_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +214,7 @@ def test_every_slot_has_a_uid_of_its_own_across_sandboxes() -> None:
         (who,) = one.run(Program("import os\nprint(os.getuid(), os.geteuid(), os.getgroups())"), [b""], TIGHT)
         assert who.stdout.decode().split()[0] in map(str, one.uids)
         assert who.stdout.split()[2] == b"[]"
-    slot = Place.claim_one()
+    slot = SandboxSlot.claim_one()
     assert slot.uid in room.UIDS
     slot.release()
 
@@ -230,7 +230,7 @@ class Counted(threading.Condition):
 
 
 def test_who_wants_to_be_alone_is_alone() -> None:
-    crowd, log = Crowd(), []
+    crowd, log = SharedOrExclusive(), []
     crowd.changed = counted = Counted()
     inside, leave = threading.Event(), threading.Event()
 
@@ -263,7 +263,7 @@ def test_who_wants_to_be_alone_is_alone() -> None:
 def test_others_wait_for_a_tenth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("gspo_lab.sandbox.sandbox.time.monotonic", lambda: now[0])
-    crowd, alone = Crowd(), []
+    crowd, alone = SharedOrExclusive(), []
     for seconds_later in (0.0, 1.0, 52.9, 0.1, 1.0):  # at 100 s, 107, 159.9, 160 and 167
         now[0] += seconds_later
         with crowd.turn(alone=True):

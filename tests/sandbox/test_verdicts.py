@@ -13,8 +13,8 @@ from waiting import until
 from walled import TIGHT
 
 from gspo_lab.sandbox import Job, Limits, Program, Sandbox
-from gspo_lab.sandbox.house import House, Reading
-from gspo_lab.sandbox.sandbox import Crowd
+from gspo_lab.sandbox.isolated_process import IsolatedProcess, PipeReader
+from gspo_lab.sandbox.sandbox import SharedOrExclusive
 
 SEARCH = """
 import ctypes, gc, json, os, sys
@@ -243,7 +243,7 @@ def test_a_right_output_with_a_wrong_end_is_seen(sandbox: Sandbox) -> None:
 def test_a_program_that_kills_itself_is_wrong_and_not_left_ungraded(
     sandbox: Sandbox, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: 7)
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.oom_kills", lambda: 7)
     (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
     assert outcome.ending == "error"
 
@@ -253,7 +253,7 @@ def test_who_may_have_been_ended_for_memory_is_not_judged(
     sandbox: Sandbox, counts: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = itertools.cycle(counts)
-    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(told))
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.oom_kills", lambda: next(told))
     source = "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nwhile True: pass"
     (outcome,) = sandbox.run(Program(source), [b""], TIGHT)
     assert outcome.ending == "killed"
@@ -261,7 +261,7 @@ def test_who_may_have_been_ended_for_memory_is_not_judged(
 
 def test_who_exhausts_its_memory_or_the_machine_s_is_wrong(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     told = itertools.cycle([1, 2])
-    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(told))
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.oom_kills", lambda: next(told))
     source = """
 import os, time
 held = bytearray(os.urandom(1 << 20)) * int(input())
@@ -271,7 +271,7 @@ os.kill(os.getpid(), 9)
     # MiB held of 256, and of what the machine has. Who held little did not bring it about, however little there was.
     cases = ((180, 1 << 20, "memory"), (180, 200, "memory"), (80, 1 << 20, "killed"), (40, 50, "killed"))
     for held, room, ending in cases:
-        monkeypatch.setattr("gspo_lab.sandbox.house.memory_available", lambda room=room: room << 20)
+        monkeypatch.setattr("gspo_lab.sandbox.isolated_process.memory_available", lambda room=room: room << 20)
         (outcome,) = sandbox.run(Program(source), [b"%d" % held], TIGHT)
         assert outcome.ending == ending, (held, room)
 
@@ -281,17 +281,17 @@ def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
 ) -> None:
     """Its first process can no longer tell: what it has told meanwhile counts."""
     kills = itertools.count()
-    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: next(kills))
-    wait = House.wait
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.oom_kills", lambda: next(kills))
+    wait = IsolatedProcess.wait
 
-    def end_at_140_mib(house: House, reading: Reading, deadline: float) -> dict[str, Any] | None:
+    def end_at_140_mib(house: IsolatedProcess, reading: PipeReader, deadline: float) -> dict[str, Any] | None:
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(wait, house, reading, deadline)
             until(lambda: house.held > 140 << 20)
             house.kill_first_process()
             return waiting.result()
 
-    monkeypatch.setattr(House, "wait", end_at_140_mib)
+    monkeypatch.setattr(IsolatedProcess, "wait", end_at_140_mib)
     source = "import time\nheld = bytearray(b'x' * (1 << 20)) * 190\ntime.sleep(60)"
     (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=60.0))
     assert outcome.ending == "memory"
@@ -313,27 +313,27 @@ def test_who_exhausts_the_memory_is_wrong_also_where_its_house_is_ended(
 )
 def test_a_sleeper_has_nobody_wait_for_it(source: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late by the clock alone, but of its own will: it is not tried again with nobody beside it."""
-    turn = Crowd.turn
+    turn = SharedOrExclusive.turn
 
-    def beside(self: Crowd, *, alone: bool) -> contextlib.AbstractContextManager[None]:
+    def beside(self: SharedOrExclusive, *, alone: bool) -> contextlib.AbstractContextManager[None]:
         assert not alone, "it was tried again"
         return turn(self, alone=alone)
 
-    monkeypatch.setattr(Crowd, "turn", beside)
+    monkeypatch.setattr(SharedOrExclusive, "turn", beside)
     (outcome,) = sandbox.run(Program(source), [b""], replace(TIGHT, seconds=1.5))
     assert (outcome.ending, outcome.seconds_cpu < 0.5) == ("time", True)
 
 
 def test_a_late_kill_has_nobody_wait_for_it(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again, as any program that was killed, but beside others."""
-    turn, alone_at = Crowd.turn, []
+    turn, alone_at = SharedOrExclusive.turn, []
 
-    def count(self: Crowd, *, alone: bool) -> contextlib.AbstractContextManager[None]:
+    def count(self: SharedOrExclusive, *, alone: bool) -> contextlib.AbstractContextManager[None]:
         alone_at.append(alone)
         return turn(self, alone=alone)
 
-    monkeypatch.setattr(Crowd, "turn", count)
-    monkeypatch.setattr("gspo_lab.sandbox.house.oom_kills", lambda: 7)
+    monkeypatch.setattr(SharedOrExclusive, "turn", count)
+    monkeypatch.setattr("gspo_lab.sandbox.isolated_process.oom_kills", lambda: 7)
     (outcome,) = sandbox.run(Program("import os, time\ntime.sleep(0.9)\nos.kill(os.getpid(), 9)"), [b""], TIGHT)
     assert (outcome.ending, alone_at) == ("error", [False, False])
 

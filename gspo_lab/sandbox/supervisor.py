@@ -1,8 +1,8 @@
 """The first process of a house: forks one child per test, watches it, clears up after it and tells how it ended.
 
-It and `candidate.py` are sent as text (`house.BOOT`) to whatever Python the sandbox can see: standard library only,
-nothing newer than Python 3.9. Descriptor 0 holds its orders as JSON (`house.orders`); the descriptor that its command
-line names is a socket to the parent:
+It and `candidate.py` are sent as text (`isolated_process.BOOT`) to whatever Python the sandbox can see. So they use the
+standard library only, and nothing newer than Python 3.9. Descriptor 0 holds the orders as JSON
+(`isolated_process.orders`). The descriptor that the command line names is a socket to the parent:
 
     parent -> "test" with descriptors [stdin, stdout, stderr] (and [result] for a function), perhaps "stop" later
     here   -> {"ready": version}, then per test {"memory"} whenever it has grown by a fifth, and at the end
@@ -187,7 +187,7 @@ def sockets() -> int:
     return 0
 
 
-class House:
+class Supervisor:
     """What is made once, before the first test."""
 
     def __init__(self, orders: dict[str, Any]) -> None:
@@ -385,4 +385,4 @@ def main() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    House(orders).serve()
+    Supervisor(orders).serve()

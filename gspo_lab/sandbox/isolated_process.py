@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
+from gspo_lab.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
 from gspo_lab.sandbox.filter import assemble
 from gspo_lab.sandbox.memory import memory_available, oom_kills
 from gspo_lab.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
-from gspo_lab.sandbox.walls import ENVIRONMENT, SHARED, Walls, same_version
 
 BOOT = """
 import binascii, marshal, sys, types
@@ -40,10 +40,10 @@ while len(sys.argv) > 2:
 module.main()
 """
 """Makes modules of what the command line brings and runs the last one's main; a descriptor's number is left to it."""
-MODULES = ("gspo_lab.sandbox.candidate", "gspo_lab.sandbox.inside")
+MODULES = ("gspo_lab.sandbox.candidate", "gspo_lab.sandbox.supervisor")
 START_SECONDS = 30.0
 LEEWAY = 10.0
-"""As in `inside.py`, which stops a test at LEEWAY * seconds; the parent waits GRACE seconds longer for its report."""
+"""As in `supervisor.py`, which stops a test at LEEWAY * seconds. The parent waits GRACE seconds longer for a report."""
 GRACE = 10.0
 PATIENCE = 3.0
 CHUNK = 1 << 16
@@ -58,7 +58,7 @@ Retry = Literal["no", "beside others", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TestOutcome:
     """How one test ended, and whether it must be run again before that counts."""
 
     outcome: ExecutionResult
@@ -102,7 +102,7 @@ def sealed(content: bytes) -> int:
         os.close(writable)
 
 
-def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> bytes:
+def orders(program: Program, limits: Limits, walls: Isolation, uid: int | None) -> bytes:
     """What the first process of a house needs to know. The expected outputs are not among it."""
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
     told = {
@@ -131,7 +131,7 @@ def orders(program: Program, limits: Limits, walls: Walls, uid: int | None) -> b
     return json.dumps(told).encode()
 
 
-def counted_apart(walls: Walls, uid: int | None) -> bool:
+def counted_apart(walls: Isolation, uid: int | None) -> bool:
     """Whether the limit on processes counts those of the house alone: by its uid, or (since 5.14) by its namespace."""
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return uid is not None or (walls.isolated and version >= (5, 14))
@@ -147,11 +147,11 @@ def threads_of_user() -> int:
     return count
 
 
-class House:
+class IsolatedProcess:
     """See the module. A test that leaves something behind ends the process tree, and the next test gets a new one. Not
     thread-safe; made, used and left in one thread."""
 
-    def __init__(self, program: Program, limits: Limits, walls: Walls, uid: int | None) -> None:
+    def __init__(self, program: Program, limits: Limits, walls: Isolation, uid: int | None) -> None:
         self.program, self.limits, self.walls, self.uid = program, limits, walls, uid
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
@@ -167,7 +167,7 @@ class House:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def test(self, content: bytes) -> Ended:
+    def test(self, content: bytes) -> TestOutcome:
         """One test with this stdin. Raises SandboxFailed if the walls did not go up around it."""
         if self.process is None:
             self.start()
@@ -214,7 +214,7 @@ class House:
             words = self.complaints.read().decode(errors="replace").strip().splitlines()
             raise SandboxFailed(f"{command[0]} did not start: {words[-1] if words else 'no reason given'}")
 
-    def tested(self, content: bytes) -> Ended:
+    def tested(self, content: bytes) -> TestOutcome:
         """One test in the process tree that is there."""
         assert self.control is not None
         stdin = sealed(content)
@@ -225,7 +225,7 @@ class House:
             if self.uid is not None:
                 os.fchown(end, self.uid, self.uid)  # so that /dev/stdout can be opened
             theirs.append(end)
-        reading = Reading({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
+        reading = PipeReader({mine: bytearray() for mine, _ in pipes}, self.limits.output_bytes)
         kills, self.held = oom_kills(), 0
         began = time.monotonic()
         try:
@@ -247,7 +247,7 @@ class House:
                 os.close(end)
         return self.judged(report, wall, reading, kills)
 
-    def wait(self, reading: "Reading", deadline: float) -> dict[str, Any] | None:
+    def wait(self, reading: "PipeReader", deadline: float) -> dict[str, Any] | None:
         """The house's report on the test; None if the house came down or fell silent."""
         assert self.control is not None
         poll = select.poll()
@@ -273,7 +273,9 @@ class House:
                     self.control.send(b"stop")
         return None
 
-    def judged(self, report: dict[str, Any] | None, wall: float, reading: "Reading", kills: int | None) -> Ended:
+    def judged(
+        self, report: dict[str, Any] | None, wall: float, reading: "PipeReader", kills: int | None
+    ) -> TestOutcome:
         """What a report from inside and the bytes that were read make of a test; without a report it was killed.
 
         `kills` is how many processes the kernel had ended for want of memory when the test began.
@@ -282,7 +284,9 @@ class House:
         if report is None:
             by_itself = ended_by_kernel(kills) and self.exhausts(self.held)
             lost: Ending = "memory" if by_itself else "killed"
-            return Ended(ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall), retry="alone", clean=False)
+            return TestOutcome(
+                ExecutionResult(lost, None, stdout, stderr[-STDERR:], 0.0, wall), retry="alone", clean=False
+            )
         if "failed" in report:
             raise SandboxFailed(f"the walls around a test did not go up: {report['failed']}")
         cause, status, cpu = report["cause"], report["status"], report["cpu"]
@@ -322,7 +326,7 @@ class House:
             returned[1:] if returned else None,
             returned[:1] == b"1" if returned else None,
         )
-        return Ended(outcome, retry, clean=report["clean"] and not reading.too_much)
+        return TestOutcome(outcome, retry, clean=report["clean"] and not reading.too_much)
 
     def exhausts(self, held: int) -> bool:
         """Whether a test that held so much exhausts its memory, or the machine's."""
@@ -359,7 +363,7 @@ class House:
 
 
 @dataclass(slots=True)
-class Reading:
+class PipeReader:
     """What came through the pipes so far, none beyond `most` bytes."""
 
     taken: dict[int, bytearray]

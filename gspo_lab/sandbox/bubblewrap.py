@@ -46,7 +46,7 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class Isolation:
     """What stands between programs and this machine."""
 
     python: Path
