@@ -10,7 +10,6 @@ import pytest
 from gspo_lab.registry import look_up
 from gspo_lab.tasks import BENCHMARKS, TASKS, Problem, Turn, build_task
 from gspo_lab.tasks.addition import Addition, demonstration
-from gspo_lab.tasks.benchmarks import sources
 from gspo_lab.tasks.calculator import Calculator
 from gspo_lab.tasks.chain import Chain
 from gspo_lab.tasks.countdown import Countdown
@@ -127,22 +126,6 @@ def options_of(name: str) -> list[str]:
     return [f"`{one}`" for one in inspect.signature(look_up("task", name, BENCHMARKS)).parameters]
 
 
-def test_every_benchmark_and_how_it_is_asked_has_its_line() -> None:
-    listed = {row[0].strip("`"): row[3] for row in rows(BENCHMARK_PAGE.partition("## Data")[0], 4)}
-    assert set(listed) == set(BENCHMARKS)
-    for name, asked in listed.items():
-        task = build_task(name, {})
-        how = (
-            "greedy"
-            if task.defaults.temperature == 0
-            else f"T {task.defaults.temperature}, top-p {task.defaults.top_p}"
-        )
-        answers = "1 answer" if task.defaults.samples == 1 else f"{task.defaults.samples} answers"
-        assert asked == f"{answers}, {how}, {task.defaults.max_tokens:,} tokens"
-        assert f"**{task.prompt_version}**" in BENCHMARK_PAGE
-        assert name in ("livecodebench", "codeforces") or f"(`{task.grader}`)" in BENCHMARK_PAGE or name == "aime25"
-
-
 def test_every_option_of_a_benchmark_has_its_line() -> None:
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", BENCHMARK_PAGE, flags=re.MULTILINE | re.DOTALL))
     for name, title in {"livecodebench": "LiveCodeBench", "codeforces": "CodeForces"}.items():
@@ -150,10 +133,3 @@ def test_every_option_of_a_benchmark_has_its_line() -> None:
     small = rows(sections["AIME, MATH-500, GSM8K"], 4)
     for name in ("aime24", "aime25", "math500", "gsm8k"):
         assert [row[1] for row in small if row[0] == f"`{name}`"] == options_of(name)
-
-
-def test_the_sources_are_the_pinned_ones() -> None:
-    pinned = [sources.AIME24, sources.AIME25, sources.MATH500, sources.CODEFORCES, *sources.GSM8K.values()]
-    for source in (*pinned, *sources.LIVECODEBENCH.values()):
-        assert f"`{source.repository}` @ `{source.commit[:12]}`" in BENCHMARK_PAGE
-        assert f"{source.rows:,}" in BENCHMARK_PAGE or source in sources.LIVECODEBENCH.values()
