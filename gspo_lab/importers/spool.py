@@ -84,10 +84,8 @@ class Spool:
                 if at is not None:
                     yield at, row
                 at, row = step, {}
-            if value is not None:
-                row[name] = value
-            elif name not in row:
-                row[name] = math.nan
+            if name not in row or (value is not None and math.isfinite(value)):
+                row[name] = math.nan if value is None else value
         if at is not None:
             yield at, row
 

@@ -1,7 +1,7 @@
 """JSON Lines, CSV and Parquet of any program: a row a step (wide), or a row a number (long: step, metric, value).
 
 Columns `arm` and `seed`, or `run`, part a file into runs. Rows are read one by one, however long the file is; the
-numbers of a long table wait in a temporary file until all are there.
+numbers of a long table wait in a temporary database until all are there.
 """
 
 import csv

@@ -33,7 +33,14 @@ def test_two_axes_are_put_together() -> None:
 
 def test_of_one_step_the_later_finite_number_counts() -> None:
     notes: list[str] = []
-    found = of(*(("r", s, s / 4) for s in (1, 2, 3, 4)), ("r", 2, 7), ("r", 3, math.nan), ("r", 3, 9), notes=notes)
+    found = of(
+        *(("r", s, s / 4) for s in (1, 2, 3, 4)),
+        ("r", 2, 7),
+        ("r", 3, math.nan),
+        ("r", 3, 9),
+        ("r", 3, math.inf),
+        notes=notes,
+    )
     assert list(found.rows()) == [(1, {"r": 0.25}), (2, {"r": 7}), (3, {"r": 9}), (4, {"r": 1})]
     assert notes == ["r goes back from step 4 to 2: of one step the later number counts"]
 
