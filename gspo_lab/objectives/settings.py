@@ -15,11 +15,16 @@ Advantage = Literal["group-mean-std", "group-mean", "leave-one-out", "batch-std"
 SequenceAdvantage = Literal["mean", "sum"]
 TurnCredit = Literal["response", "turn"]
 Clip = Literal["fixed", "calibrated"]
+Truncated = Literal["train", "mask", "drop"]
 Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
 
 BY_CRITIC = Read(lambda run: run.objective.advantage == "gae", "without advantage = 'gae'")
 RANGED = Read(lambda run: run.objective.loss.reads_range, "with policy_loss = '{0.objective.policy_loss}'")
 CORRECTED = Key(read=Read(lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"))
+
+
+LATER: tuple[tuple[str, Any], ...] = (("loss_options", {}), ("truncated", "train"))
+"""Keys that earlier versions did not write, with the value that changes nothing."""
 
 
 class Common(Table):
@@ -93,6 +98,11 @@ class Common(Table):
         Advantage,
         Key(cost=True, passes=True, dear=lambda value: value == "gae", peers={"trl": "", "verl": "", "areal": ""}),
     ] = Field("group-mean-std", description="how rewards become advantages; 'gae': with a critic, token by token")
+    truncated: Truncated = Field(
+        "train",
+        description="responses that were cut at their token limit: 'train' them, 'mask' their terms in the loss, or "
+        "'drop' them from the loss's denominator too. Their rewards stay in the advantages of their group",
+    )
     turn_credit: TurnCredit = Field(
         "response",
         description="tasks of several turns: every turn has its response's advantage, or its own, of what it and later "
@@ -144,6 +154,6 @@ class Common(Table):
     )
 
     @model_serializer(mode="wrap")
-    def _without_empty_options(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What earlier versions wrote: a loss of the lab's has no options."""
-        return {key: value for key, value in table(self).items() if key != "loss_options" or value}
+    def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without later keys at their defaults, so that the digests of earlier runs stay."""
+        return {key: value for key, value in table(self).items() if (key, value) not in LATER}

@@ -159,6 +159,11 @@ def broken_within(settings: Settings) -> list[str]:
             for key, given in clips.items()
             if given
         ]
+    if objective.truncated != "train" and objective.kl_coef > 0:
+        out.append(
+            f"objective.truncated = '{objective.truncated}' with kl_coef > 0: the KL term would still train truncated "
+            "responses; use kl_coef = 0 or truncated = 'train'"
+        )
     if objective.clip_low == 1 and objective.loss.lower_bound:
         out.append("objective.clip_low: give a number below 1; only policy_loss = 'cispo' goes without a lower bound")
     if objective.clip == "calibrated" and update.minibatches * update.epochs < 2:

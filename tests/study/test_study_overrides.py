@@ -70,10 +70,11 @@ def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: A
 
         def value(study: Study) -> Any:
             return study.arms["grpo"].settings.bench[0].model_dump(mode="json")[field]
-    elif key.startswith("engine."):
+    elif key.startswith(("engine.", "objective.")):
+        table, _, field = key.partition(".")
 
         def value(study: Study) -> Any:
-            return getattr(study.arms["grpo"].settings.engine, key.removeprefix("engine."))
+            return getattr(getattr(study.arms["grpo"].settings, table), field)
     else:
 
         def value(study: Study) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import sequence_mean
+from gspo_lab.objectives.settings import Truncated
 from gspo_lab.samplers.base import Rollout
 
 
@@ -25,6 +26,7 @@ class Experience:
     `adv_NT` may differ from token to token.
     `evaluated_N` is False for responses that no pass of the policy covers, A = 0 giving them no gradient; `old_known_N`
     is True for those on which the trainer's old policy has been evaluated.
+    `counted_N` is False for truncated responses that the loss's denominator leaves out.
     `old_logp_NT`, `entropy_NT` and `natural_NSLK` (the routers' own choice) are filled in as the old policy is
     evaluated; `rollout_routes_NSLK` are the sampler's routes, only where they are replayed. `value_NT` and `return_NT`
     are a critic's values before its updates and what they should have been.
@@ -37,6 +39,7 @@ class Experience:
     mask_NT: Tensor
     adv_NT: Tensor
     evaluated_N: Tensor
+    counted_N: Tensor
     old_known_N: Tensor
     sampler_logp_NT: Tensor
     old_logp_NT: Tensor
@@ -50,6 +53,23 @@ class Experience:
     def credit(self, adv: Tensor) -> None:
         """Give the loss mask's tokens their advantages: [N, T], or [N, 1] where a response's are all the same."""
         self.adv_NT = adv * self.mask_NT
+
+    def leave_out(self, rollouts: Sequence[Rollout], how: Truncated) -> None:
+        """Take truncated responses out of the loss: their terms ("mask"), and their place in its mean ("drop").
+
+        DAPO's overlong filtering (arXiv 2503.14476, section 3.4); TRL's `mask_truncated_completions` masks, and drops
+        where its loss is a mean over tokens.
+        """
+        cut_N = torch.tensor([rollout.truncated for rollout in rollouts], dtype=torch.bool, device=self.mask_NT.device)
+        if how != "train":
+            self.adv_NT = self.adv_NT.masked_fill(cut_N[:, None], 0.0)
+        if how == "drop":
+            self.counted_N = ~cut_N
+
+    def counts(self, rows: Tensor) -> tuple[int, int]:
+        """The loss's denominators over some rows: responses and tokens, at least 1 response."""
+        counted_M = self.counted_N[rows]
+        return max(int(counted_M.sum()), 1), int(self.mask_NT[rows][counted_M].sum())
 
     @property
     def adv_N(self) -> Tensor:
@@ -107,6 +127,7 @@ def pack(rollouts: Sequence[Rollout], pad: int, device: torch.device) -> Experie
         mask_NT=mask_NT,
         adv_NT=nothing_NT,
         evaluated_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
+        counted_N=torch.ones(len(rollouts), dtype=torch.bool, device=device),
         old_known_N=torch.zeros(len(rollouts), dtype=torch.bool, device=device),
         sampler_logp_NT=padded([r.logprobs for r in rollouts], 0.0).to(device).masked_fill(~mask_NT, 0.0),
         old_logp_NT=nothing_NT.clone(),

@@ -99,7 +99,7 @@ class Updater:
         """Train on one mini-batch."""
         started = time.perf_counter()
         mask_MT = experience.mask_NT[minibatch.rows]
-        tokens = int(mask_MT.sum())
+        responses, tokens = experience.counts(minibatch.rows)
         like_MT = torch.zeros(mask_MT.shape, device=mask_MT.device)
         objective = self.objective_for(experience, minibatch)
         done = Updated(minibatch, objective, like_MT, torch.zeros_like(mask_MT), torch.ones_like(like_MT))
@@ -114,7 +114,7 @@ class Updater:
             with self.policy.forward(part, replay_BSLK=routes_BSLK, entropy=minibatch.fresh) as forward:
                 if minibatch.fresh:
                     store(experience, part, forward)
-                batch = self._batch(experience, part.rows, part.mask_BT, responses=len(mask_MT), tokens=tokens)
+                batch = self._batch(experience, part.rows, part.mask_BT, responses=responses, tokens=tokens)
                 out = surrogate(forward.logp_BT, batch, objective, self.loss)
                 out.loss.backward()  # type: ignore[no-untyped-call]
             done.add(part, forward, out)
@@ -136,7 +136,8 @@ class Updater:
         for part in microbatches(experience, rows, self.policy.microbatch_tokens):
             with self.policy.forward(part, replay_BSLK=self._routes(experience, part, minibatch)) as forward:
                 logp_MT[torch.searchsorted(rows, part.rows), : part.length] = forward.logp_BT
-        whole = self._batch(experience, rows, mask_MT, responses=len(rows), tokens=int(mask_MT.sum()))
+        responses, tokens = experience.counts(rows)
+        whole = self._batch(experience, rows, mask_MT, responses=responses, tokens=tokens)
         return prepared(logp_MT, whole, self.objective, self.loss)
 
     @property
