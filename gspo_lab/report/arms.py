@@ -13,11 +13,11 @@ from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
 from gspo_lab.findings.steadiness import steadiness
 from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
-from gspo_lab.report.interval import interval, reach
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
-from gspo_lab.report.palette import NEUTRAL_DARK, colour_name
+from gspo_lab.report.interval import drawn, reach
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, h, join, number, percent, slug, unbroken
 from gspo_lab.stats import Verdict
 from gspo_lab.words import short, tone
+from gspo_lab.words.text import level
 
 HEAD = ("arm", "score", "difference (dots: seeds; shaded: margin)", "unstable", "clipped", "time, memory", "verdict")
 
@@ -33,7 +33,7 @@ def arms_table(found: Source, answer: Answer) -> Html | None:
     parts: list[Html] = []
     for place, baseline in enumerate(order):
         own = found if baseline == declared else against_of(found, baseline)
-        parts.append(h("label", h("input", type="radio", name=key, checked=place == 0), baseline))
+        parts.append(h("label", h("input", type="radio", name=key, value=baseline, checked=place == 0), baseline))
         parts.append(_table(own, found, answer, declared=baseline == declared))
     legend = h("legend", "Baseline")
     return h("fieldset", legend, *parts, class_="arms")
@@ -44,26 +44,34 @@ def _table(own: Source, found: Source, answer: Answer, *, declared: bool) -> Htm
     if declared and (pair := rule_arms(own)) is not None and own.declaration.baseline not in pair:
         rows += [row for row in _of_arms(against_of(found, pair[0])) if row.subject == pair[1]]
     margin = rows[0].margin or own.declaration.verdict.margin
-    drawn = [row.paired for row in (*rows, contrast) if row is not None and row.paired is not None]
-    wide = reach(drawn, margin)
+    judged = [row for row in (*rows, contrast) if row is not None and row.paired is not None]
+    wide = reach(
+        [row.paired for row in judged if row.paired], margin, *(end for row in judged for end in row.interval or ())
+    )
     stability = own.declaration.verdict.question == "stability"
     what = "Drop from best, relative to the gain: smaller by, than" if stability else "Difference of final scores to"
     told = "" if declared else " This baseline was not declared: its verdicts are descriptive."
     of = f"that of {own.declaration.baseline}" if stability else own.declaration.baseline
     of_what = f"Numbers of an arm: {decision(found).runs.label()}."
-    caption = f"{what} {of}. Shaded: the margin ±{margin:.3g}. {of_what}{told}"
+    rest = f"Intervals: {level(own.declaration.verdict.alpha)}, where several arms share alpha as stated."
+    caption = f"{what} {of}. Shaded: the margin ±{margin:.3g}. {rest} {of_what}{told}"
     head = h("thead", h("tr", *(h("th", name, scope="col") for name in HEAD)))
     base = _line(found, own.declaration.baseline, "", [h("span", "baseline", class_="soft"), ""])
     usual = own.declaration.baseline
     lines = [
-        _line(found, row.subject, row.baseline if row.baseline != usual else "", _judged(found, row, answer, wide))
+        _line(
+            found,
+            row.subject,
+            "" if row.baseline in (None, usual) else str(row.baseline),
+            _judged(found, row, answer, wide),
+        )
         for row in rows
     ]
     if contrast is not None:
         caption += (
             " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary."
         )
-        lines.append(_contrast_line(found, contrast, _judged(found, contrast, answer, wide)))
+        lines.append(_line(found, contrast.subject, str(contrast.baseline), _judged(found, contrast, answer, wide)))
     shown = h("table", head, h("tbody", base, *lines), class_="forest", aria_label=caption)
     return h("div", h("p", unbroken(caption), class_="caption"), shown, class_="variant table")
 
@@ -74,43 +82,28 @@ def _of_arms(found: Source) -> list[Verdict]:
     return list((steadiness(found) if stability else decision(found).verdicts).values())
 
 
-def _contrast_line(found: Source, verdict: Verdict, judged: Sequence[Html | str]) -> Html:
-    drawn, word = judged
-    name = join([verdict.subject, h("span", f" against {verdict.baseline}", class_="soft")])
-    cells = [h("td", "–", class_="n", data_head=head) for head in ("unstable", "clipped", "spent")]
-    return h(
-        "tr",
-        h("th", name, scope="row"),
-        h("td", "–", class_="n", data_head="score"),
-        h("td", drawn, class_="drawn-cell"),
-        *cells,
-        h("td", word),
-    )
-
-
-def _line(found: Source, arm: str, against: str | None, judged: Sequence[Html | str]) -> Html:
-    drawn, word = judged
-    primary = found.declaration.primary
-    seeds = decision(found).runs
-    runs = [run for run in outcomes(found, primary) if run.arm == arm and seeds.has(run)]
-    score = average(run.final for run in runs)
-    seconds, memory = (
-        summarise(found, DEVICE_SECONDS, arm, seeds).mean,
-        summarise(found, PEAK_MEMORY, arm, seeds).largest,
-    )
-    spent = f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED
-    clipped = percent(summarise(found, CLIP, arm, seeds).mean, 2) if clips(found.declaration, arm) else NO_CLIP
-    name = join([h("i", class_=f"swatch {colour_name(found.arms.index(arm))}"), arm])
+def _line(found: Source, subject: str, against: str, judged: Sequence[Html | str]) -> Html:
+    """The row of an arm, or of a contrast, which has no numbers of its own."""
+    difference, word = judged
     beside = h("span", f" against {against}", class_="soft") if against else ""
+    cells = dict.fromkeys(("score", "unstable", "clipped", "spent"), NONE)
+    name = unbroken(subject)
+    if subject in found.arms:
+        seeds = decision(found).runs
+        runs = [run for run in outcomes(found, found.declaration.primary) if run.arm == subject and seeds.has(run)]
+        seconds = summarise(found, DEVICE_SECONDS, subject, seeds).mean
+        memory = summarise(found, PEAK_MEMORY, subject, seeds).largest
+        share = summarise(found, CLIP, subject, seeds).mean
+        cells = {
+            "score": number(average(run.final for run in runs)),
+            "unstable": fell(runs),
+            "clipped": percent(share, 2) if clips(found.declaration, subject) else NO_CLIP,
+            "spent": f"{_time(seconds)}, {_memory(memory)}" if seconds or memory else NOT_MEASURED,
+        }
+        name = join([h("i", class_="swatch", data_arm=subject), name])
+    score, *rest = (h("td", value, class_="n", data_head=head) for head, value in cells.items())
     return h(
-        "tr",
-        h("th", name, beside, scope="row"),
-        h("td", number(score), class_="n", data_head="score"),
-        h("td", drawn, class_="drawn-cell"),
-        h("td", fell(runs), class_="n", data_head="unstable"),
-        h("td", clipped, class_="n", data_head="clipped"),
-        h("td", spent, class_="n", data_head="spent"),
-        h("td", word),
+        "tr", h("th", name, beside, scope="row"), score, h("td", difference, class_="drawn-cell"), *rest, h("td", word)
     )
 
 
@@ -124,14 +117,18 @@ def _judged(found: Source, row: Verdict, answer: Answer, wide: float) -> list[Ht
     """The cells of the difference and of the verdict, which stands in its subject's row."""
     text = short(row)
     look: str = tone(row)
-    if row.word == "withheld":
+    if answer.word == "all collapsed":
+        text = "collapsed"
+    elif row.word == "withheld":
         text = "not yet" if answer.word == "running" else text
         look = "against" if answer.colour == "red" else look
     word = h("strong", text, class_=f"word {look}")
     if row.paired is None or row.margin is None or row.paired.estimate is None:
         return [h("span", NOT_MEASURED, class_="missing"), word]
-    colour = found.arms.index(row.subject) if row.subject in found.arms else NEUTRAL_DARK
-    return [interval(row.paired, colour, wide, row.margin), word]
+    ends = row.interval or (row.paired.low, row.paired.high)
+    adjusted = f"{level(row.level)}: " if row.interval and row.level < found.declaration.verdict.alpha else ""
+    dots, reason = row.paired.differences, row.paired.reason
+    return [drawn(row.paired.estimate, ends, dots, row.subject, wide, row.margin, reason, adjusted), word]
 
 
 def _time(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""How often the verdict's own rule is wrong when in truth nothing differs, as it was measured on that very code."""
+"""How often the verdict's rule is wrong when nothing differs, as measured on this code; the section with all rates."""
 
 import functools
 import importlib.resources
@@ -6,6 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gspo_lab.readings import Source
+from gspo_lab.report.markup import h, table
+from gspo_lab.report.section import Section
 from gspo_lab.stats.cells import (
     AT_MARGIN,
     AT_ZERO,
@@ -20,6 +23,8 @@ from gspo_lab.stats.cells import (
 from gspo_lab.stats.simulate import UNEVEN
 from gspo_lab.stats.verdict import Comparison
 
+HEAD = ("kind of study", "pairs", "reading", "share of studies", "99 % interval")
+MUST_FAIL = "must fail"
 ALPHA = 0.05
 """The simulated studies were judged at this level; of others nothing was measured."""
 
@@ -30,6 +35,32 @@ def record() -> dict[str, Any]:
     path = importlib.resources.files("gspo_lab.report").joinpath("calibration.json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def calibration(found: Source) -> Section | None:
+    """The rates of this report's rules, and of common analyses that fail; None where no score decides."""
+    if found.declaration.primary is None or len(found.arms) < 2:
+        return None
+    about = (
+        f"{record()['studies']:,} simulated studies a row whose truth is known, judged by the code that judged this "
+        "study. A valid rule is wrong in 5 % of them or fewer; the rows of true equivalence show how often the rule "
+        "says so. gspo-lab calibrate runs it all again."
+    )
+    broken, kept = (
+        [
+            (row["cell"], str(row["n"]), row["method"], f"{row['rate']:.3f}",
+             f"{row['rate_low']:.3f} to {row['rate_high']:.3f}")
+            for row in record()["rows"]
+            if (row["expectation"] == MUST_FAIL) is fails
+        ]
+        for fails in (True, False)
+    )  # fmt: skip
+    body = (
+        h("p", about),
+        table(HEAD, broken, caption="Common analyses with inflated false-positive rates"),
+        h("details", h("summary", f"This report's rules, {len(kept)} rows"), table(HEAD, kept)),
+    )
+    return Section("calibration", "Calibration", body)
 
 
 def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:

@@ -1,74 +1,93 @@
-"""What a verdict rests on: the facts behind the table's rows, a sentence for a terminal, data for the .json."""
+"""What a verdict rests on: facts for a table, a sentence for a terminal, data for the .json."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gspo_lab.report.calibration import uneven_line
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, signed, table
+from gspo_lab.report.markup import NOT_MEASURED, between, number, signed
 from gspo_lab.stats import Comparison, PairedT, TwoWay, Verdict
-from gspo_lab.stats.binary import Proportion
 from gspo_lab.stats.stability import StabilityVerdict, comparison
 from gspo_lab.words import because, label, say, sentence
-from gspo_lab.words.text import capital, level
+from gspo_lab.words.text import MINUS, capital, counted, difference, level
 
 
-def grounds(
-    verdicts: Sequence[Verdict],
-    planned: int,
-    missing: Mapping[str, Sequence[str]],
-    new_problems: Mapping[str, TwoWay],
-) -> Html:
-    """What each verdict rests on, fact by fact, with the notes: folded below the table that has the gist."""
-    facts = {one.subject: _facts(one, planned, new_problems.get(one.subject)) for one in verdicts}
-    names = list(next(iter(facts.values())))
-    rows = [[name, *(facts[arm].get(name, "–") for arm in facts)] for name in names]
-    told = [h("p", f"{sentence(one)} {_noted(one, missing.get(one.subject, ()))}") for one in verdicts]
-    return h("details", h("summary", "What each verdict rests on"), table(["", *facts], rows), *told, class_="grounds")
-
-
-def _facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
-    one = comparison(verdict)
+def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str]:
+    """Name and value of each fact, for the table below the answer."""
+    one, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
     paired = one.paired
-    interval = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
-    if paired.low is not None:
-        interval = f"{signed(paired.low)} to {signed(paired.high)}"
-    stability = isinstance(verdict, StabilityVerdict)
     what = "drop from best, relative to the gain, smaller than that of" if stability else "difference to"
-    facts = {
-        f"{what} {verdict.baseline}": signed(paired.estimate),
-        f"{level(one.alpha)} interval, these problems": interval,
-        "interval of the verdict": f"{adjusted} ({level(one.level)})" if (adjusted := _adjusted(one)) else "the same",
+    missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
+    out = {
+        f"{what} {verdict.baseline}": signed(paired.estimate, _width(paired)),
+        f"{level(one.alpha)} interval, these problems": between(paired.low, paired.high, missing),
     }
+    if adjusted := _adjusted(one):
+        out["interval of the verdict"] = adjusted
     if isinstance(verdict, StabilityVerdict):
-        facts["the same in points of score"] = signed(verdict.points.estimate)
-        facts["difference of final scores"] = signed(verdict.final.estimate)
-        facts["unstable runs"] = _of(verdict.unstable[1])
-        facts[f"unstable runs of {verdict.baseline}"] = _of(verdict.unstable[0])
+        out["the same in points of score"] = signed(verdict.points.estimate, _width(verdict.points))
+        out["difference of final scores"] = signed(verdict.final.estimate, _width(verdict.final))
+        for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
+            out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
     else:
-        facts["interval, new problems too"] = _new_problems(wider)
-    return facts | {
+        out["interval, new problems too"] = _new_problems(wider)
+    return out | {
         "margin of equivalence": f"±{one.margin:.3g}",
         "pairs of runs": f"{paired.n} of {planned}",
-        "sd of a pair, sampling sd": f"{number(paired.sd, 2)}, {number(paired.items_sd, 2)}",
+        "sd of a pair": number(paired.sd, 2),
+        "sampling sd": number(paired.items_sd, 2),
         "smallest detectable effect": _detectable(one),
     }
 
 
-def _of(share: Proportion) -> str:
-    return f"{share.k} of {share.n}"
+def notes(verdict: Verdict, missing: Sequence[str]) -> str:
+    """What limits a verdict and what its pairs show one by one."""
+    one = comparison(verdict)
+    paired = one.paired
+    # That one seed turns the sign already stands in a score's sentence.
+    out = [say(note) for note in one.notes if one is not verdict or note.code != "one seed turns the sign"]
+    if one.word == "not resolved" and one.more_seeds:
+        out.append(f"about {counted(one.more_seeds, 'more seed')} would settle it at the spread seen, itself uncertain")
+    if one is verdict and (uneven := uneven_line(one)) is not None:
+        out.append(uneven)
+    if paired.n:
+        out.append(f"in {one.sign.k} of {one.sign.n} pairs {one.subject} is ahead")
+        out.append(f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}")
+    if paired.low is None and paired.n:
+        out.append("these numbers are descriptive; they have no verdict")
+    if missing:
+        out.append(f"runs without a final score: {', '.join(missing)}")
+    return " ".join(f"{capital(note)}." for note in out)
 
 
-def _noted(verdict: Verdict, missing: Sequence[str]) -> str:
-    notes = [*_notes(verdict), *([f"runs without a final score: {', '.join(missing)}"] if missing else [])]
-    return " ".join(f"{capital(note)}." for note in notes)
+def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
+    """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
+    one, stability = comparison(verdict), isinstance(verdict, StabilityVerdict)
+    paired = one.paired
+    if paired.estimate is None:
+        return f"Difference: {NOT_MEASURED}."
+    told = difference(paired.estimate, (paired.low, paired.high), one.alpha)
+    what = f"Drop from best of {one.subject}, relative to the gain, smaller than that of {one.baseline} by"
+    parts = [f"{what} {told}" if stability else f"{one.subject} {MINUS} {one.baseline}: {told}"]
+    if adjusted := _adjusted(one):
+        parts.append(f"interval of the verdict {adjusted}")
+    if wider is not None and wider.low is not None and not stability:
+        parts.append(f"new problems too {_new_problems(wider)}")
+    parts += [f"margin ±{one.margin:.3g}", counted(paired.n, "pair")]
+    if one.smallest_detectable is not None:
+        parts.append(f"smallest detectable effect {_detectable(one)}")
+    uneven = uneven_line(one) if one is verdict else None
+    return ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
+
+
+def _width(paired: PairedT) -> float | None:
+    return None if paired.low is None or paired.high is None else paired.high - paired.low
 
 
 def _adjusted(verdict: Comparison) -> str | None:
     """The interval of the verdict, where several arms or looks make it wider than the plain one."""
     if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
         return None
-    low, high = verdict.interval
-    return f"{signed(low)} to {signed(high)}"
+    return f"{between(*verdict.interval)} ({level(verdict.level)})"
 
 
 def _detectable(verdict: Comparison) -> str:
@@ -83,52 +102,7 @@ def _new_problems(found: TwoWay | None) -> str:
     """The interval over seeds and problems, which decides nothing."""
     if found is None or found.low is None:
         return f"{NOT_MEASURED}: {'too few pairs' if found is None else found.reason}"
-    return f"{signed(found.low)} to {signed(found.high)}"
-
-
-def _notes(verdict: Verdict) -> list[str]:
-    one = comparison(verdict)
-    paired = one.paired
-    # That one seed turns the sign already stands in a score's sentence.
-    notes = [say(note) for note in one.notes if one is not verdict or note.code != "one seed turns the sign"]
-    if one.word == "not resolved" and one.more_seeds:
-        more = "one more seed" if one.more_seeds == 1 else f"{one.more_seeds} more seeds"
-        notes.append(f"about {more} would settle it at the spread seen, which is itself uncertain")
-    if one is verdict and (uneven := uneven_line(one)) is not None:
-        notes.append(uneven)
-    if paired.n:
-        notes.append(f"in {one.sign.k} of {one.sign.n} pairs {one.subject} is ahead")
-    if paired.differences:
-        seen = ", ".join(signed(difference) for difference in paired.differences)
-        notes.append(f"every pair's difference: {seen}")
-    if paired.low is None and paired.n:
-        notes.append("these numbers are descriptive; they have no verdict")
-    return notes
-
-
-def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
-    """The verdict's numbers in one sentence, for a terminal or a Markdown line; `wider` holds for new problems too."""
-    one = comparison(verdict)
-    paired = one.paired
-    if paired.estimate is None:
-        return f"Difference: {NOT_MEASURED}."
-    stability = isinstance(verdict, StabilityVerdict)
-    what = f"drop from best, relative to the gain, of {one.subject} smaller than that of {one.baseline} by "
-    parts = [
-        what + signed(paired.estimate) if stability else f"{one.subject} − {one.baseline} = {signed(paired.estimate)}"
-    ]
-    if paired.low is not None:
-        parts.append(f"{level(one.alpha)} interval {signed(paired.low)} to {signed(paired.high)}")
-    if adjusted := _adjusted(one):
-        parts.append(f"interval of the verdict {adjusted} ({level(one.level)})")
-    if wider is not None and wider.low is not None and not stability:
-        parts.append(f"new problems too {_new_problems(wider)}")
-    parts += [f"margin ±{one.margin:.3g}", f"{paired.n} pair{'' if paired.n == 1 else 's'}"]
-    if one.smallest_detectable is not None:
-        parts.append(f"smallest detectable effect {_detectable(one)}")
-    uneven = uneven_line(one) if one is verdict else None
-    told = ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
-    return capital(told) if stability else told
+    return between(found.low, found.high)
 
 
 def head(verdict: Verdict) -> dict[str, Any]:
@@ -147,6 +121,7 @@ def head(verdict: Verdict) -> dict[str, Any]:
         "level": verdict.level,
         "reason": because(verdict),
         "reasons": [reason.code for reason in verdict.reasons],
+        "reading": f"{verdict.question}.difference",
     }
 
 
@@ -165,9 +140,8 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
     paired = verdict.paired
     return {
         **head(verdict),
+        **_limits(paired),
         "better": verdict.better,
-        "low": paired.low,
-        "high": paired.high,
         "p": paired.p,
         "new_problems_too": None if wider is None or wider.low is None else [wider.low, wider.high],
         "sd": paired.sd,

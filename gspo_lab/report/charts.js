@@ -167,7 +167,11 @@ const charts = (() => {
   async function image(figure, format) {
     const Plotly = await library();
     const { data: traces, layout } = drawn(figure, 900, "light");
-    const lines = data(figure).title.replace(/(.{1,100})(\s|$)/g, "$1\n").trim().replace(/[&<>]/g, (one) => Object.keys(ENTITIES).find((key) => ENTITIES[key] === one)).split("\n");
+    // A heading about an arm that the reader has hidden is left to the plain title.
+    const { title: plain, finding, focus, study } = data(figure);
+    const told = finding && !focus.some((arm) => hidden.has(`arm ${arm}`)) ? `${plain}. ${finding}` : plain;
+    const date = figure.closest("article")?.dataset.date;
+    const lines = [[study, date].filter(Boolean).join(" · "), told].join("\n").replace(/(.{1,100})(\s|$)/g, "$1\n").trim().replace(/[&<>]/g, (one) => Object.keys(ENTITIES).find((key) => ENTITIES[key] === one)).split("\n");
     const top = 30 + 20 * lines.length;
     const title = { text: lines.join("<br>"), x: 0.01, xanchor: "left", font: { size: 15 } };
     const whole = { ...layout, title, height: layout.height + top + 80, margin: { ...layout.margin, t: top } };

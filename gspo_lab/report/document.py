@@ -19,21 +19,12 @@ from gspo_lab.report.markup import Html, h, join, slug, text, unbroken
 from gspo_lab.report.palette import variables
 from gspo_lab.report.section import Fold, Part, Section
 
-PRINTED = {"together", "answer", "stability", "curves", "clipping", "claims", "limits"}
-"""The sections that decide: what comes on paper where nobody asks for the whole page."""
-
-INSPECTED = {
-    *("pairs", "experts", "diagnostics", "gradients", "transcripts", "certificate", "calibration"),
-    *("settings", "provenance"),
-}
-"""The sections that come folded: to look into, not to decide by."""
-
-DETAILS = "Details"
-"""The heading above them, and the one link to them in the page's bar."""
+GROUPS = ("", "Believe", "Inspect")
+"""Open on the page; folded, to doubt the answer by; folded, to look into."""
 
 SCRIPTS = ("page.js", "charts.js", "tables.js", "transcripts.js", "downloads.js")
 
-OFF_PAPER = "On paper stand the sections that decide; the button under Data prints the whole page with every table."
+OFF_PAPER = "This print has the answer and its figures; the button under Data prints the whole page with every table."
 
 _LINK = re.compile(r'(<a href="#)([^"]+)("[^>]*>)(.*?)</a>', re.DOTALL)
 _ID = re.compile(r'(?<= )id="([^"]+)"')
@@ -46,7 +37,15 @@ class Article:
 
     title: str
     question: str
-    sections: tuple[Section, ...]
+    sections: Mapping[str, tuple[Section, ...]]
+    """By their group."""
+    date: str = ""
+    """The day on which the last of its records was written."""
+
+    @property
+    def every(self) -> tuple[Section, ...]:
+        """The sections in their order on the page."""
+        return tuple(section for group in GROUPS for section in self.sections.get(group, ()))
 
 
 def document(
@@ -59,7 +58,7 @@ def document(
 ) -> str:
     """The whole file. `front` comes before the studies; `arms`: their colours; with `watch_seconds` the page looks for
     a newer self."""
-    style, script = variables() + _asset("page.css"), "".join(map(_asset, SCRIPTS))
+    style, script = variables(arms) + _asset("page.css"), "".join(map(_asset, SCRIPTS))
     library, library_hash, maps = plotly()
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' '{library_hash}'; "
@@ -84,7 +83,7 @@ def document(
         "body",
         h("a", "Skip to the answer", href="#_answer", class_="skip"),
         _bar(articles, front, arms),
-        h("main", *(_section(section, figures) for section in front), *shown, id="_answer", tabindex="-1"),
+        h("main", *(_section(section, figures, "", "") for section in front), *shown, id="_answer", tabindex="-1"),
         h(
             "footer",
             "Made by gspo-lab from the recorded runs; nothing on this page is loaded from a network.",
@@ -104,38 +103,43 @@ def _bar(articles: Sequence[Article], front: Sequence[Section], arms: Mapping[st
     axis."""
     if len(articles) > 1:
         links = [h("a", section.title, href=f"#{section.id}") for section in front]
-        links += [h("a", one.title, href=f"#{slug(one.title)}") for one in articles]
+        links += [h("a", article.title, href=f"#{slug(article.title)}") for article in articles]
     else:
-        links = _links(articles[0].sections)
+        links = _links(articles[0])
     return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), legend(arms), class_="top")
 
 
-def _links(sections: Sequence[Section]) -> list[Html]:
-    """To each section that decides or is to be believed, by the first part of its title; to all others together."""
-    links = {one.id: one.title.partition(" and ")[0] for one in sections}
-    links = {DETAILS if id in INSPECTED else id: DETAILS if id in INSPECTED else title for id, title in links.items()}
-    return [h("a", title, href=f"#{id.lower()}") for id, title in links.items()]
+def _links(article: Article) -> list[Html]:
+    """To each open section, and to each group of folded ones."""
+    links = {section.id: section.title for section in article.sections[""]}
+    links |= {group.lower(): group for group in GROUPS[1:] if article.sections.get(group)}
+    return [h("a", title, href=f"#{id}") for id, title in links.items()]
 
 
 def _switch(articles: Sequence[Article]) -> Html | None:
-    charts = (chart for one in articles for section in one.sections for chart in section.charts)
+    charts = (chart for article in articles for section in article.every for chart in section.charts)
     others = dict.fromkeys(title for chart in charts for series in chart.series for title in series.at)
     if not others:
         return None
     choices = [
         h("label", h("input", type="radio", name="axis", value=value, checked=not value), title)
-        for value, title in {"": "steps", **{one: one for one in others}}.items()
+        for value, title in {"": "steps", **{title: title for title in others}}.items()
     ]
     return h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True)
 
 
 def _article(article: Article, figures: Figures, prefix: str) -> Html:
-    parts = [h("nav", *_links(article.sections), aria_label=f"Sections of {article.title}") if prefix else ""]
-    for folded, group in groupby(article.sections, key=lambda section: section.id in INSPECTED):
-        inner = join((_section(section, figures, prefix) for section in group), "\n")
-        parts.append(h("div", h("h2", DETAILS), inner, id=DETAILS.lower()) if folded else inner)
+    parts = [h("nav", *_links(article), aria_label=f"Sections of {article.title}") if prefix else Html("")]
+    for group in GROUPS:
+        sections = article.sections.get(group, ())
+        shown = [_section(section, figures, prefix, article.title, folded=bool(group)) for section in sections]
+        if group and shown:
+            shown = [h("div", h("h2", group), *shown, id=group.lower(), class_="group")]
+        parts += shown
     title = h("h1", unbroken(article.title), id=slug(article.title) if prefix else None)
-    return h("article", title, h("p", unbroken(article.question), class_="question"), _linked(join(parts), prefix))
+    date = h("time", article.date, class_="soft") if article.date else None
+    head = h("p", unbroken(article.question), " ", date, class_="question")
+    return h("article", title, head, _linked(join(parts, "\n"), prefix), data_date=article.date or None)
 
 
 def _linked(markup: Html, prefix: str) -> Html:
@@ -149,28 +153,28 @@ def _linked(markup: Html, prefix: str) -> Html:
     return Html(_ID.sub(rf'id="{prefix}\1"', whole) if prefix else whole)
 
 
-def _section(section: Section, figures: Figures, prefix: str = "") -> Html:
-    heading, inner = h("h2", section.title), _parts(section.body, figures, prefix)
-    if section.id in INSPECTED:
-        folded = h("details", h("summary", heading), inner, id=section.id, class_="inspect")
-        return h("section", folded)
-    return h("section", heading, inner, id=section.id, class_="printed" if section.id in PRINTED else None)
+def _section(section: Section, figures: Figures, prefix: str, study: str, *, folded: bool = False) -> Html:
+    heading, inner = h("h2", section.title), _parts(section.body, figures, prefix, study)
+    if folded:
+        return h("section", h("details", h("summary", heading), inner, id=section.id, class_="folded"))
+    return h("section", heading, inner, id=section.id, class_="printed")
 
 
-def _parts(body: Sequence[Part], figures: Figures, prefix: str) -> Html:
+def _parts(body: Sequence[Part], figures: Figures, prefix: str, study: str) -> Html:
     """Figures that follow each other stand side by side, large or small; what is folded under its title."""
     parts: list[Html] = []
     for small, group in groupby(body, key=lambda part: part.small if isinstance(part, Chart) else None):
-        if small is None:
-            parts += [_folded(part, figures, prefix) if isinstance(part, Fold) else text(part) for part in group]
-        else:
-            shown = (figure(part, figures, prefix) for part in group if isinstance(part, Chart))
+        if small is not None:
+            shown = (figure(part, figures, prefix, study) for part in group if isinstance(part, Chart))
             parts.append(h("div", *shown, class_="figures of-small" if small else "figures"))
+            continue
+        for part in group:
+            if isinstance(part, Fold):
+                inner = _parts(part.body, figures, prefix, study)
+                parts.append(h("details", h("summary", part.title), inner, class_="fold"))
+            else:
+                parts.append(text(part))
     return join(parts, "\n")
-
-
-def _folded(fold: Fold, figures: Figures, prefix: str) -> Html:
-    return h("details", h("summary", fold.title), _parts(fold.body, figures, prefix), class_="fold")
 
 
 @functools.cache

@@ -74,7 +74,7 @@
       const data = { figures: {}, tables: [] };
       for (const figure of figures) {
         const [head, ...rows] = rowsOf(figure);
-        data.figures[figure.id] = { title: charts.data(figure).title, columns: head, rows };
+        data.figures[figure.id] = { title: charts.data(figure).finding || charts.data(figure).title, columns: head, rows };
       }
       data.tables = tables.map((table) => ({ caption: captionOf(table) ?? "", rows: tableRows(table) }));
       save("data.json", "application/json", JSON.stringify(data, null, 1));

@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from gspo_lab.report.chart import Chart, numbers, sentence
-from gspo_lab.report.marks import MARKED, gaps
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, table
-from gspo_lab.report.palette import DARK, LIGHT, look
-from gspo_lab.report.plots import plot
-from gspo_lab.report.template import template
+from gspo_lab.report.palette import DARK, LIGHT, dash
+from gspo_lab.report.plots import plot, template
 
 SHARED = 8
 """Lists of so many numbers or more that stand in several places of the page are written once."""
 
 
 class Figures:
-    """All figures of a page as Plotly JSON, for the page's script. `arms`: the colours of the page's legend."""
+    """All figures of a page as Plotly JSON, for the page's script. `arms`: the colours of the page's arms."""
 
     def __init__(self, arms: Mapping[str, int]) -> None:
         self.arms = arms
         self._lists: dict[tuple[Any, ...], int] = {}
         self._plots: dict[str, Any] = {}
 
-    def add(self, key: str, chart: Chart) -> None:
+    def add(self, key: str, chart: Chart, study: str) -> None:
         """The figure of the element with this id."""
-        self._plots[key] = self._packed(plot(chart, tuple(self.arms))) | {"title": chart.finding or chart.title}
+        heads = {"title": chart.title, "finding": chart.finding, "study": study, "focus": list(chart.focus)}
+        self._plots[key] = self._packed(plot(chart, self.arms)) | heads
 
     def _packed(self, part: Any) -> Any:
         """`part` with its long lists by their place in the page's table of lists, as `{"$": 3}`."""
@@ -49,26 +48,25 @@ class Figures:
         return h("script", script_json(held), type="application/json", id="figures")
 
 
-def figure(chart: Chart, figures: Figures, prefix: str = "") -> Html:
-    """One `<figure>` with a fixed id (`m-reward`), so that a link can lead to it. Without values: one honest line;
-    without scripts the sentence stands in the drawing's place."""
+def figure(chart: Chart, figures: Figures, prefix: str, study: str) -> Html:
+    """One `<figure>` with a fixed id (`m-reward`), so that a link can lead to it. Without values: one line that says
+    so. Without scripts the sentence stands in the drawing's place."""
     heading = h("h3", h("a", chart.finding or chart.title, href=f"#{chart.id}"))
     if not chart.values():
         return h("figure", heading, h("p", NOT_MEASURED, class_="missing"), id=chart.id, class_="empty")
-    figures.add(prefix + chart.id, chart)
+    figures.add(prefix + chart.id, chart, study)
     head, rows, caption = numbers(chart)
     shown = [
         [_position(row[0]), *(cell if isinstance(cell, str) else chart.shown(cell) for cell in row[1:])] for row in rows
     ]
-    marked = MARKED if any(gaps(chart, series) for series in chart.series) else ""
-    note = " ".join(one for one in (f"{chart.title}." if chart.finding else "", chart.note, marked) if one)
-    said = sentence(chart)
+    told = sentence(chart)
+    about = (h("p", chart.note) if chart.note else None, table(head, shown, caption=caption))
     return h(
         "figure",
         heading,
-        h("div", said, class_="plot", role="img", aria_label=said),
-        h("figcaption", note) if note else None,
-        h("details", h("summary", "Numbers"), table(head, shown, caption=caption)),
+        h("figcaption", chart.title) if chart.finding else None,
+        h("div", told, class_="plot", role="img", aria_label=told),
+        h("details", h("summary", "Method and numbers"), *about),
         id=chart.id,
         class_=f"of-{chart.kind}" + (" small" if chart.small else ""),
     )
@@ -77,18 +75,18 @@ def figure(chart: Chart, figures: Figures, prefix: str = "") -> Html:
 def legend(arms: Mapping[str, int]) -> Html:
     """The page's one legend: each button hides an arm, or all seeds, in every figure."""
     buttons = [
-        h(
-            "button",
-            h("i", class_=f"key {look(colour)}"),
-            arm,
-            type="button",
-            data_hide=f"arm {arm}",
-            aria_pressed="true",
-        )
+        h("button", _key(arm, colour), arm, type="button", data_hide=f"arm {arm}", aria_pressed="true", title=arm)
         for arm, colour in arms.items()
     ]
     seeds = h("button", "seeds", type="button", data_hide="seeds", aria_pressed="true")
     return h("div", *buttons, seeds, class_="who", role="group", aria_label="Shown in all figures", hidden=True)
+
+
+def _key(arm: str, colour: int) -> Html:
+    """A piece of the arm's line as the figures draw it, with its dashes."""
+    dashes = None if dash(colour) == "solid" else dash(colour).replace("px", "")
+    line = h("line", x1="0", x2="30", y1="4", y2="4", stroke_dasharray=dashes)
+    return h("svg", line, class_="key", data_arm=arm, viewBox="0 0 30 8", aria_hidden="true")
 
 
 def script_json(data: Any) -> Html:

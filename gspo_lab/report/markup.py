@@ -7,7 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gspo_lab.words.text import between as interval_of
+from gspo_lab.words.text import signed as difference_of
+
 NOT_MEASURED = "not measured"
+NONE = "–"
+"""Stands in a table where there is nothing to measure."""
 
 _VOID = {"meta", "br", "hr", "img"}
 _UNSEEN = re.compile(
@@ -28,9 +33,12 @@ def visible(value: Any) -> str:
     return _UNSEEN.sub(lambda match: f"[U+{ord(match.group()):04X}]", str(value))
 
 
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:s|min|h|GiB|M|nats)\b)")
+
+
 def text(value: Any) -> Html:
-    """`value` as inert HTML text."""
-    return value if isinstance(value, Html) else Html(html.escape(visible(value)))
+    """`value` as inert HTML text, in which no line breaks between a number and its unit."""
+    return value if isinstance(value, Html) else Html(_UNIT.sub("\u00a0", html.escape(visible(value))))
 
 
 def marked(value: str) -> Html:
@@ -38,9 +46,9 @@ def marked(value: str) -> Html:
     parts: list[Html] = []
     end = 0
     for match in _UNSEEN.finditer(value):
-        parts += [text(value[end : match.start()]), h("i", f"U+{ord(match.group()):04X}", class_="unseen")]
+        parts += [Html(html.escape(value[end : match.start()])), h("i", f"U+{ord(match.group()):04X}", class_="unseen")]
         end = match.end()
-    return join([*parts, text(value[end:])])
+    return join([*parts, Html(html.escape(value[end:]))])
 
 
 def unbroken(value: str) -> Html:
@@ -75,27 +83,26 @@ def join(parts: Iterable[Any], between: str = "") -> Html:
 def table(
     head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str | None = None, class_: str | None = None
 ) -> Html:
-    """A table whose first column names its rows. Wider than a phone it scrolls inside its own box, below its caption;
-    the rows of one of class prose become blocks there, in which each cell names its column."""
-    prose = class_ == "prose"
+    """A table whose first column names its rows; columns of numbers are set to the right. Wider than a phone it scrolls
+    in its own box, below its caption. Rows of class prose become blocks there, and each cell names its column."""
+    listed = [tuple(row) for row in rows]
+    numeric = [bool(listed) and all(map(_numeric, cells)) for cells in zip(*listed, strict=True)] or [False] * len(head)
+    look = ["n" if right else None for right in numeric]
     body = [
         h(
             "tr",
             h("th", row[0], scope="row"),
             *(
-                h("td", cell, class_="n" if _numeric(cell) else None, data_head=name if prose else None)
-                for name, cell in zip(head[1:], row[1:], strict=True)
+                h("td", cell, class_=align, data_head=name if class_ == "prose" else None)
+                for name, cell, align in zip(head[1:], row[1:], look[1:], strict=True)
             ),
         )
-        for row in rows
+        for row in listed
     ]
-    inner = h(
-        "table",
-        h("thead", h("tr", *(h("th", cell, scope="col") if cell else h("td") for cell in head))),
-        h("tbody", *body),
-        class_=class_,
-        aria_label=caption,
+    columns = (
+        h("th", cell, scope="col", class_=align) if cell else h("td") for cell, align in zip(head, look, strict=True)
     )
+    inner = h("table", h("thead", h("tr", *columns)), h("tbody", *body), class_=class_, aria_label=caption)
     above = h("p", caption, class_="caption") if caption is not None else None
     return h("div", above, h("div", inner, class_="scroll", tabindex="0"), class_="table")
 
@@ -121,12 +128,16 @@ def percent(value: Any, digits: int = 3) -> str:
     return shown if shown == NOT_MEASURED else f"{shown} %"
 
 
-def signed(value: Any) -> str:
-    """A difference of scores, always with its sign: three decimals, more where they would all be zero."""
-    if number(value) == NOT_MEASURED:
-        return NOT_MEASURED
-    shown = number(value, 2) if 0 < abs(value) < 5e-4 else f"{value:.3f}"
-    return ("+" if value > 0 else "") + (shown.replace("-", "−") if value else "0")
+def signed(value: float | None, width: float | None = None) -> str:
+    """`words.text.signed`; what was not measured says so."""
+    return NOT_MEASURED if number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
+
+
+def between(low: float | None, high: float | None, reason: str | None = None) -> str:
+    """An interval of differences; without one the reason."""
+    if low is None or high is None:
+        return reason or NOT_MEASURED
+    return interval_of(low, high)
 
 
 BREAK = "&#8203;"
@@ -168,7 +179,9 @@ def markdown_table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _numeric(cell: Any) -> bool:
-    return bool(re.fullmatch(r"[+−-]?[\d.,]+(e[+−]?\d+)?( [a-z%]+)?", str(cell))) or cell == NOT_MEASURED
+    """Whether a cell holds a number, or says that there is none."""
+    blank = str(cell) in ("", NONE, NOT_MEASURED, "no clip")
+    return blank or bool(re.fullmatch(r"[+−±-]?[\d.,]+(e[+−]?\d+)?( ([a-zA-Z%]+|of \d+))?", str(cell)))
 
 
 def setting(entry: Any, absent: str = "unset") -> str:

@@ -86,6 +86,16 @@ addEventListener("DOMContentLoaded", () => {
   if (reloaded) address.follow();
   else reveal();
 
+  // The baseline of each table of arms is a part of the link.
+  for (const arms of document.querySelectorAll(".arms")) {
+    const inputs = [...arms.querySelectorAll("input")];
+    arms.addEventListener("change", (event) => address.set(event.target.name, encodeURIComponent(event.target.value)));
+    address.watch(inputs[0].name, (wanted) => {
+      const chosen = inputs.find((input) => encodeURIComponent(input.value) === wanted) ?? inputs[0];
+      chosen.checked = true;
+    });
+  }
+
   // Printed are the sections that decide; all of them, with every table, where that is asked for.
   const root = document.documentElement;
   for (const one of document.querySelectorAll("button[data-print]")) {

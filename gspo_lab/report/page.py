@@ -5,23 +5,27 @@ The same evidence gives the same bytes: ids are fixed, keys are sorted, and noth
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from gspo_lab.files import whole
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Chart, numbers
+from gspo_lab.report.chart import numbers
 from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
 from gspo_lab.report.markup import plain, slug
-from gspo_lab.report.section import Section, Writer
+from gspo_lab.report.palette import arm_colours
+from gspo_lab.report.section import Section
 from gspo_lab.report.sections import SECTIONS
 from gspo_lab.report.together import together
 
 GIST = 8
 """Lines of a study's answer that stand above the fold of the .md."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the .json; it rises when a key changes its meaning."""
 
 
@@ -42,68 +46,61 @@ def render(sources: Sequence[Source], *, watch_seconds: int | None = None) -> Re
 
     With `watch_seconds` the open page looks that often whether it was written anew.
     """
-    several = len(sources) > 1
-    written = {one.label: _sections(SECTIONS, one) for one in sources}
-    colours = _colours(sources)
-    front = [together(sources)] if several else []
-    articles = [
-        Article(
-            one.label,
-            one.declaration.question,
-            tuple(_recoloured(section, colours, one) if several else section for section in written[one.label]),
-        )
-        for one in sources
-    ]
+    articles = [Article(one.label, one.declaration.question, _sections(one), written_on(one)) for one in sources]
+    front = [together(sources)] if len(sources) > 1 else []
     data: dict[str, Any] = {
         "format": FORMAT,
-        "studies": {label: _data(sections) for label, sections in written.items()},
+        "studies": {article.title: _data(article.every) for article in articles},
+        **_data(front),
     }
-    if several:
-        data["together"] = _data(front)["together"]
-    name = "+".join(map(slug, written))
+    name = "+".join(slug(article.title) for article in articles)
     return Report(
         name=name,
-        html=document(name, articles, front, arms=colours, watch_seconds=watch_seconds),
+        html=document(name, articles, front, arms=arm_colours(sources), watch_seconds=watch_seconds),
         json=json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n",
         markdown=_markdown(name, articles, front),
-        lines=tuple(line for article in articles for line in _told(article, several)),
+        lines=tuple(line for article in articles for line in _gist(article, several=len(articles) > 1)),
     )
 
 
-def _sections(writers: Sequence[Writer], source: Source) -> list[Section]:
-    found = (write(source) for write in writers)
-    return [section for section in found if section is not None]
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write the three files into `folder`, each whole or not at all; returns their paths, the page first."""
+    paths = []
+    for ending, content in {"html": report.html, "json": report.json, "md": report.markdown}.items():
+        paths.append(folder / f"{report.name}.{ending}")
+        with whole(paths[-1], shared=True, lasting=False) as beside:
+            beside.write_text(content, encoding="utf-8", newline="\n")
+    return paths
 
 
-def _colours(sources: Sequence[Source]) -> dict[str, int]:
-    """Arm -> colour, over all studies: an arm of two studies looks the same in both."""
-    names = [arm for one in sources for arm in one.arms]
-    return {name: colour for colour, name in enumerate(dict.fromkeys(names))}
+def written_on(study: Source) -> str:
+    """The day of the latest start or end of a run; empty where none is known."""
+    known = [
+        time
+        for name in ("started_at", "finished_at")
+        for time in study.evidence.runs(study.study)[name]
+        if time == time
+    ]
+    return datetime.fromtimestamp(max(known), UTC).date().isoformat() if known else ""
 
 
-def _recoloured(section: Section, colours: dict[str, int], source: Source) -> Section:
-    def repainted(chart: Chart) -> Chart:
-        series = (replace(s, colour=colours[s.label]) if s.label in source.arms else s for s in chart.series)
-        return replace(chart, series=tuple(series))
-
-    return section.redrawn(repainted)
+def _sections(study: Source) -> dict[str, tuple[Section, ...]]:
+    written = {group: [write(study) for write in writers] for group, writers in SECTIONS.items()}
+    return {group: tuple(section for section in sections if section) for group, sections in written.items()}
 
 
-def _told(article: Article, several: bool) -> list[str]:
-    return [f"{article.title}: {line}" for line in _gist(article)] if several else _gist(article)
+def _gist(article: Article, *, several: bool) -> list[str]:
+    lines = [line for section in article.every if section.id == "answer" for line in section.lines]
+    return [f"{article.title}: {line}" for line in lines] if several else lines
 
 
-def _gist(article: Article) -> list[str]:
-    return [line for section in article.sections if section.id == "answer" for line in section.lines]
-
-
-def _data(sections: list[Section]) -> dict[str, Any]:
+def _data(sections: Sequence[Section]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for section in sections:
         charts: dict[str, Any] = {}
         for chart in section.charts:
             head, rows, caption = numbers(chart)
-            charts[chart.id] = {"columns": head, "rows": rows, "caption": caption}
+            charts[chart.id] = {"columns": head, "rows": rows, "caption": caption, "reading": chart.reading}
         out[section.id] = {**section.data, **({"figures": charts} if charts else {})}
     clean: dict[str, Any] = tidy(out)
     return clean
@@ -123,7 +120,7 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     parts = [f"# {', '.join(plain(article.title) for article in articles)}"]
     several = len(articles) > 1
     for article in articles:
-        told = _told(article, several)
+        told = _gist(article, several=several)
         more = [] if len(told) <= GIST else [f"and {len(told) - GIST + 1} more lines below"]
         shown = [*told[: GIST - len(more)], *more]
         parts += [] if several else [plain(article.question)]
@@ -133,5 +130,5 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
     parts += [f"## {section.title}\n\n{section.markdown}" for section in front]
     for article in articles:
         parts += [f"# {plain(article.title)}\n\n{plain(article.question)}"] if several else []
-        parts += [f"## {section.title}\n\n{section.markdown}" for section in article.sections if section.markdown]
+        parts += [f"## {section.title}\n\n{section.markdown}" for section in article.every if section.markdown]
     return "\n\n".join([*parts, "</details>"]) + "\n"

@@ -1,23 +1,31 @@
-"""A chart as plain Plotly JSON, in light colours; `template.py` has what all figures share.
+"""A chart as plain Plotly JSON, in light colours; `template` has what all figures of a scheme share.
 
 A trace's `meta` says what it draws: `series` and `seed` (None: the mean), and under `at` its positions on other x axes.
 Text from data is escaped here: Plotly reads a part of HTML in every text.
 """
 
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.labels import at_line_ends, axis_range, height_of, on_bars, references
-from gspo_lab.report.marks import GAP, dots, gaps
-from gspo_lab.report.markup import visible
-from gspo_lab.report.palette import DASHES, LIGHT, colour_name, dash
+from gspo_lab.report.markup import number, percent, visible
+from gspo_lab.report.palette import COLOURS, LIGHT, NEUTRAL_LIGHT, colour_name, dash
 
 Json = dict[str, Any]
 
-BAR = 0.84
-"""The width of all bars of a category, as a part of its place."""
+TOP, BOTTOM = 12, 46
+"""Pixels of a figure above and below its plotting area."""
+PLACE = 0.84
+"""The width of all series of a category, as a part of its place."""
+FEW = 12
+"""A line of so many points or fewer shows where they are."""
+LINE = 14.0
+"""Pixels between two names at the ends of lines."""
+NAMED = 30
+"""With more dots than this no value is written beside them."""
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif'
 
 
 def inert(value: Any) -> str:
@@ -25,145 +33,180 @@ def inert(value: Any) -> str:
     return html.escape(visible(value), quote=False)
 
 
-def plot(chart: Chart, arms: Sequence[str] = ()) -> Json:
+def height_of(chart: Chart) -> int:
+    """The height of a figure in pixels, which its place on the page has from the beginning."""
+    return 240 if chart.small else 300
+
+
+def axis_range(chart: Chart) -> tuple[float, float]:
+    """The ends of the value axis as Plotly wants them, with room above; of a logarithmic one their exponents."""
+    axis = chart.axis
+    reach = axis.high - axis.low
+    room = 0.12 if chart.kind == "dots" else 0.04
+    low = axis.low if chart.whole and axis.low == 0 and chart.kind == "lines" else axis.low - 0.04 * reach
+    return low, axis.high + room * reach
+
+
+def plot(chart: Chart, arms: Mapping[str, int]) -> Json:
     """`data` and `layout`. A chart of anything but the page's `arms` has a legend of its own."""
     layout: Json = {
         "height": height_of(chart),
-        "hovermode": "x unified" if chart.kind != "stack" else "closest",
-        "showlegend": not {s.label for s in chart.series} <= set(arms),
+        "hovermode": "x unified",
+        "showlegend": not {series.label for series in chart.series} <= set(arms),
         "xaxis": {"title": {"text": inert(chart.x_title)}},
-        "yaxis": {"title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))}},
-        "meta": {"x": chart.x_title, "y": chart.y_title, "named": chart.kind != "lines"},
+        "yaxis": {"title": {"text": inert(chart.y_title + (" (log)" if chart.log else ""))}, **_value_axis(chart)},
+        "meta": {"x": chart.x_title, "y": chart.y_title, "named": chart.kind == "dots", "zero": chart.axis.zero},
     }
-    if chart.kind == "stack":
-        layout["meta"]["across"] = True
-        return {"data": _stack(chart), "layout": _rows(chart, layout)}
+    colours = {series.label: _colour(chart, series, arms) for series in chart.series}
     if chart.kind == "lines":
-        data = _lines(chart)
+        data = _lines(chart, colours)
+        layout["annotations"] = _names_at_ends(chart, colours)
         layout["xaxis"]["unifiedhovertitle"] = {"text": f"{inert(chart.x_title)} %{{x}}"}
         if chart.reach is not None:
             room = 0.02 * (chart.reach[1] - chart.reach[0])
             layout["xaxis"]["range"] = [chart.reach[0] - room, chart.reach[1] + room]
     else:
-        data = _columns(chart)
+        data, layout["annotations"] = _dots(chart, colours), _values_above(chart)
         names = chart.categories
         layout["xaxis"] |= {
             "range": [-0.5, len(names) - 0.5],
             "tickvals": [*range(len(names))],
             "zeroline": False,
-            "ticktext": [inert(one) for one in names],
+            "ticktext": [inert(name) for name in names],
             "tickangle": 0,
             "showgrid": False,
             "unifiedhovertitle": {"text": "%{customdata[0]}"},
         }
-    layout["yaxis"] |= _value_axis(chart)
-    if chart.log:
-        layout["meta"]["zero"] = chart.axis.zero_value
-    layout["annotations"] = [
-        *(at_line_ends(chart, inert) if chart.kind == "lines" else []),
-        *(on_bars(chart, BAR, inert) if chart.kind == "bars" else []),
-    ]
-    layout["shapes"], told = references(chart, inert)
-    layout["annotations"] += told
-    if chart.kind == "bars":
-        layout["barmode"] = "overlay"  # every bar has its own place
+    layout["shapes"], names_of_values = _references(chart)
+    layout["annotations"] += names_of_values
     return {"data": data, "layout": layout}
+
+
+def template(scheme: dict[str, str]) -> Json:
+    """Colours, type, axes and margins. No letters or superscripts for powers of ten: "500µ" is no share, and Plotly
+    sets superscripts by a style of their own, which the page's policy forbids."""
+    axis = {
+        "gridcolor": scheme["line"],
+        "linecolor": scheme["line"],
+        "zerolinecolor": scheme["line"],
+        "exponentformat": "e",
+        "zeroline": False,
+        "title": {"font": {"size": 12.5}, "standoff": 8},
+    }
+    return {
+        "layout": {
+            "font": {"family": FONT, "size": 12, "color": scheme["soft"]},
+            "paper_bgcolor": scheme["paper"],
+            "plot_bgcolor": scheme["paper"],
+            "colorway": [scheme[f"a{i}"] for i in range(COLOURS)],
+            "margin": {"l": 58, "r": 12, "t": TOP, "b": BOTTOM},
+            "hoverlabel": {"align": "left", "namelength": -1, "bgcolor": scheme["paper"], "bordercolor": scheme["line"],
+                           "font": {"color": scheme["ink"], "size": 12}},
+            "legend": {"orientation": "h", "traceorder": "normal", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "xaxis": axis,
+            "yaxis": {**axis, "automargin": True},
+        },
+    }  # fmt: skip
+
+
+def _colour(chart: Chart, series: Series, arms: Mapping[str, int]) -> int:
+    """A colour of the palette: of arms that the figure is not about, grey."""
+    if chart.focus and series.label not in chart.focus:
+        return NEUTRAL_LIGHT
+    return series.colour if series.colour is not None else arms.get(series.label, NEUTRAL_LIGHT)
 
 
 def _value_axis(chart: Chart) -> Json:
     out: Json = {"range": list(axis_range(chart))}
     if chart.log:
-        axis = chart.axis
-        places = [axis.zero_value if tick == 0 else tick for tick, _ in axis.ticks]
-        out |= {"type": "log", "tickvals": places, "ticktext": [label for _, label in axis.ticks]}
+        told = percent if chart.share else number
+        ticks = [(chart.axis.zero if tick == 0 else tick, told(tick, 1)) for tick in chart.axis.ticks]
+        out |= {"type": "log", "tickvals": [place for place, _ in ticks], "ticktext": [text for _, text in ticks]}
     elif chart.share:
         out["tickformat"] = ".3~%"
     return out
 
 
 def _trace(chart: Chart, series: Series, **more: Any) -> Json:
-    """What all traces of a series have. A mean speaks when it is pointed at, with the lowest and the highest seed; its
-    seeds are silent then: they would be dozens of lines."""
-    seed, label = series.seed, inert(series.label)
-    silent = seed is not None and any(one.label == series.label for one in chart.means)
-    return {
+    """What all traces of a series have. A mean speaks when it is pointed at, with the ends of its band; its seeds are
+    silent then: they would be dozens of lines. `customdata` has per point the name of its place (of dots), the true
+    value, and the band."""
+    label, dots = inert(series.label), chart.kind == "dots"
+    out: Json = {
         "type": "scatter",
         "name": inert(series.named),
         "legendgroup": label,
-        "showlegend": seed is None,
-        "meta": {"series": series.label, "seed": seed},
-        **({"hoverinfo": "skip"} if silent else {}),
+        "showlegend": series.seed is None,
+        "meta": {"series": series.label, "seed": series.seed},
         **more,
     }
-
-
-def _told(chart: Chart, series: Series, *, first: Sequence[Any] = ()) -> Json:
-    """`customdata` and the line that hovering shows: per point `first`, the true value, and the range around it."""
-    low, high = _range(chart, series)
-    shape, names = ".3~%" if chart.share else ".4~g", [[one] for one in first] or [[] for _ in series.y]
-    rows = [[*name, y, *((a, b) if low else ())] for name, y, a, b in zip(names, series.y, low or series.y, high or
-            series.y, strict=True)]  # fmt: skip
-    at = len(first[:1])
-    said = f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}"
-    if low:
-        said += f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})"
-    return {"customdata": rows, "hovertemplate": f"{said}<extra></extra>"}
-
-
-def _range(chart: Chart, series: Series) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """Point by point the envelope, or else the lowest and the highest seed; nothing for a single seed."""
-    if series.low and series.high:
-        return series.low, series.high
-    if series.seed is not None:
-        return (), ()
-    seeds = [dict(zip(one.x, one.y, strict=True)) for one in chart.seeds if one.label == series.label]
-    if len(seeds) < 2:
-        return (), ()
-    known = [[y for one in seeds if (y := one.get(x)) is not None] for x in series.x]
-    return tuple(min(own, default=None) for own in known), tuple(max(own, default=None) for own in known)
+    if series.seed is not None and any(mean.label == series.label for mean in chart.means):
+        out["hoverinfo"] = "skip"
+        if not dots:
+            return out
+    shape, at = ".3~%" if chart.share else ".4~g", int(dots)
+    bands: tuple[tuple[Value, ...], ...] = (series.low, series.high) if series.low else ()
+    columns = [*([map(inert, series.x)] if dots else []), series.y, *bands]
+    out["customdata"] = [list(row) for row in zip(*columns, strict=True)]
+    if "hoverinfo" not in out:
+        band = f" (%{{customdata[{at + 1}]:{shape}}} to %{{customdata[{at + 2}]:{shape}}})" if bands else ""
+        out["hovertemplate"] = f"%{{fullData.name}}: %{{customdata[{at}]:{shape}}}{band}<extra></extra>"
+    return out
 
 
 def _placed(chart: Chart, values: Sequence[Value]) -> list[Value]:
     """On a logarithmic axis zero has a place of its own, below the lowest decade."""
-    zero = chart.axis.zero_value if chart.log else 0.0
-    return [zero if value == 0 else value for value in values] if chart.log else list(values)
+    return [chart.axis.zero if value == 0 and chart.log else value for value in values]
 
 
-def _lines(chart: Chart) -> list[Json]:
-    out = [_band(series) for series in chart.series if series.low and series.high]
-    for series in [*chart.seeds, *chart.means]:
-        mean, colour, marked = series.seed is None, _colour(series), dots(series.y)
-        line = {"color": colour, "width": 2.6 if mean else 1, "dash": DASHES[dash(series.colour)] if mean else "solid"}
-        size = (7 if mean else 5) if all(one or y is None for one, y in zip(marked, series.y, strict=True)) else None
+def _lines(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+    """Bands below, then the faint lines of seeds, then means; what the figure is about lies on top."""
+    about = [series for series in chart.series if series.label in chart.focus]
+    ordered = [*(series for series in chart.series if series not in about), *about]
+    bands = [series for series in ordered if series.low and (not chart.focus or series in about)]
+    out = [_band(series, LIGHT[colour_name(colours[series.label])]) for series in bands]
+    for series in sorted(ordered, key=lambda series: series.seed is None):
+        mean, index = series.seed is None, colours[series.label]
+        colour, grey = LIGHT[colour_name(index)], bool(chart.focus) and index == NEUTRAL_LIGHT
+        line = {"color": colour, "width": 1.4 if grey else 2.6} if mean else {"color": colour, "width": 0.8}
+        line["dash"] = dash(index) if mean and not grey else "solid"
+        if chart.steps:
+            line["shape"] = "hv"
+        marked = _marked(series.y)
         more: Json = {"x": list(series.x), "y": _placed(chart, series.y), "line": line, "mode": "lines"}
         if any(marked):
-            sizes = [7 if one else 0 for one in marked] if size is None else size
+            sizes = [(7 if mean else 5) if mark else 0 for mark in marked]
             more |= {"mode": "lines+markers", "marker": {"color": colour, "size": sizes, "line": {"width": 0}}}
-        if not mean:
-            more["opacity"] = 0.5
+        more |= {"connectgaps": True} if mean else {"opacity": 0.12 if grey else 0.35}
         trace = _trace(chart, series, **more)
-        if "hoverinfo" not in trace:
-            trace |= _told(chart, series)
         if series.at:
             trace["meta"]["at"] = {axis: list(places) for axis, places in series.at.items()}
         out.append(trace)
-    return out + [_ends(chart, series) for series in chart.series if gaps(chart, series)]
+    return out
 
 
-def _band(series: Series) -> Json:
-    """The envelope as closed shapes, one for each stretch in which both edges are known."""
+def _marked(values: Sequence[Value]) -> list[bool]:
+    """Which points of a line are marked: all of few, and any that no line reaches."""
+    known = [value is not None for value in values]
+    if sum(known) <= FEW:
+        return known
+    around = zip([False, *known], known, [*known[1:], False], strict=False)
+    return [here and not before and not after for before, here, after in around]
+
+
+def _band(series: Series, colour: str) -> Json:
+    """The band as closed shapes, one for each stretch in which both edges are known."""
     stretches: list[list[int]] = [[]]
     for i, (low, high) in enumerate(zip(series.low, series.high, strict=True)):
         if low is None or high is None:
             stretches.append([])
         else:
             stretches[-1].append(i)
-    shapes = [own for own in stretches if own]
 
     def around(there: Sequence[Any], back: Sequence[Any]) -> list[Any]:
         out: list[Any] = []
-        for own in shapes:
-            out += [None] * bool(out) + [there[i] for i in own] + [back[i] for i in reversed(own)]
+        for places in filter(None, stretches):
+            out += [None] * bool(out) + [there[i] for i in places] + [back[i] for i in reversed(places)]
         return out
 
     meta: Json = {"series": series.label, "seed": series.seed, "role": "band"}
@@ -175,7 +218,7 @@ def _band(series: Series) -> Json:
         "x": around(series.x, series.x),
         "y": around(series.high, series.low),
         "fill": "toself",
-        "fillcolor": _colour(series),
+        "fillcolor": colour,
         "line": {"width": 0},
         "opacity": 0.13,
         "hoverinfo": "skip",
@@ -186,87 +229,116 @@ def _band(series: Series) -> Json:
     }
 
 
-def _ends(chart: Chart, series: Series) -> Json:
-    """A cross where a line ends before the study does, or breaks."""
-    found = gaps(chart, series)
-    meta: Json = {"series": series.label, "seed": series.seed, "role": GAP}
-    if series.at:
-        meta["at"] = {axis: [places[one.last] for one in found] for axis, places in series.at.items()}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [series.x[one.last] for one in found],
-        "y": _placed(chart, [series.y[one.last] for one in found]),
-        "marker": {"symbol": "x-thin", "size": 9, "line": {"width": 2.5, "color": _colour(series)}},
-        "customdata": [inert(one.said) for one in found],
-        "hovertemplate": "%{fullData.name}: %{customdata}<extra></extra>",
-        "name": inert(series.named),
-        "legendgroup": inert(series.label),
-        "showlegend": False,
-        "meta": meta,
-    }
+def _offsets(chart: Chart) -> dict[str, float]:
+    """How far from the middle of a category each series stands."""
+    labels = list(dict.fromkeys(series.label for series in chart.series))
+    return {label: (place - (len(labels) - 1) / 2) * PLACE / len(labels) for place, label in enumerate(labels)}
 
 
-def _columns(chart: Chart) -> list[Json]:
-    """Bars over categories, each with its seeds as dots side by side in their order."""
-    names, labels = chart.categories, list(dict.fromkeys(series.label for series in chart.series))
+def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+    """Over each category a dot per seed, side by side in their order, and a larger one for their mean."""
     seeds = {seed: place for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))}
-    width = BAR / max(1, len(labels))
-    out = []
-    for series in sorted(chart.series, key=lambda s: s.seed is not None):
-        middle = (labels.index(series.label) - (len(labels) - 1) / 2) * width
-        places = [names.index(str(x)) for x in series.x]
-        trace = _trace(chart, series, x=places, y=_placed(chart, series.y))
-        trace |= _told(chart, series, first=[inert(x) for x in series.x])
-        colour = _colour(series)
-        if series.seed is None:
-            look = {"color": colour, "opacity": 0.7, "line": {"color": colour, "width": 1.5}}
-            trace |= {"type": "bar", "offset": middle - width / 2, "width": width * 0.94, "marker": look}
-        else:
+    offsets = _offsets(chart)
+    width, out = PLACE / max(1, len(offsets)), []
+    for series in sorted(chart.series, key=lambda series: series.seed is None):
+        colour, beside = LIGHT[colour_name(colours[series.label])], 0.0
+        mark = {"color": colour, "size": 12, "symbol": "diamond", "line": {"color": LIGHT["paper"], "width": 1.5}}
+        if series.seed is not None:
             beside = (seeds[series.seed] - (len(seeds) - 1) / 2) / max(1, len(seeds)) * width * 0.7
-            dot = {"color": colour, "size": 7, "line": {"color": LIGHT["paper"], "width": 1}}
-            trace |= {"x": [x + middle + beside for x in places], "mode": "markers", "cliponaxis": False, "marker": dot}
-        out.append(trace)
+            mark = {"color": colour, "size": 6, "opacity": 0.55, "line": {"width": 0}}
+        x = [chart.categories.index(str(place)) + offsets[series.label] + beside for place in series.x]
+        look = {"x": x, "y": _placed(chart, series.y), "mode": "markers", "cliponaxis": False, "marker": mark}
+        out.append(_trace(chart, series, **look))
     return out
 
 
-def _stack(chart: Chart) -> list[Json]:
-    names = chart.categories
+def _at(chart: Chart, value: float) -> float:
+    """A value in the axis' own numbers."""
+    if not chart.log:
+        return value
+    return math.log10(value if value != 0 or chart.axis.zero is None else chart.axis.zero)
+
+
+def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
+    """Each line's name at its right end, moved apart where lines end close together; no names for more than fit."""
+    low, high = axis_range(chart)
+    inside = height_of(chart) - TOP - BOTTOM
+    ends = []
+    for series in chart.means or chart.seeds:
+        known = [y for y in series.y if y is not None]
+        if known:
+            ends.append(((_at(chart, known[-1]) - low) / (high - low) * inside, known[-1], series))
+    ends.sort(key=lambda end: -end[0])
+    if len(ends) * LINE > inside + LINE or len({series.label for *_, series in ends}) < 2:
+        return []
+    places: list[float] = []
+    for at, _, _ in ends:
+        places.append(min(at, places[-1] - LINE) if places else at)
+    short = max(0.0, -places[-1] if places else 0.0)
     return [
         {
-            **_trace(chart, series, type="bar", orientation="h", x=list(series.y), text=_shares(series)),
-            "y": [names.index(str(x)) for x in series.x],
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "textangle": 0,
-            "customdata": [[inert(x)] for x in series.x],
-            "hovertemplate": "%{fullData.name}, %{customdata[0]}: %{x:.1%}<extra></extra>",
-            "marker": {"color": _colour(series), "opacity": 0.7, "line": {"color": _colour(series), "width": 1.5}},
+            "xref": "paper",
+            "x": 1,
+            "xanchor": "left",
+            "xshift": 6,
+            "showarrow": False,
+            "name": inert(series.named),
+            "y": _at(chart, value),
+            "yshift": round(place + short - at, 1),
+            "text": inert(series.label),
+            "font": {"color": LIGHT[colour_name(colours[series.label])]},
         }
-        for series in chart.series
+        for place, (at, value, series) in zip(places, ends, strict=True)
     ]
 
 
-def _shares(series: Series) -> list[str]:
-    return ["" if not y else f"{y:.0%}" for y in series.y]
+def _values_above(chart: Chart) -> list[Json]:
+    """Every mean's value above its dot and those of its seeds, where they are few."""
+    offsets = _offsets(chart)
+    if len(chart.categories) * len(offsets) > NAMED:
+        return []
+    tops: dict[tuple[str, str], float] = {}
+    for series in chart.series:
+        for x, y in zip(series.x, series.y, strict=True):
+            if y is not None:
+                tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
+    upright = len(chart.categories) * len(offsets) > FEW
+    return [
+        {
+            "x": chart.categories.index(str(x)) + offsets[series.label],
+            "y": _at(chart, tops[str(x), series.label]),
+            "text": inert(chart.shown(y, 2)),
+            "name": inert(series.label),
+            "showarrow": False,
+            "yanchor": "bottom",
+            "yshift": 6,
+            "textangle": -90 if upright else 0,
+            "font": {"color": LIGHT["ink"], "size": 11},
+        }
+        for series in chart.means
+        for x, y in zip(series.x, series.y, strict=True)
+        if y is not None
+    ]
 
 
-def _rows(chart: Chart, layout: Json) -> Json:
-    """The layout of a chart whose categories lie one below the other."""
-    names = chart.categories
-    layout["xaxis"] = {"title": {"text": inert(chart.y_title)}, "tickformat": ".0%", "range": [0, 1]}
-    layout["yaxis"] = {
-        "tickvals": [*range(len(names))],
-        "automargin": True,
-        "ticktext": [inert(name).replace(", ", ",<br>", 1) if len(name) > 24 else inert(name) for name in names],
-        "showgrid": False,
-        "range": [len(names) - 0.4, -0.7],
-        "title": {"text": ""},
-        "zeroline": False,
-    }
-    layout["barmode"] = "stack"
-    return layout
-
-
-def _colour(series: Series) -> str:
-    return LIGHT[colour_name(series.colour)]
+def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
+    """Published values as dotted lines over the whole width, and their names above them."""
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": LIGHT["soft"], "width": 1.2,
+            "dash": "dot"}, "layer": "below"}  # fmt: skip
+    lines = [line | {"y0": one.value, "y1": one.value} for one in chart.references]
+    names = [
+        {
+            "xref": "paper",
+            "x": 0,
+            "xanchor": "left",
+            "y": _at(chart, one.value),
+            "yanchor": "bottom",
+            "text": inert(one.label),
+            "showarrow": False,
+            "font": {"size": 10.5},
+            "bgcolor": LIGHT["paper"],
+            "opacity": 0.9,
+        }
+        for one in chart.references
+    ]
+    return lines, names

@@ -1,7 +1,7 @@
 """What a section of the report is, and what may stand in it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.readings import Source
@@ -11,7 +11,7 @@ from gspo_lab.report.markup import Html
 
 @dataclass(frozen=True)
 class Fold:
-    """What stands one click away under its title: figures in it are drawn when it is opened."""
+    """What is shown by a click on its title. Figures in it are drawn when it is opened."""
 
     title: str
     body: tuple[Html | Chart, ...]
@@ -36,17 +36,8 @@ class Section:
     def charts(self) -> Iterator[Chart]:
         """All figures, folded ones too."""
         for part in self.body:
-            yield from (one for one in (part.body if isinstance(part, Fold) else (part,)) if isinstance(one, Chart))
-
-    def redrawn(self, change: Callable[[Chart], Chart]) -> "Section":
-        """The section with every figure changed."""
-
-        def changed(part: Any) -> Any:
-            if isinstance(part, Fold):
-                return replace(part, body=tuple(map(changed, part.body)))
-            return change(part) if isinstance(part, Chart) else part
-
-        return replace(self, body=tuple(map(changed, self.body)))
+            parts = part.body if isinstance(part, Fold) else (part,)
+            yield from (chart for chart in parts if isinstance(chart, Chart))
 
 
 Writer = Callable[[Source], Section | None]

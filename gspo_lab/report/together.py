@@ -7,7 +7,7 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.findings.steadiness import verdicts as verdicts_of
 from gspo_lab.readings import Source, average
-from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, signed, slug, table
+from gspo_lab.report.markup import NONE, between, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section
 from gspo_lab.words import label
 
@@ -18,9 +18,9 @@ def together(sources: Sequence[Source]) -> Section:
     scores: dict[str, dict[str, float | None]] = {}
     for one in sources:
         for verdict in verdicts_of(one).values():
-            interval = NOT_MEASURED if verdict.interval is None else " to ".join(map(signed, verdict.interval))
+            ends = verdict.interval or (None, None)
             link, pairs = h("a", one.label, href=f"#{slug(one.label)}"), verdict.paired.n if verdict.paired else 0
-            verdicts.append([link, label(verdict), signed(verdict.estimate), interval, str(pairs)])
+            verdicts.append([link, label(verdict), signed(verdict.estimate), between(*ends), str(pairs)])
         primary = one.declaration.primary
         ended = [] if primary is None else outcomes(one, primary)
         for arm in one.arms:
@@ -29,7 +29,7 @@ def together(sources: Sequence[Source]) -> Section:
     labels = [one.label for one in sources]
     head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
     rows = [
-        [arm, *(number(found[label]) if label in found else "–" for label in labels)] for arm, found in scores.items()
+        [arm, *(number(found[label]) if label in found else NONE for label in labels)] for arm, found in scores.items()
     ]
     body = (
         h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),

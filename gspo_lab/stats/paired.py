@@ -138,6 +138,16 @@ def t_quantile(df: float, level: float) -> float:
     return float(special.stdtrit(df, level))
 
 
+def pointwise_t(differences: Floats, alpha: float) -> tuple[Floats, Floats, Floats] | None:
+    """Mean and two-sided t interval at every point by itself, of one row per pair; None with fewer than LEAST_SEEDS."""
+    n = len(differences)
+    if n < LEAST_SEEDS:
+        return None
+    mean = differences.mean(axis=0)
+    half = t_quantile(n - 1, 1 - alpha / 2) * differences.std(axis=0, ddof=1) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
 @dataclass(frozen=True)
 class LeaveOneOut:
     """The mean difference with each seed left out in turn; `flips` when one of these has the other sign."""

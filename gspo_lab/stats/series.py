@@ -20,6 +20,12 @@ def normalised_auc(x: ArrayLike, y: ArrayLike) -> float:
     return float(np.trapezoid(height, along) / (along[-1] - along[0]))
 
 
+def mean_of_runs(values: Floats) -> Floats:
+    """The mean at every point, of one row per run; NaN where a run has no value."""
+    mean: Floats = values.mean(axis=0)
+    return mean
+
+
 def tail_mean(y: ArrayLike, last: int) -> float:
     """Mean of the last `last` values, of all where there are fewer: the end of the run, never its best point."""
     values = finite(y, "tail mean")

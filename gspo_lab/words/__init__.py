@@ -3,34 +3,16 @@
 Everything below works with codes and data (`stats.verdict.Verdict`, `Reason`). No code reads what is written here.
 """
 
-from gspo_lab.words.answers import best_arms, chip, lines, rests_on, said, said_in_parts, unstable_runs
+from gspo_lab.words.answers import best_arms, chip, lines, rests_on, said, said_in_parts, unstable_counts, unstable_runs
 from gspo_lab.words.answers import to_json as answer_to_json
 from gspo_lab.words.claims import claim_to_json
-from gspo_lab.words.decision import decided_sentences, flags
-from gspo_lab.words.executions import became
+from gspo_lab.words.decision import became, decided_sentences, flags
 from gspo_lab.words.labels import label, short, tone
 from gspo_lab.words.reasons import say, sentences
 from gspo_lab.words.verdicts import because, headline, sentence
 
 __all__ = [
-    "answer_to_json",
-    "became",
-    "because",
-    "best_arms",
-    "chip",
-    "claim_to_json",
-    "decided_sentences",
-    "flags",
-    "headline",
-    "label",
-    "lines",
-    "rests_on",
-    "said",
-    "said_in_parts",
-    "say",
-    "sentence",
-    "sentences",
-    "short",
-    "tone",
-    "unstable_runs",
-]
+    "answer_to_json", "became", "because", "best_arms", "chip", "claim_to_json", "decided_sentences", "flags",
+    "headline", "label", "lines", "rests_on", "said", "said_in_parts", "say", "sentence", "sentences", "short", "tone",
+    "unstable_counts", "unstable_runs",
+]  # fmt: skip

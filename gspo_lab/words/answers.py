@@ -15,8 +15,8 @@ from gspo_lab.stats.verdict import Comparison, Reason, Verdict
 from gspo_lab.words.labels import label
 from gspo_lab.words.reasons import SAY
 from gspo_lab.words.sweeps import swept
-from gspo_lab.words.text import capital, counted, level, listed, percent, signed
-from gspo_lab.words.verdicts import because, headline, statements
+from gspo_lab.words.text import MINUS, capital, counted, difference, listed, percent, signed
+from gspo_lab.words.verdicts import because, grouped, headline, stated, statements
 
 CHIPS = {"regime not reached": "no unstable runs", "not resolved": "inconclusive", "withheld": "no verdict"}
 CAUSES = {"non-finite": "numbers that are not finite", "reward": "the reward collapsed"}
@@ -35,15 +35,25 @@ def said(answer: Answer) -> str:
 
 
 def said_in_parts(answer: Answer) -> list[str]:
-    """The answer as one sentence, then what limits it."""
+    """The answer as one sentence with its numbers, then what limits it, and what is said of the other arms."""
     if answer.why:
         return [_say(answer.why)]
-    return statements(answer.verdicts[0]) if len(answer.verdicts) == 1 else [headline(answer.verdicts)]
+    first, *others = answer.verdicts
+    if first.baseline is None:
+        return [headline(answer.verdicts)] if others else statements(first)
+    rest = [f"Other arms against {first.baseline}: {grouped(others)}."] if others else []
+    return [*stated(first), *rest]
 
 
 def rests_on(answer: Answer) -> str:
-    """Its ground."""
-    return " ".join(filter(None, map(_say, answer.grounds)))
+    """Its ground. The numbers that the answer itself states are not repeated."""
+    return " ".join(filter(None, (_ground(reason, answer) for reason in answer.grounds)))
+
+
+def _ground(reason: Reason, answer: Answer) -> str:
+    if reason.code == "differences" and not answer.why:
+        return f"Margin ±{answer.verdicts[0].margin:g}."
+    return _say(reason)
 
 
 def lines(answer: Answer) -> tuple[str, str, str]:
@@ -97,18 +107,22 @@ def _differences(verdicts: Sequence[Comparison]) -> str:
     if len(known) > 1:
         values = [value for _, value in known]
         return f"Differences of {signed(min(values))} to {signed(max(values))}, {margin}, {pairs} an arm."
-    interval = ""
-    if one.paired.low is not None:
-        ends = f"{signed(one.paired.low)} to {signed(one.paired.high or 0.0)}"
-        interval = f", {level(one.alpha)} interval {ends}"
-    return f"{one.subject} - {one.baseline} is {signed(estimate)}{interval}, {margin}, {pairs}."
+    told = difference(estimate, (one.paired.low, one.paired.high), one.alpha)
+    return f"{one.subject} {MINUS} {one.baseline}: {told}, {margin}, {pairs}."
+
+
+def unstable_counts(counts: Mapping[str, tuple[int, int]]) -> str:
+    """ "Unstable, of 7: grpo 3, gspo 1" of unstable and judged runs by arm; each arm's number where they differ."""
+    sizes = {n for _, n in counts.values()}
+    if len(sizes) == 1:
+        return f"Unstable, of {sizes.pop()}: {', '.join(f'{arm} {k}' for arm, (k, _) in counts.items())}"
+    return f"Unstable: {', '.join(f'{arm} {k} of {n}' for arm, (k, n) in counts.items())}"
 
 
 def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
-    """How many runs of every arm were unstable, the baseline last."""
-    counts = {one.subject: one.unstable[1] for one in verdicts} | {str(verdicts[0].baseline): verdicts[0].unstable[0]}
-    told = ", ".join(f"{arm} {one.k} of {one.n}" for arm, one in counts.items())
-    return f"Unstable runs: {told}."
+    """The counts, the baseline's first."""
+    shares = {str(verdicts[0].baseline): verdicts[0].unstable[0]} | {one.subject: one.unstable[1] for one in verdicts}
+    return f"{unstable_counts({arm: (share.k, share.n) for arm, share in shares.items()})}."
 
 
 def _drops(verdicts: Sequence[StabilityVerdict]) -> str:

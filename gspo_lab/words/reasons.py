@@ -6,7 +6,7 @@ from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE
 from gspo_lab.stats.verdict import Reason, Verdict, Word
 from gspo_lab.words.claim_reasons import CLAIMS
 from gspo_lab.words.labels import label
-from gspo_lab.words.text import capital, counted, listed
+from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
 FORMER = "the rule of version 0.1"
 """It judged each arm by its own plain interval, from three pairs on."""
@@ -47,7 +47,7 @@ def _not_counted(seeds: Sequence[int], runs: int) -> str:
 
 def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> str:
     pairs = f"{counted(len(seeds), 'pair')} of other seeds ({', '.join(map(str, seeds))})"
-    return f"not counted: {pairs}, {arm} - {baseline} {mean:+.3f}"
+    return f"not counted: {pairs}, {arm} {MINUS} {baseline} {signed(mean)}"
 
 
 SAY: dict[str, Callable[..., str]] = {

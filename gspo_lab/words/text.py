@@ -1,11 +1,37 @@
 """Numbers and lists as sentences have them."""
 
+import math
 from collections.abc import Sequence
 
+MINUS = "\u2212"
 
-def signed(value: float) -> str:
-    """Three decimals with their sign, which zero has not."""
-    return f"{value:+.3f}" if abs(value) >= 5e-4 else "0.000"
+
+def decimals(width: float | None) -> int:
+    """How many decimals leave two digits of an interval's width; three where there is no interval."""
+    return 3 if not width else min(6, max(0, 1 - math.floor(math.log10(abs(width)))))
+
+
+def signed(value: float, width: float | None = None) -> str:
+    """A difference with its sign, and with the decimals that the width of its interval asks for. Zero is 0."""
+    if abs(value) < 1e-12:
+        return "0"
+    shown = f"{value:+.{decimals(width)}f}"
+    if float(shown) == 0:
+        shown = "0" if width else f"{value:+.1e}".replace("e-0", "e-")
+    return shown.replace("-", MINUS)
+
+
+def between(low: float, high: float) -> str:
+    """An interval of differences."""
+    return f"{signed(low, high - low)} to {signed(high, high - low)}"
+
+
+def difference(estimate: float, ends: tuple[float | None, float | None], alpha: float) -> str:
+    """A difference with its interval at 1 - alpha: "+0.075 (95 % interval +0.041 to +0.110)"."""
+    low, high = ends
+    if low is None or high is None:
+        return signed(estimate)
+    return f"{signed(estimate, high - low)} ({level(alpha)} interval {between(low, high)})"
 
 
 def percent(share: float) -> str:

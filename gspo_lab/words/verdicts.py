@@ -6,7 +6,7 @@ from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.verdict import Comparison, Verdict, Word
 from gspo_lab.words.labels import ALIKE, APART, better, short
 from gspo_lab.words.reasons import say
-from gspo_lab.words.text import listed, percent
+from gspo_lab.words.text import counted, difference, listed, percent
 
 
 def because(verdict: Verdict) -> str | None:
@@ -43,6 +43,17 @@ def statements(verdict: Verdict, *, bounded: bool = True) -> list[str]:
         if verdict.unproven:
             out.append(f"The pairs are taken on trust: {', '.join(verdict.unproven)} not recorded everywhere.")
     return out
+
+
+def stated(verdict: Verdict) -> list[str]:
+    """The verdict as one sentence with its numbers, then what limits it."""
+    first, *rest = statements(verdict)
+    if verdict.estimate is None or verdict.paired is None or verdict.word == "withheld":
+        return [first, *rest]
+    drop = f"the drop of {verdict.subject} from its best, relative to the gain, is smaller by "
+    what = drop if verdict.question == "stability" else ""
+    numbers = difference(verdict.estimate, verdict.interval or (None, None), verdict.level)
+    return [f"{first.rstrip('.')}: {what}{numbers}, {counted(verdict.paired.n, 'seed')}.", *rest]
 
 
 def _whether(verdicts: Sequence[Verdict]) -> str:
@@ -85,11 +96,16 @@ def headline(verdicts: Sequence[Verdict], *, bounded: bool = True) -> str:
         return f"{_whether(verdicts)} is inconclusive."
     if words == {"withheld"}:
         return f"No verdict on {listed([one.subject for one in verdicts], 'or')} against {first.baseline}."
+    about = say(first.about) if first.about else ""
+    return f"Against {first.baseline}{about}: {grouped(verdicts)}."
+
+
+def grouped(verdicts: Sequence[Verdict]) -> str:
+    """The arms of each verdict, one group after the other."""
     groups: dict[tuple[Word, int], list[Verdict]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.word, verdict.direction), []).append(verdict)
-    about = say(first.about) if first.about else ""
-    return f"Against {first.baseline}{about}: {'; '.join(map(_group, groups.values()))}."
+    return "; ".join(map(_group, groups.values()))
 
 
 def _group(verdicts: Sequence[Verdict]) -> str:

@@ -13,13 +13,7 @@ from gspo_lab.cli import app
 from gspo_lab.cli.calibrate import lines
 from gspo_lab.readings import Source
 from gspo_lab.report import render
-from gspo_lab.report.sections import SECTIONS
 from gspo_lab.report.sections.claims import claims
-from gspo_lab.report.sections.clipping import clipping
-from gspo_lab.report.sections.collapse import collapse
-from gspo_lab.report.sections.curves import curves
-from gspo_lab.report.sections.experts import experts
-from gspo_lab.report.sections.scores import scores
 from gspo_lab.store import DATABASE, Evidence
 from gspo_lab.study import Run
 
@@ -102,11 +96,6 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
 def test_a_study_without_claims_has_no_such_section(tmp_path: Path) -> None:
     with evidence(tmp_path, Numbers()) as opened:
         assert claims(Source(opened, "toy")) is None
-
-
-def test_the_section_stands_behind_the_figures_that_it_links_to() -> None:
-    order = [SECTIONS.index(section) for section in (curves, scores, clipping, collapse, claims, experts)]
-    assert order == sorted(order), "but for what is folded, to be looked into"
 
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:

@@ -73,7 +73,9 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     found = answered(make_lab(tmp_path, seeds=5, change=rising(0.25)))
     assert (found.word, found.colour) == ("gspo better", "green")
     assert words.said(found).startswith("gspo is better than grpo by more than the margin")
-    assert words.rests_on(found).startswith("gspo - grpo is +0.250, 95 % interval ")
+    assert ": +0.25" in words.said(found)
+    assert words.said(found).endswith("), 5 seeds.")
+    assert words.rests_on(found).startswith("Margin ±0.02. ")
     assert "None of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
     assert found.command == "gspo-lab replicate toy"
 
@@ -95,7 +97,7 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert found.word == "equivalent"
     assert "can still have a rate of up to 52 %" in words.said(found)
-    assert words.rests_on(found).endswith(" 5 pairs of runs. None of 10 runs was unstable.")
+    assert words.rests_on(found).endswith("Margin ±0.3. None of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     assert found.word == "regime not reached"
@@ -142,8 +144,8 @@ def test_the_arm_whose_runs_stand_is_more_stable(tmp_path: Path) -> None:
     database = make_lab(tmp_path, STABILITY, seeds=5, change=collapsing("grpo"))
     found, own = answered(database), stood(database)["gspo"]
     assert (found.word, found.colour) == ("more stable", "green")
-    assert words.said(found) == "gspo is more stable than grpo on this one starting model."
-    assert "Unstable runs: gspo 0 of 5, grpo 5 of 5." in words.rests_on(found)
+    assert words.said(found).startswith("gspo is more stable than grpo on this one starting model: the drop of gspo ")
+    assert "Unstable, of 5: grpo 5, gspo 0." in words.rests_on(found)
     assert own.p == fisher_p((5, 5), (0, 5))
     # grpo's best is its start, .3 on even seeds and .35 on odd ones, its last three are
     # (.4, 0, 0) and (.45, 0, 0); gspo ends at its best. Without a gain half of the best score is what could be lost.
@@ -192,9 +194,9 @@ def test_arms_that_stand_beside_one_that_falls_are_as_stable(tmp_path: Path) -> 
     }
     found = answered(database)
     assert (found.word, found.colour) == ("arm by arm", "green")
-    assert words.said(found) == (
-        "Against grpo-replay on this one starting model: grpo less stable; gspo and gspo-replay equally stable."
-    )
+    told = words.said(found)
+    assert told.startswith("gspo and grpo-replay are equally stable on this one starting model: the drop of gspo from ")
+    assert told.endswith("Other arms against grpo-replay: grpo less stable; gspo-replay equally stable.")
 
 
 def test_claims_answer_by_their_words(tmp_path: Path) -> None:
@@ -257,7 +259,7 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     every = answered(database)
     added_later(database.parent, "toy", 5, 6, 7)
     declared = answered(database)
-    assert "gspo 3 of 8" in words.rests_on(every)
+    assert "Unstable, of 8: grpo 0, gspo 3." in words.rests_on(every)
     assert declared.word == "regime not reached"
     assert words.rests_on(declared).startswith("None of 10 runs was unstable")
 

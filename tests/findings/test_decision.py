@@ -55,5 +55,5 @@ def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) 
     after = decided(database)
     assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
     assert after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
-    assert sentences(after.described)[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo - grpo ")
+    assert sentences(after.described)[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo − grpo ")
     assert after.matched.lock.state == "differs as declared"

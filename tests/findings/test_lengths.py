@@ -1,6 +1,5 @@
 """The laws of length, from a real database whose log-ratios follow a law that is known."""
 
-import html
 import json
 import math
 from collections.abc import Callable
@@ -131,9 +130,10 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     assert told["exponents"]["gspo"]["spread"]["estimate"] == pytest.approx(-0.5)
     assert told["runs"]["grpo"]["16"]["2"]["spread"] == pytest.approx(0.01 * 16**-0.6, rel=1e-5)
     # Mean of 16^-.4, 16^-.5, 16^-.6 is .2565, of 256 to the same .0691.
-    assert "Spread of log s by length: 0.27 times from the shortest to the longest (1/√length: 0.25)" in report.html
-    clipped = "GRPO's range 0.075 % to 0.075 %, GSPO's range 30 % to 30 % from 16 to 256 tokens"
-    assert f"Clipped tokens by length: {clipped}" in html.unescape(report.html)
+    drawn = {(row[0], row[1]): row[2] for row in told["figures"]["m-spread-by-length"]["rows"]}
+    assert drawn["256", "gspo"] / drawn["16", "gspo"] == pytest.approx(0.0691 / 0.2565, rel=2e-3)
+    clipped = {(row[0], row[1]): row[2] for row in told["figures"]["m-clip-by-length"]["rows"]}
+    assert (clipped["16", "GRPO's range"], clipped["256", "GSPO's range"]) == (0.00075, 0.3)
 
 
 def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, thi
     assert said in answer(report)["answer"]["rests_on"]
     assert said in report.markdown
     assert said in report.lines[1]
-    assert "Ranks and their intervals" in report.html
+    assert "rank interval" in report.html
     places = {one["arm"]: (one["place"], one["by_seed"]) for one in data["places"]}
     assert places["third"] == (1, [1, 1, 1])
     assert places["grpo"] == places["gspo"] == ((2, [2, 2, 2]) if third > 8 else (1, [1, 1, 1]))

@@ -66,7 +66,7 @@ def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: fl
     assert sentence.startswith(said)
     assert " on this one starting model" in sentence
     report = rendered(database, "toy")
-    assert f'<p class="headline">{sentence}</p>' in report.html
+    assert f'<p class="headline">{sentence.rstrip(".")}: ' in report.html
     assert SHARED in report.html
 
 

@@ -64,7 +64,7 @@ def test_one_arms_wrong_answers_that_are_not_graded_make_no_verdict(tmp_path: Pa
     assert doubt.p == pytest.approx(2 / 2**15)
     assert doubt.verdict.paired.differences == honest.paired.differences
     counts = "Answers not graded: grpo 0 of 180, gspo 127 of 180"
-    doubted = f"{counts}. Counted as incorrect, gspo - grpo is -0.039: {label(honest)}."
+    doubted = f"{counts}. Counted as incorrect, gspo − grpo is −0.039: {label(honest)}."
     assert ungraded(doubt) == flags(found)[-1] == doubted
 
     report = rendered(database, "toy")

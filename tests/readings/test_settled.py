@@ -14,7 +14,6 @@ from gspo_lab.readings.curves import onsets
 from gspo_lab.readings.named import CLIP
 from gspo_lab.readings.settled import first_settled
 from gspo_lab.records import Record, UpdateRecord
-from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
@@ -64,9 +63,6 @@ def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> Non
         assert first_settled(found) == {"toy/grpo/s0": 2, "toy/gspo/s0": 4}
         judged = {arm: onsets(found, f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
         assert judged == {"grpo": True, "gspo": False}
-        section = gradients(found)
-    assert section is not None
-    assert {arm: one["spikes"]["0"] for arm, one in section.data["arms"].items()} == {"grpo": [], "gspo": None}
 
 
 def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ class Browser:
 
 def scroll_through(browser: Browser) -> None:
     """Every figure of the page has been near the window and is alive, those above a link's place too."""
-    browser.evaluate("document.querySelectorAll('.inspect, .fold').forEach((one) => { one.open = true; })")
+    browser.evaluate("document.querySelectorAll('.folded, .fold').forEach((one) => { one.open = true; })")
     browser.evaluate("window.scrollTo({top: 0, behavior: 'instant'})")
     browser.evaluate("new Promise(requestAnimationFrame)")
     for _ in range(60):

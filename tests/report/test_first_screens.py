@@ -53,6 +53,8 @@ def test_the_first_screen_answers_the_title(pages: dict[str, Path], name: str) -
     assert ('class="word against"' in page) is (name == "withheld"), "red is what must be mended"
     runs = '<li class="badge good"><b aria-hidden="true">✓</b><a href="#provenance">Runs</a>'
     assert (runs in page) is (name not in ("all-collapsed", "running"))
+    rows = page.partition('class="variant table"')[2].partition("</table>")[0]
+    assert ('class="word open">collapsed' in rows) is (name == "all-collapsed")
     assert pages[name].with_suffix(".md").read_text(encoding="utf-8").count("Next: ") == 1
 
 

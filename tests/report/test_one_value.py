@@ -8,6 +8,7 @@ stopped; grpo's seed 1 died.
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from laboratory import added_later
 from synthetic_lab import FOUR_ARMS, make_lab
 from typer.testing import CliRunner
 
+from gspo_lab.claims import answer
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.cli import app
 from gspo_lab.conduct.summary import arm_results
@@ -35,6 +37,7 @@ from gspo_lab.readings import (
     Weight,
     Window,
     by_step,
+    decided,
     deciding,
     pooled,
     read,
@@ -46,11 +49,12 @@ from gspo_lab.readings.answers import asked as asked_of
 from gspo_lab.readings.graded import noise
 from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
+from gspo_lab.report import render
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.chart import Chart
 from gspo_lab.report.markup import number, percent
 from gspo_lab.report.section import Section
-from gspo_lab.report.sections.clipping import clipping
+from gspo_lab.report.sections.clipping import COLUMNS, clipping
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.scores import scores
 from gspo_lab.report.together import together
@@ -154,14 +158,12 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(f
 
 
 def test_the_answers_table_names_its_seeds_and_shows_their_numbers(found: Source) -> None:
-    from gspo_lab.claims import answer
-
     table = str(arms_table(found, answer(found)))
     assert "Numbers of an arm: finished runs of seeds 0 to 2." in table.replace("\u00a0", " ")
     seeds = decision(found).runs
-    assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<" in table
+    assert f">{percent(summarise(found, CLIP, 'gspo', seeds).mean, 2)}<".replace(" ", "\u00a0") in table
     assert summarise(found, DEVICE_SECONDS, "gspo", seeds).mean == pytest.approx(2 * STEPS), "seeds 0 to 2: 1, 2, 3"
-    assert f">{number(2.0 * STEPS)} s," in table
+    assert f">{number(2.0 * STEPS)}\u00a0s," in table
 
 
 def test_claims_clip_as_the_report_does(found: Source) -> None:
@@ -198,27 +200,78 @@ def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None
             )
 
 
-@pytest.mark.parametrize("mutation", [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}])
-def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_python(
-    found: Source, folder: Path, mutation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+COUNTS = {
+    *("format", "pairs", "samples", "problems", "carried", "errors", "collapse_step", "evaluation", "seed"),
+    *("both", "only_first", "only_second", "neither"),
+}
+"""Keys of numbers that count things, and need no reading."""
+SETTINGS = {"runs", "settings", "provenance", "certificate", "transcripts", "limits"}
+"""Keys that hold states, settings, facts, checks and answers: nothing in them is made of a run's numbers."""
+
+
+def unread(part: Any, path: tuple[str, ...] = (), named: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Where in the report's JSON a number stands without a reading: its own, or that of its key."""
+    if isinstance(part, dict):
+        if "reading" in part or {"learning_rate"} & part.keys():
+            return
+        named |= part.get("readings", {}).keys()
+        for key, value in part.items():
+            if key not in named | SETTINGS and (isinstance(value, dict) or key not in COUNTS):
+                yield from unread(value, (*path, key), named)
+    elif isinstance(part, list):
+        for value in part:
+            yield from unread(value, path, named)
+    elif isinstance(part, int | float) and not isinstance(part, bool):
+        yield ".".join(path)
+
+
+def test_every_number_in_the_json_has_its_reading(found: Source) -> None:
+    data = json.loads(render([found]).json)
+    assert list(unread(data)) == []
+    figures = [figure for section in data["studies"]["toy"].values() for figure in section.get("figures", {}).values()]
+    assert len(figures) > 15
+    assert all(figure["reading"] for figure in figures)
+    assert CLIP_EVERYWHERE.key == data["studies"]["toy"]["clipping"]["figures"]["m-clip-minibatch"]["reading"]
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [{"weight": Weight.ROWS}, {"window": CLIP_EVERYWHERE.window}, {"window": ALL}, "a seed dropped"],
+    ids=["weight", "mini-batch 0", "warm-up", "seed"],
+)
+def test_a_changed_rule_is_seen_on_the_page_the_terminal_and_in_the_json(
+    found: Source, folder: Path, mutation: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weight swapped, mini-batch 0 let in, warm-up let in: every surface shows another number."""
+    """Weight swapped, mini-batch 0 let in, warm-up let in, a seed left out: every surface shows another number."""
     study = load_study(folder / "studies" / "toy.toml")
     before = surfaces(found, study)
-    changed = replace(CLIP, **mutation)
-    for module in ("gspo_lab.conduct.summary", "gspo_lab.report.arms"):
-        monkeypatch.setattr(f"{module}.CLIP", changed)
+    if isinstance(mutation, str):
+        fewer = decided(decision(found).seeds[:-1])
+        monkeypatch.setattr("gspo_lab.findings.decision.Decision.runs", property(lambda decision: fewer))
+        monkeypatch.setattr(import_module("gspo_lab.report.sections.clipping"), "RECORDED", fewer)
+    else:
+        changed = replace(CLIP, **mutation)
+        for module in ("gspo_lab.conduct.summary", "gspo_lab.report.arms"):
+            monkeypatch.setattr(f"{module}.CLIP", changed)
+        monkeypatch.setitem(COLUMNS, "clip_fraction_tokens_later", ("mini-batches ≥ 1", changed))
     after = surfaces(found, study)
     assert [a != b for a, b in zip(before, after, strict=True)] == [True] * len(before)
 
 
-def surfaces(found: Source, study: StudyFile) -> list[str]:
-    """GSPO's clipped share in the answer's table and in the terminal."""
-    from gspo_lab.claims import answer
-
-    table = str(arms_table(found, answer(found))).partition("gspo</th>")[2]
-    cell = table.partition('data-head="clipped">')[2].partition("<")[0]
-    return [cell, *(str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo")]
+def surfaces(found: Source, study: StudyFile) -> list[Any]:
+    """GSPO's row in the answer's table, its clipped share in the terminal, and in the JSON with its reading."""
+    table = str(arms_table(found, answer(found))).partition('data-arm="gspo"></i>')[2]
+    row = table.partition("</tr>")[0]
+    terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
+    section = clipping(found)
+    assert section is not None
+    name = "clip_fraction_tokens_later"
+    return [
+        row,
+        *terminal,
+        section.data["arms"]["gspo"][name],
+        (section.data["readings"][name], section.data["seeds"]),
+    ]
 
 
 def in_python(found: Source, folder: Path) -> tuple[str, dict[str, Any]]:

@@ -200,7 +200,7 @@ def test_without_scripts_the_tables_and_transcripts_read_and_no_dead_control_sho
         assert browser.evaluate(shown) == [True, False, False, False]
         browser.click("document.querySelectorAll('.arms > label')[1]")
         browser.wait_for(f"({shown})[1]")
-        browser.evaluate("document.querySelectorAll('.inspect').forEach((one) => { one.open = true; })")
+        browser.evaluate("document.querySelectorAll('.folded').forEach((one) => { one.open = true; })")
         assert browser.evaluate(
             "[...document.querySelectorAll('#scores > .scroll table')].every((s) => s.checkVisibility())"
         )

@@ -111,13 +111,20 @@ def test_a_figure_can_be_saved_as_png_and_svg(browser: Browser, small: Path, tmp
     buttons = "[...document.querySelectorAll('#m-clip .save')]"
     assert browser.evaluate(f"{buttons}.map((one) => one.textContent)") == ["CSV", "PNG", "SVG"]
     browser.evaluate(f"{buttons}[1].click()")
-    image = saved(tmp_path, "toy-m-clip.png")
-    assert image[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">I", image[16:20])[0] == 1800
+    picture = saved(tmp_path, "toy-m-clip.png")
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">I", picture[16:20])[0] == 1800
     browser.evaluate(f"{buttons}[2].click()")
     drawing = saved(tmp_path, "toy-m-clip.svg").decode()
     assert drawing.startswith("<svg")
-    assert "clips" in drawing  # its finding is its title
+    date = browser.evaluate("document.querySelector('article').dataset.date")
+    assert f"toy · {date}" in drawing
+    assert "Clipped tokens. gspo clips" in drawing
+    press(browser, "gspo")
+    image = "charts.image(document.getElementById('m-clip'), 'svg').then(decodeURIComponent)"
+    hidden = browser.evaluate(image)
+    assert "Clipped tokens" in hidden
+    assert "gspo clips" not in hidden, "a heading about an arm that is hidden"
     assert "rgb(255, 255, 255)" in drawing  # on white paper
     assert browser.complaints() == []
     assert {url.partition(":")[0] for url in browser.requests()} <= {"file", "data", "blob"}
@@ -137,14 +144,14 @@ NAME = "<b>bold</b><a href='javascript:alert(1)'>x</a>"
 
 def test_a_hostile_name_is_drawn_as_it_is_written(browser: Browser, tmp_path: Path) -> None:
     x, name = (0.0, 1.0), NAME
-    series = (Series(name, 0, x, (1.0, 2.0)), Series("other", 1, x, (2.0, 1.0)))
-    bars = tuple(Series(name, 0, (one, name), (1.0, 2.0)) for one in ("a",))
+    series = (Series(name, x, (1.0, 2.0)), Series("other", x, (2.0, 1.0)))
+    bars = tuple(Series(name, (one, name), (1.0, 2.0)) for one in ("a",))
     charts = (
         Chart("m-one", name, name, name, series),
-        Chart("m-two", name, name, name, bars, kind="bars", finding=name),
+        Chart("m-two", name, name, name, bars, kind="dots", finding=name),
     )
     page = tmp_path / "hostile.html"
-    article = Article("t", "?", (Section("curves", "Curves", charts),))
+    article = Article("t", "?", {"": (Section("curves", "Figures", charts),)})
     page.write_text(document("t", [article], arms={name: 0, "other": 1}), encoding="utf-8")
     browser.open(page)
     scroll_through(browser)

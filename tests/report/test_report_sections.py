@@ -69,7 +69,7 @@ def test_every_declared_number_has_its_interval_drawn(toy: Report) -> None:
     ]
     ends = re.findall(r'<line x1="([\d.]+)%" x2="([\d.]+)%"[^>]*class="interval"', row)[0]
     assert [float(end) for end in ends] == pytest.approx([50 + 50 * 0.0758 / 0.3404, 50 + 50 / 1.05], abs=0.02)
-    assert "+0.200 (+0.076 to +0.324)" in row
+    assert "+0.20 (+0.08 to +0.32)" in row
     assert row.count('class="margin"') == 1
     assert 'class="margin"' not in rest.partition("</table>")[0], "rewards have no margin"
 
@@ -110,7 +110,7 @@ def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report)
     assert found["these_problems"] == [compared["low"], compared["high"]]
     assert found["new_problems_too"] == compared["new_problems_too"]
     assert "interval, new problems too" in toy.html
-    assert f"new problems too {low:+.3f} to {high:+.3f}".replace("-", "−") in toy.markdown
+    assert f"new problems too {low:+.2f} to {high:+.2f}".replace("-", "−") in toy.markdown
 
 
 def block(rates: list[list[float]], samples: int) -> Graded:
@@ -269,7 +269,7 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
         "gspo": "",
         "sapo": "no clip",
     }
-    table = page[: page.index("How far to trust")]
+    table = page[: page.index("Method and numbers")]
     assert table.count("no clip") == 3, "once for each arm as the baseline"
 
 
@@ -289,7 +289,7 @@ def test_the_wider_interval_of_several_arms_stands_beside_the_plain_one() -> Non
     arms = [Scores(np.zeros(5), pattern + t / 5**0.5, ("a", name)) for name, t in (("b", 6.0), ("c", 4.0))]
     first, second = decide_all(arms, Rule(1.0))
     # t(4) at .9875 is 3.4954: 6 / sqrt 5 -+ 3.4954 / sqrt 5.
-    assert "95 % interval +1.442 to +3.925, interval of the verdict +1.120 to +4.246 (97.5 %)" in numbers(first)
+    assert "(95 % interval +1.4 to +3.9), interval of the verdict +1.1 to +4.2 (97.5 %)" in numbers(first)
     assert "of the verdict" not in numbers(second)
     assert summary(first)["rests_on"] == pytest.approx([1.1201, 4.2465], abs=1e-3)
     assert (summary(first)["looks"], summary(first)["arms_judged_together"]) == ([], 2)
@@ -358,11 +358,15 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     assert block is not None
     figures = json.loads(block[1])["figures"]
     colours = {
-        study: {one["meta"]["series"]: one["line"]["color"] for one in figures[f"{study}.m-reward"]["data"]}
+        study: {
+            one["name"]: one["line"]["color"]
+            for one in figures[f"{study}.m-reward"]["data"]
+            if one["meta"]["seed"] is None and "role" not in one["meta"]
+        }
         for study in ("here", "there")
     }
     assert colours["here"] == {"grpo": LIGHT["a0"], "gspo": LIGHT["a1"]}
-    assert colours["there"] == {"grpo": LIGHT["a0"], "gspo": LIGHT["a1"], "other": LIGHT["a2"]}
+    assert colours["there"] == {"other": LIGHT["a2"], "gspo": LIGHT["a1"], "grpo": LIGHT["n2"]}, "not of its pair: grey"
     assert found.lines[0].startswith("here: gspo is better than grpo")
 
 
@@ -380,7 +384,7 @@ def test_a_study_that_goes_on_asks_the_page_to_look_again(tmp_path: Path) -> Non
 def test_a_claim_leads_to_its_figure(tmp_path: Path) -> None:
     toml = TWO_ARMS + '[[claim]]\nname = "C04-clip-gap"\n[[claim]]\nname = "C09-expert-change"\n'
     found = rendered(make_lab(tmp_path, toml), "toy")
-    _, _, behind = found.html.partition('<section id="claims"')
+    _, _, behind = found.html.partition('<details id="claims"')
     table, _, _ = behind.partition("<section")
     assert '<a href="#m-clip">figure</a>' in table
     assert "m-expert" not in table

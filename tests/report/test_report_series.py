@@ -1,6 +1,5 @@
 """The figures' data: what is averaged, what is paired, what is marked, and what is said where nothing was measured."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +14,14 @@ from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.frames import Points, curve, lines
 from gspo_lab.report.section import Section
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts, replayed
-from gspo_lab.report.sections.gradients import gradients
 from gspo_lab.report.sections.scores import scores
+from gspo_lab.report.series import Points, curve, lines
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_steps, read_updates
 from gspo_lab.study import Run, load_study
@@ -98,13 +96,12 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
     with Evidence.open(make_lab(tmp_path, change=rewards)) as evidence:
         chart = charts(curves(Source(evidence, "toy")))["m-reward-difference"]
     assert chart.title == "Training reward: arm − grpo"
-    assert "pointwise, not a test" in chart.note
+    assert "It is not a test" in chart.note
     assert [one.label for one in chart.means] == ["gspo"]
     assert [round(of(chart, "gspo", seed).y[3] or 0, 9) for seed in range(3)] == [0.1, 0.2, 0.4]
     mean = of(chart, "gspo")
     half = 4.302653 * 0.1527525 / math.sqrt(3)
     assert (mean.y[5], mean.low[5], mean.high[5]) == pytest.approx((0.23333, 0.23333 - half, 0.23333 + half), abs=1e-4)
-    assert mean.colour == 1
 
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
@@ -133,7 +130,7 @@ def test_seeds_with_other_steps_share_positions_and_the_mean_needs_all() -> None
     nan = math.nan
     one = Points(np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]))
     other = Points(np.array([0.0, 1.0, 1.5]), np.array([3.0, nan, 5.0]))
-    first, second, mean = lines("a", 0, {0: one, 1: other})
+    first, second, mean = lines("a", {0: one, 1: other})
     assert first.x == second.x == mean.x == (0.0, 1.0, 1.5, 2.0)
     assert first.y == (1.0, 2.0, None, 3.0)
     assert second.y == (3.0, None, 5.0, None)
@@ -149,7 +146,7 @@ def test_many_runs_are_a_mean_and_a_range_and_the_note_says_so(tmp_path: Path) -
     grpo = measured[(measured["arm"] == "grpo") & (measured["step"] == 1)]["reward_mean"]
     line = of(chart, "grpo")
     assert (line.low[1], line.y[1], line.high[1]) == pytest.approx((grpo.min(), grpo.mean(), grpo.max()))
-    assert "Shaded: from the lowest to the highest seed" in chart.note
+    assert "Shaded: from the lowest seed to the highest" in chart.note
     assert not found["m-score-addition"].seeds
 
 
@@ -165,7 +162,7 @@ def test_long_series_are_means_and_say_over_how_many_steps(tmp_path: Path) -> No
     line = of(chart, "grpo")
     assert len(line.x) == 200
     assert (line.x[0], line.y[0]) == (1.0, 1.0)  # steps 0, 1, 2
-    assert chart.note.endswith("Each point is the mean over 3 steps.")
+    assert "Each point is the mean over 3 steps." in chart.note
     assert list(sampled[:3]) == [1, 4, 7]
 
 
@@ -194,38 +191,6 @@ def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
     assert section is not None
     shares = [section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"] for sign in ("", "_high", "_low")]
     assert shares[1:] == pytest.approx([0.6 * shares[0], 0.4 * shares[0]])
-
-
-def test_every_spike_of_the_gradient_is_marked_where_it_was(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, UpdateRecord):
-            spike = (run.arm, run.seed, record.step) == ("gspo", 1, 80)
-            changed: UpdateRecord = replace(
-                record, grad_norm=(12.0 if record.minibatch == 2 else 2.0) if spike else 0.5
-            )
-            return changed
-        return record
-
-    with Evidence.open(make_lab(tmp_path, seeds=2, steps=90, every=90, change=change)) as evidence:
-        section = gradients(Source(evidence, "toy"))
-    assert section is not None
-    chart = charts(section)["m-grad-norm"]
-    (mark,) = [one for one in chart.seeds if len(one.x) == 1]
-    assert (mark.label, mark.seed, mark.x, mark.y) == ("gspo", 1, (80.0,), (4.5,))
-    assert "Dots: spikes." in chart.note
-    gspo = section.data["arms"]["gspo"]
-    assert gspo["spikes"] == {"0": [], "1": [80]}
-    assert (gspo["median"], gspo["largest"], gspo["nonfinite_updates"]) == (0.5, 12.0, 0)
-    assert gspo["largest_at"] == "seed 1, step 80, mini-batch 2"
-    assert of(chart, "gspo").high[80] == 12.0
-
-
-def test_too_few_steps_for_spikes_are_said_not_counted(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path)) as evidence:
-        section = gradients(Source(evidence, "toy"))
-    assert section is not None
-    assert section.data["arms"]["grpo"]["spikes"] == {"0": None, "1": None, "2": None}
-    assert "| not measured |" in section.markdown
 
 
 def lengths(run: Run, record: Record) -> Record:
@@ -350,14 +315,11 @@ def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
     database = make_lab(tmp_path, change=change)
     with Evidence.open(database) as evidence:
         section = collapse(Source(evidence, "toy"))
-        spikes = gradients(Source(evidence, "toy"))
     assert section is not None
     assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
     assert len(section.data["runs"]) == 6
     assert "too few steps to judge" in section.markdown
     assert "What left its range first" not in section.markdown
-    assert spikes is not None
-    assert spikes.data["arms"]["grpo"]["nonfinite_updates"] == 12  # 4 updates x 3 seeds
 
 
 def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None:
@@ -370,20 +332,21 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 
     with Evidence.open(make_lab(tmp_path, FOUR_ARMS, name="moe", change=change)) as evidence:
         found: dict[str, Chart] = {}
-        for section in (curves, clipping, experts, gradients, diagnostics, collapse):
-            found |= charts(section(Source(evidence, "moe")))
+        for writer in (curves, clipping, diagnostics):
+            found |= charts(writer(Source(evidence, "moe")))
+        assert experts(Source(evidence, "moe")) is None
+        assert collapse(Source(evidence, "moe")) is None
         page = render([Source(evidence, "moe")])
     assert len(found) > 12
     assert not [chart.id for chart in found.values() if chart.values()]
     assert page.html.count('class="missing"') >= len(found)
-    assert json.loads(page.json)["studies"]["moe"]["gradients"]["arms"]["gspo"]["largest"] is None
 
 
 @pytest.mark.parametrize("metric", ["ratio_max_negative", "grad_norm"])
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
-        chart = curve(Source(evidence, "toy"), metric, id="m", title="", unit="", envelope=True)
-        frame = read_updates(evidence, "toy", [metric])
+        chart = curve(Source(evidence, "toy"), metric, "", "", envelope=True)
+        frame = evidence.updates("toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
     line = of(chart, "grpo")
     assert (line.low[7], line.high[7]) == pytest.approx((own.min(), own.max()))

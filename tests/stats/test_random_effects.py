@@ -9,7 +9,7 @@ from gspo_lab.stats import Reason, decide
 from gspo_lab.stats.executions import Fate, agreement, clusters, fate, random_effects, together
 from gspo_lab.stats.paired import paired_t
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.words.executions import carries
+from gspo_lab.words.decision import carries
 
 BCG = np.array(
     [

@@ -1,8 +1,10 @@
 """The report's sections, in their order on the page. To add one, write its file and give it a line in SECTIONS."""
 
+from collections.abc import Mapping
+
+from gspo_lab.report.calibration import calibration
 from gspo_lab.report.section import Writer
 from gspo_lab.report.sections.answer import answer
-from gspo_lab.report.sections.calibration import calibration
 from gspo_lab.report.sections.certificate import certificate
 from gspo_lab.report.sections.claims import claims
 from gspo_lab.report.sections.clipping import clipping
@@ -10,7 +12,7 @@ from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
-from gspo_lab.report.sections.gradients import gradients
+from gspo_lab.report.sections.grounds import grounds
 from gspo_lab.report.sections.lengths import lengths
 from gspo_lab.report.sections.limits import limits_section
 from gspo_lab.report.sections.logged import logged
@@ -23,30 +25,9 @@ from gspo_lab.report.sections.stability import stability
 from gspo_lab.report.sections.transcripts import transcripts
 from gspo_lab.report.sections.tuning import tuning
 
-SECTIONS: tuple[Writer, ...] = (
-    # Decide
-    answer,
-    replications,
-    logged,
-    # Believe
-    stability,
-    lengths,
-    curves,
-    scores,
-    clipping,
-    collapse,
-    claims,
-    tuning,
-    limits_section,
-    # Inspect, folded
-    pairs,
-    experts,
-    diagnostics,
-    gradients,
-    transcripts,
-    certificate,
-    calibration,
-    settings,
-    provenance,
-    downloads,
-)
+SECTIONS: Mapping[str, tuple[Writer, ...]] = {
+    "": (answer, stability, lengths, curves, replications, logged),
+    "Believe": (grounds, scores, clipping, collapse, claims, tuning, limits_section, pairs, certificate, calibration),
+    "Inspect": (experts, diagnostics, transcripts, settings, provenance, downloads),
+}
+"""By their group, in their order on the page: open, folded to doubt the answer by, folded to look into."""

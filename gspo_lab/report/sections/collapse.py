@@ -36,43 +36,34 @@ def collapse(found: Source) -> Section | None:
     """One row per run that collapsed or regressed, with the signals that crossed before, and their false alarms."""
     judged = stabilities(found)
     if not judged:
-        return Section("collapse", "Collapse and what came before", (h("p", f"Stability: {NOT_MEASURED}."),))
+        return None
     tracks = [track for track in course(found).tracks if track.run in judged]
     fallen = [track for track in tracks if _fell(judged[track.run]) is not None]
     seeds, ended = decision(found).runs, outcomes(found, found.declaration.primary)
     known = [run for run in ended if run.stability is not None]
-    said = _summary([run for run in known if seeds.has(run)])
+    told = _summary([run for run in known if seeds.has(run)])
     if not all(map(seeds.has, known)):
-        said += f" Counted: {seeds.label()}."
+        told += f" Counted: {seeds.label()}."
+    title = "Collapse and what came before"
     if not fallen:
-        return Section("collapse", "Collapse and what came before", (h("p", said), h("p", RULES, class_="soft")),
-                       {"runs": {}}, said)  # fmt: skip
+        return Section("collapse", title, (h("p", told), h("p", RULES, class_="soft")), {"runs": {}}, told)
     onsets = {track.run: onsets_of(found, track.run) for track in tracks}
     rows = [_row(track, judged[track.run], onsets[track.run]) for track in fallen]
     alarms = _false_alarms(tracks, judged, onsets)
     data = {
-        "runs": {_name(track): _data(judged[track.run], onsets[track.run]) for track in fallen},
+        "runs": {f"{track.arm} s{track.seed}": _data(judged[track.run], onsets[track.run]) for track in fallen},
         "false_alarms": alarms,
+        "reading": "stability.step",
     }
-    early = [one.run for one in fallen if any(signal.judged for signal in onsets[one.run].values())]
-    said = f"{said} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
-    body = (
-        h("p", said),
-        table(HEAD, rows),
-        h("p", _alarmed(alarms)),
-        h("p", RULES, class_="soft"),
-    )
-    markdown = f"{said}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}"
-    return Section("collapse", "Collapse and what came before", body, data, markdown)
+    early = [track.run for track in fallen if any(signal.judged for signal in onsets[track.run].values())]
+    told = f"{told} {_first([_before(judged[run], onsets[run]) for run in early])}".rstrip()
+    body = (h("p", told), table(HEAD, rows), h("p", _alarmed(alarms)), h("p", RULES, class_="soft"))
+    return Section("collapse", title, body, data, f"{told}\n\n{markdown_table(HEAD, rows)}\n\n{_alarmed(alarms)}")
 
 
 def _fell(stable: Stability) -> int | None:
     """The step of the earlier of collapse and regression."""
     return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
-
-
-def _name(track: Track) -> str:
-    return f"{track.arm} s{track.seed}"
 
 
 def _summary(runs: list[RunOutcome]) -> str:
@@ -117,7 +108,7 @@ def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset]) -> list[s
     if not any(one.judged for one in onsets.values()):
         early = ["too few steps to judge" if onsets else NOT_MEASURED]
     return [
-        _name(track),
+        f"{track.arm} s{track.seed}",
         "" if stable.collapse is None else str(stable.collapse),
         stable.cause or "",
         "" if stable.regression is None else str(stable.regression),

@@ -1,100 +1,112 @@
-"""Training reward and benchmark scores as training goes, and how far each arm is ahead of the baseline."""
+"""The open figures: reward and score by compute, paired differences, clipped tokens, stability, routing."""
 
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.compared import compared
-from gspo_lab.findings.course import AXES
-from gspo_lab.readings import Source, runs
+from gspo_lab.findings.course import AXES, course
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.readings import Source
+from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.answers import scores as scores_of
-from gspo_lab.report.chart import Chart, Series, Value
-from gspo_lab.report.frames import (
+from gspo_lab.report.chart import Chart, Reference, Series
+from gspo_lab.report.pair import clip_gap, pair, reward_difference, score_difference
+from gspo_lab.report.section import Fold, Section
+from gspo_lab.report.series import (
+    DRAWN,
     MANY_RUNS,
-    MEAN,
-    MEAN_AND_RANGE,
+    ByRun,
     Points,
+    all_lines,
     axes,
+    by_run,
     column,
     curve,
-    groups,
-    over_seeds,
     points,
     steps_of,
 )
-from gspo_lab.report.markup import signed
-from gspo_lab.report.published import CURVES
-from gspo_lab.report.section import Fold, Section
-from gspo_lab.report.titles import above, at_the_end
-from gspo_lab.stats.paired import LEAST_SEEDS, t_quantile
+from gspo_lab.stats.arrays import Bools, Floats
+from gspo_lab.stats.paired import pointwise_t
+from gspo_lab.stats.series import mean_of_runs
 from gspo_lab.store.records import read_steps
+from gspo_lab.words import unstable_counts
+from gspo_lab.words.text import level
 
-UPPER = 0.975
 BAND = (
-    "Pairs are runs of one seed. Thin: one line per pair; thick: their mean. Shaded: the 95 % t interval at each point "
-    "by itself, pointwise, not a test: along a curve some point leaves such a band by chance."
+    "Pairs are runs of one seed. Faint: pairs. Thick: their mean. Shaded: the {level} t interval at each point by "
+    "itself. It is not a test: along a curve some point leaves such a band by chance."
+)
+REWARD = (
+    "In the paper (2507.18071, Fig. 1: 30B-A3B, one run per arm) GSPO learns more than GRPO with routing replay from "
+    "equal compute; it gives no end figures."
+)
+CLIPPED = (Reference(0.15, "paper, GSPO: 15 %"), Reference(0.0013, "paper, GRPO: 0.13 %"))
+"""Of all response tokens: the values of claim C04."""
+CLIP = (
+    "The share of response tokens whose term the clip stops: A > 0 and ratio above the range, or A < 0 and ratio below "
+    "it. Mean over the step's mini-batches. Dotted: the GSPO paper's values, read off a bar chart (2507.18071, sec. "
+    "5.2: 30B-A3B, 4 mini-batches). Zero has a row of its own at the bottom."
+)
+EXPERT_CHANGE = (Reference(0.10, "paper: about 10 %"),)
+"""Claim C09."""
+ROUTING = (
+    "The share of activated experts that the router would now choose differently than under the old policy. Mean over "
+    "the step's mini-batches. Dotted: the GSPO paper's value after one update (2507.18071, sec. 5.3: 30B-A3B)."
+)
+STABLE = (
+    "The share of an arm's runs that are still stable. A run leaves at the first step of its collapse or regression, "
+    "and at the end if its final score is below half of its best one. Counted: {runs}."
 )
 
 
+FEW_ARMS = 4
+"""A heading names no more arms than this one by one."""
+
+
 def curves(found: Source) -> Section | None:
-    """The reward of every seed, one chart per benchmark, and the differences of the pairs."""
-    primary = found.declaration.primary
-    many = len(runs(found)) >= MANY_RUNS
-    reward = curve(
-        found,
-        "reward_mean",
-        id="m-reward",
-        title="Training reward",
-        unit="mean reward",
-        note=" ".join([CURVES, *([] if many else [MEAN])]),
-        compute=True,
-    )
-    reward = replace(reward, finding=_finding(found, reward, "training reward, area under its curve"))
-    scores = _with_compute(found)
-    charts = [
-        Chart(
-            f"m-score-{bench}",
-            f"Benchmark {bench}",
-            "step",
-            "score",
-            over_seeds(own, found.arms, "step", "score"),
-            reach=(0.0, float(steps_of(found))),
-            note=f"{_asked(own['problems'].max(), own['answers'].max())} {MEAN_AND_RANGE if many else MEAN}",
-        )
-        for bench, own in groups(scores, "bench")
-    ]
-    charts = [replace(one, finding=_finding(found, one, one.id.removeprefix("m-score-"))) for one in charts]
-    charts.sort(key=lambda one: one.id != f"m-score-{primary}")
-    decisive = scores[scores["bench"] == primary]
-    differences = [
-        _difference(found, "reward", "Training reward", points(found, "reward_mean"), steps_of(found) - 1),
-        _difference(found, f"score-{primary}", f"Benchmark {primary}", _by_run(decisive), steps_of(found)),
-    ]
-    apart = tuple(chart for chart in differences if chart is not None and chart.series)
-    title = f"Pair by pair: each arm less {found.declaration.baseline} over the steps"
-    folds = (Fold("The other benchmarks", tuple(charts[1:])), Fold(title, apart))
-    return Section("curves", "Learning curves", (reward, *charts[:1], *(fold for fold in folds if fold.body)))
+    """The five figures that every study opens with, as far as they were measured; all others are folded."""
+    about = pair(found) or ()
+    reward = curve(found, "reward_mean", "Training reward", "mean reward", id="m-reward", note=REWARD, compute=True,
+                   finding=reward_difference(found))  # fmt: skip
+    scores = dict(_scores(found))
+    primary = scores.pop(found.declaration.primary or "", None)
+    if primary is not None:
+        primary = replace(primary, finding=score_difference(found))
+    clip = curve(found, "clip_fraction_tokens", "Clipped tokens", "share of tokens", id="m-clip", note=CLIP, log=True,
+                 share=True, references=CLIPPED, finding=clip_gap(found))  # fmt: skip
+    routing = None
+    if course(found).measured("expert_change"):
+        routing = curve(found, "expert_change", "Expert change", "share of experts", note=ROUTING, whole=True,
+                        share=True, references=EXPERT_CHANGE)  # fmt: skip
+    by_score = by_run(found, _of(found, found.declaration.primary), "step", "score")
+    apart = _difference(found, f"score-{found.declaration.primary}", f"Benchmark {found.declaration.primary}", by_score)
+    open_figures = (reward, primary, apart, clip, _stable(found), routing)
+    shown = [replace(chart, focus=about) for chart in open_figures if chart is not None]
+    folded = [*scores.values(), _difference(found, "reward", "Training reward", points(found, "reward_mean"))]
+    more = tuple(replace(chart, focus=about) for chart in folded if chart is not None)
+    title = "Other benchmarks, and the difference in training reward"
+    return Section("curves", "Figures", (*shown, *([Fold(title, more)] if more else [])))
 
 
-def _finding(found: Source, chart: Chart, number: str) -> str:
-    """The arm that is farthest from the baseline in a declared number of the runs, with its interval."""
-    own = [one for one in compared(found) if one.scalar.name == number]
-    apart = [(one.arm, one.paired) for one in own if one.paired.estimate is not None]
-    if not apart or found.declaration.sweep is not None:
-        return ""
-    arm, paired = max(apart, key=lambda one: abs(one[1].estimate or 0.0))
-    level = 100 * (1 - found.declaration.verdict.alpha)
-    interval = f"{level:.3g} % interval {signed(paired.low)} to {signed(paired.high)}"
-    what = "over the run" if chart.id == "m-reward" else "at the end"
-    told = f" ({interval})" if paired.low is not None else ""
-    return f"{chart.title}: {arm} {above(paired.estimate or 0.0, str(found.declaration.baseline))} {what}{told}"
+def _of(found: Source, bench: str | None) -> pd.DataFrame:
+    return scores_of(found)[scores_of(found)["bench"] == bench]
 
 
-def _asked(problems: int, answers: int) -> str:
-    each = answers / problems
-    return f"{problems} held-out problems, {each:g} answer{'' if each == 1 else 's'} each."
+def _scores(found: Source) -> Iterator[tuple[str, Chart]]:
+    """A chart of each benchmark's scores over the steps."""
+    every = _with_compute(found)
+    for bench in benches_of(found):
+        rows = every[every["bench"] == bench]
+        answers, problems = rows["answers"].max(), rows["problems"].max()
+        each = f"{answers / problems:g} answer{'' if answers == problems else 's'} each"
+        series = all_lines(by_run(found, rows, "step", "score"))
+        note = f"{problems} held-out problems, {each}. {DRAWN}"
+        yield bench, Chart(f"m-score-{bench}", f"Benchmark {bench}", "step", "score", series, note=note,
+                           reach=(0.0, float(steps_of(found))), reading=f"score.{bench}")  # fmt: skip
 
 
 def _with_compute(found: Source) -> pd.DataFrame:
@@ -108,53 +120,88 @@ def _with_compute(found: Source) -> pd.DataFrame:
     return both.rename(columns={total: axis for axis, total in axes(found)[0].items()})
 
 
-def _by_run(scores: pd.DataFrame) -> dict[str, dict[int, Points]]:
-    out: dict[str, dict[int, Points]] = {}
-    for (arm, seed), own in groups(scores, "arm", "seed"):
-        x, y = (own[name].to_numpy(dtype=np.float64) for name in ("step", "score"))
-        out.setdefault(str(arm), {})[int(seed)] = Points(x, y)
-    return out
-
-
-def _difference(found: Source, name: str, title: str, own: dict[str, dict[int, Points]], last: int) -> Chart | None:
+def _difference(found: Source, name: str, title: str, own: ByRun) -> Chart | None:
     """Arm minus baseline, pair by pair; None for a sweep (its arms have no one baseline) and for a single arm."""
     declared, baseline = found.declaration, found.declaration.baseline
-    if declared.sweep is not None or baseline not in own or not declared.treatments:
+    if declared.sweep is not None or not own.get(baseline) or not declared.treatments:
         return None
-    series: list[Series] = []
-    for colour, arm in enumerate(declared.arms):
-        if arm != baseline:
-            series += _pairs(arm, colour, own[baseline], own.get(arm, {}))
-    shown = f"{title}: arm − {baseline}"
-    reach = (0.0, float(max(1, last)))
-    chart = Chart(f"m-{name}-difference", shown, "step", "difference", tuple(series), note=BAND, reach=reach)
-    return replace(chart, finding=at_the_end(chart, title, baseline))
+    alpha = declared.verdict.alpha
+    series = [one for arm in declared.treatments for one in _pairs(arm, own[baseline], own.get(arm, {}), alpha)]
+    last = steps_of(found) - (0 if name.startswith("score") else 1)
+    return Chart(
+        f"m-{name}-difference",
+        f"{title}: arm − {baseline}",
+        "step",
+        "difference",
+        tuple(series),
+        note=BAND.format(level=level(alpha)),
+        reach=(0.0, float(max(1, last))),
+        reading=f"{'score' if name.startswith('score') else 'reward_mean'}.difference",
+    ) if series else None  # fmt: skip
 
 
-def _pairs(arm: str, colour: int, base: dict[int, Points], own: dict[int, Points]) -> list[Series]:
-    """Every pair's difference at the steps that all pairs have, their mean, and from three pairs on the band."""
-    begun = [{seed for seed, one in side.items() if np.isfinite(one.y).any()} for side in (base, own)]
-    seeds = sorted(set.intersection(*begun))
-    known = [one[seed] for seed in seeds for one in (base, own)]
+def _pairs(arm: str, base: Mapping[int, Points], own: Mapping[int, Points], alpha: float) -> list[Series]:
+    """One line per pair of runs, as far as both went, and the mean of the pairs with its pointwise interval over the
+    steps that every pair has."""
+    seeds = [seed for seed in sorted(base.keys() & own.keys()) if _known(base[seed]).any() and _known(own[seed]).any()]
+    known = [points for seed in seeds for points in (base[seed], own[seed])]
     if not known:
         return []
-    steps = known[0].x[np.isfinite(known[0].y)]
-    for one in known[1:]:
-        steps = np.intersect1d(steps, one.x[np.isfinite(one.y)])
+    steps = known[0].x[_known(known[0])]
+    for points_ in known[1:]:
+        steps = np.intersect1d(steps, points_.x[_known(points_)])
     if not len(steps):
         return []
 
-    def heights(one: Points) -> Any:
-        there = np.isfinite(one.y)
-        return one.y[there][np.searchsorted(one.x[there], steps)]
+    def heights(line: Points) -> Floats:
+        there = _known(line)
+        return line.y[there][np.searchsorted(line.x[there], steps)]
 
     apart = np.array([heights(own[seed]) - heights(base[seed]) for seed in seeds])
-    x, label = tuple(steps.tolist()), arm
-    low: tuple[Value, ...] = ()
-    high: tuple[Value, ...] = ()
-    if len(seeds) >= LEAST_SEEDS:
-        half = t_quantile(len(seeds) - 1, UPPER) * apart.std(axis=0, ddof=1) / np.sqrt(len(seeds))
-        low, high = column(apart.mean(axis=0) - half), column(apart.mean(axis=0) + half)
-    thin = [Series(label, colour, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
-    lines = thin if 1 < len(seeds) < MANY_RUNS // 2 else []
-    return [*lines, Series(label, colour, x, column(apart.mean(axis=0)), low=low, high=high)]
+    x = tuple(steps.tolist())
+    thin = [Series(arm, x, column(row), seed=seed) for seed, row in zip(seeds, apart, strict=True)]
+    judged = pointwise_t(apart, alpha)
+    ends = ((), ()) if judged is None else tuple(map(column, judged[1:]))
+    mean = Series(arm, x, column(mean_of_runs(apart)), low=ends[0], high=ends[1])
+    return [*(thin if 1 < len(seeds) < MANY_RUNS // 2 else []), mean]
+
+
+def _known(line: Points) -> Bools:
+    return np.isfinite(line.y)
+
+
+def _few(found: Source, counts: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """The counts of four arms or fewer; of more arms the pair's, and the others' sum."""
+    about = pair(found)
+    if len(counts) <= FEW_ARMS or about is None:
+        return dict(counts)
+    rest = [count for arm, count in counts.items() if arm not in about]
+    others = (sum(k for k, _ in rest), sum(n for _, n in rest))
+    return {**{arm: counts[arm] for arm in about if arm in counts}, "the other arms": others}
+
+
+def unstable_from(run: RunOutcome, last: int) -> int | None:
+    """The step from which on a run counts as unstable; None where it is stable to its end."""
+    stable = run.stability
+    first = [step for step in (stable.collapse, stable.regression) if step is not None] if stable else []
+    return min(first, default=last if run.halved else None)
+
+
+def _stable(found: Source) -> Chart | None:
+    """The share of each arm's runs that are stable so far."""
+    last = steps_of(found)
+    counted = [run for run in outcomes(found, found.declaration.primary) if decision(found).runs.has(run)]
+    by_arm = {arm: [run for run in counted if run.arm == arm and run.fall_judged] for arm in found.arms}
+    series = []
+    for arm, judged in by_arm.items():
+        left = sorted(step for run in judged if (step := unstable_from(run, last)) is not None)
+        x = sorted({0, *left, last})
+        stays = tuple(1 - bisect_right(left, place) / len(judged) for place in x) if judged else ()
+        series += [Series(arm, tuple(map(float, x)), stays)] if judged else []
+    counts = {arm: (sum(run.fell for run in judged), len(judged)) for arm, judged in by_arm.items() if judged}
+    if not counts:
+        return None
+    told = STABLE.format(runs=decision(found).runs.label())
+    return Chart("m-stable", "Runs still stable", "step", "share of runs", tuple(series), note=told, whole=True,
+                  share=True, steps=True, reach=(0.0, float(last)), reading="stable",
+                  finding=unstable_counts(_few(found, counts)))  # fmt: skip

@@ -1,53 +1,57 @@
-"""What explains a difference: drift and mismatch, the spread of the ratios, the policy and its answers.
+"""What explains a difference: drift and mismatch, gradients, the spread of the ratios, the policy and its answers.
 
-Drawn is what something is decided by: a signal that leaves its range before a run falls, a flag beside its collapse, a
-number that a claim of the papers reads, the signal that advice looks at. The database has every other metric.
+Drawn is what something is decided by: a signal that leaves its range before a run becomes unstable, a flag beside its
+collapse, a number that a claim of the papers reads, the signal that advice looks at. The database has every metric.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any
 
-from gspo_lab.readings import Source
-from gspo_lab.report.frames import curve
+import numpy as np
+
+from gspo_lab.findings.course import course
+from gspo_lab.readings import Source, runs
+from gspo_lab.readings.named import LATER
+from gspo_lab.readings.responses import responses, shared_bounds, spread_by_length
+from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import h
 from gspo_lab.report.section import Part, Section
-from gspo_lab.report.spread import by_length
+from gspo_lab.report.series import curve
+from gspo_lab.stats.arrays import Floats
 from gspo_lab.study import Declaration
 
-
-class Diagnostic(NamedTuple):
-    """One recorded metric and how it is drawn; its chart's id is `m-` and the metric's name."""
-
-    metric: str
-    title: str
-    unit: str
-    log: bool = False
-    whole: bool = False
-    envelope: bool = False
-
-
-DIAGNOSTICS = (
-    Diagnostic("stale_k3", "Drift from the old policy, k3", "nats per token", log=True),
-    Diagnostic("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", log=True),
-    Diagnostic("ratio_max_negative", "Largest token ratio where A < 0", "ratio", log=True, envelope=True),
-    Diagnostic("log_ratio_std_tokens", "Spread of the token log-ratio", "nats", whole=True),
-    Diagnostic("log_ratio_std_responses", "Spread of the sequence log-ratio", "nats", whole=True),
-    Diagnostic("entropy", "Entropy", "nats per token", whole=True),
-    Diagnostic("response_tokens_mean", "Response length", "tokens"),
-    Diagnostic("truncated_responses", "Responses cut at the limit", "share of responses", whole=True),
-    Diagnostic("zero_variance_groups", "Groups without a signal", "share of groups", whole=True),
+LOG, WHOLE, SHARE = {"log": True}, {"whole": True}, {"whole": True, "share": True}
+DIAGNOSTICS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("stale_k3", "Drift from the old policy, k3", "nats per token", LOG),
+    ("mismatch_k3", "Trainer–sampler mismatch, k3", "nats per token", LOG),
+    ("grad_norm", "Gradient norm", "L2 norm before clipping", {"log": True, "envelope": True}),
+    ("ratio_max_negative", "Largest token ratio where A < 0", "ratio", {"log": True, "envelope": True}),
+    ("log_ratio_std_tokens", "Spread of the token log-ratio", "nats", WHOLE),
+    ("log_ratio_std_responses", "Spread of the sequence log-ratio", "nats", WHOLE),
+    ("entropy", "Entropy", "nats per token", WHOLE),
+    ("response_tokens_mean", "Response length", "tokens", {}),
+    ("truncated_responses", "Responses cut at the limit", "share of responses", SHARE),
+    ("zero_variance_groups", "Groups without a signal", "share of groups", SHARE),
 )
+"""Metric, title, unit and look of each chart; its id is `m-` and the metric's name."""
 
 INTRODUCTION = (
     "Drift: the policy being trained against the old policy, by the updates in between. Mismatch: the trainer's old "
-    "policy against what the sampler said of the same tokens."
+    "policy against what the sampler said of the same tokens. Bands of largest values reach to single updates."
 )
 COVERED = (
     "Entropy, mismatch, drift and the spread of log-ratios cover the responses that the trainer evaluated: without a "
     "KL term only those with A ≠ 0, and with the sampler's old log-probs entropy and mismatch only mini-batch 0. As "
-    "groups without a signal become more, these curves tell of fewer, undecided prompts. Clip fractions are of all "
+    "groups without a signal become more, these curves are of fewer, undecided prompts. Clip fractions are of all "
     "response tokens."
 )
 """Where an arm skips responses without advantage."""
+
+BINS = 8
+LEAST = 20
+"""Responses that a length bin must hold for its spread to be shown."""
+DETAILS = 50
+"""Steps whose responses are read, evenly over the run: each holds every response of its updates."""
 
 
 def diagnostics(found: Source) -> Section | None:
@@ -55,20 +59,7 @@ def diagnostics(found: Source) -> Section | None:
     body: list[Part] = [h("p", INTRODUCTION)]
     if skipping(found.declaration):
         body.append(h("p", COVERED, class_="soft"))
-    body += [
-        curve(
-            found,
-            one.metric,
-            id=f"m-{one.metric.replace('_', '-')}",
-            title=one.title,
-            unit=one.unit,
-            log=one.log,
-            whole=one.whole,
-            envelope=one.envelope,
-            small=True,
-        )
-        for one in DIAGNOSTICS
-    ]
+    body += [curve(found, metric, title, unit, small=True, **look) for metric, title, unit, look in DIAGNOSTICS]
     return Section("diagnostics", "Diagnostics", (*body, by_length(found)))
 
 
@@ -76,3 +67,31 @@ def skipping(declared: Declaration) -> bool:
     """Whether an arm leaves responses with A = 0 out of its forward passes."""
     every = [arm.settings for name, arm in declared.arms.items() if declared.told(name, "update.skip_zero_advantage")]
     return any(one.update.skip_zero_advantage and not one.objective.kl_coef for one in every)
+
+
+def by_length(found: Source) -> Chart:
+    """Per arm the standard deviation of the sequence log-ratio, for responses of like length."""
+    recorded = math.lcm(*(arm.settings.record.detail_every for arm in found.declaration.arms.values()))
+    last = course(found).last
+    stride = max(1, -(-(last + 1) // (recorded * DETAILS))) * recorded
+    details = responses(found, ("length", "sum_log_ratio"), LATER, range(0, last + 1, stride))
+    lengths: dict[str, Floats] = {}
+    ratios: dict[str, Floats] = {}
+    for arm in found.arms:
+        parts = [details[run.id] for run in runs(found) if run.arm == arm and len(details[run.id]["length"])]
+        if parts:  # an update whose responses all had no advantage measured none
+            lengths[arm] = np.concatenate([part["length"] for part in parts])
+            ratios[arm] = np.concatenate([part["sum_log_ratio"] / np.maximum(part["length"], 1) for part in parts])
+    series = []
+    if lengths:
+        bounds = shared_bounds(lengths.values(), BINS)
+        for arm in lengths:
+            if points := spread_by_length(lengths[arm], ratios[arm], bounds, LEAST):
+                x, y = zip(*points, strict=True)
+                series.append(Series(arm, x, y))
+    note = (
+        f"Standard deviation of log s over responses of like length, all seeds together; bins of at least {LEAST} "
+        f"responses with bounds that all arms share. Read at every {stride}th step."
+    )
+    return Chart("m-log-ratio-length", "Spread of the sequence log-ratio by response length", "tokens", "nats",
+                 tuple(series), whole=True, small=True, note=note, reading="sum_log_ratio.std.by-length")  # fmt: skip

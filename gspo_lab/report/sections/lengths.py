@@ -1,18 +1,17 @@
 """Response length: the laws of a study whose arms differ in the length of their answers, and what they predict."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from operator import attrgetter
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured, Prediction
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured
 from gspo_lab.findings.lengths import lengths as lengths_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, percent, plain, table
-from gspo_lab.report.published import CLIPPED, CLIPPED_ABOUT
 from gspo_lab.report.section import Section
-from gspo_lab.report.titles import each_from_first_to_last, over_length
+from gspo_lab.report.sections.curves import CLIPPED
+from gspo_lab.report.series import DOTS, dots_of
 from gspo_lab.words import decided_sentences
 from gspo_lab.words.sweeps import bounds, interval
 
@@ -76,42 +75,33 @@ def _means(runs: Mapping[int, Measured]) -> list[str]:
 
 def _charts(laws: Lengths) -> tuple[Chart, ...]:
     """The two spreads and the clipped shares, length by length; the last one goes on to the extrapolated lengths."""
-    spread = tuple(
-        series
-        for colour, name in enumerate(laws.runs)
-        for series in _of_family(laws, name, name, colour, attrgetter("spread"))
-    )
-    clipped = tuple(
-        series
+    spread = [one for name in laws.runs for one in _of_family(laws, name, name, attrgetter("spread"), None)]
+    clipped = [
+        one
         for colour, (rule, family) in enumerate(zip(PUBLISHED, laws.rules or (), strict=False))
-        for series in _of_family(laws, family, f"{rule.upper()}'s range", colour, attrgetter(f"clipped_{rule}"))
-    )
-    spreads = Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", spread, kind="bars", log=True,
-                    note="Bars: mean over seeds; dots: seeds.")  # fmt: skip
-    clips = Chart("m-clip-by-length", "Clipped tokens by length", "tokens", "share of tokens", clipped, kind="bars",
-                  log=True, references=CLIPPED,
-                  note=f"Each rule on its own arm's batches, all mini-batches. {CLIPPED_ABOUT}")  # fmt: skip
-    whole = (*clipped, *_extrapolated(laws.predicted, 2))
+        for one in _of_family(laws, family, f"{rule.upper()}'s range", attrgetter(f"clipped_{rule}"), colour)
+    ]
+    if laws.predicted:
+        x = [f"{one.length:,.0f}" for one in laws.predicted]
+        by_seed = zip(*(one.share.differences for one in laws.predicted), strict=True)
+        seeds = {seed: dict(zip(x, y, strict=True)) for seed, y in enumerate(by_seed)}
+        clipped += dots_of("GSPO's range, extrapolated", x, seeds, 2)
     return (
-        replace(spreads, finding=over_length(spreads)),
-        replace(clips, series=whole, finding=each_from_first_to_last(clips)),
-    )
+        Chart("m-spread-by-length", "Spread of log s by length", "tokens", "nats", tuple(spread), kind="dots", log=True,
+              note=DOTS, reading="spread.by-length"),
+        Chart("m-clip-by-length", "Clipped tokens by length", "tokens", "share of tokens", tuple(clipped), kind="dots",
+              log=True, share=True, references=CLIPPED, reading="clip_fraction_tokens.by-length",
+              note=f"Each rule on its own arm's batches, all mini-batches. {DOTS} Dotted: the GSPO paper's values."),
+    )  # fmt: skip
 
 
-def _of_family(laws: Lengths, family: str, label: str, colour: int, value: Callable[[Measured], float]) -> list[Series]:
+def _of_family(
+    laws: Lengths, family: str, label: str, value: Callable[[Measured], float], colour: int | None
+) -> list[Series]:
     limits = laws.runs[family]
-    x = tuple(f"{limit:,.0f}" for limit in limits)
     seeds = sorted({seed for runs in limits.values() for seed in runs})
-    by_seed = {seed: tuple(value(runs[seed]) if seed in runs else None for runs in limits.values()) for seed in seeds}
-    means = tuple(average(column) for column in zip(*by_seed.values(), strict=True))
-    return [*(Series(label, colour, x, y, seed=seed) for seed, y in by_seed.items()), Series(label, colour, x, means)]
-
-
-def _extrapolated(predicted: tuple[Prediction, ...], colour: int) -> list[Series]:
-    if not predicted:
-        return []
-    x = tuple(f"{one.length:,.0f}" for one in predicted)
-    seeds = zip(*(one.share.differences for one in predicted), strict=True)
-    label = "GSPO's range, extrapolated"
-    means = tuple(one.share.estimate for one in predicted)
-    return [*(Series(label, colour, x, y, seed=seed) for seed, y in enumerate(seeds)), Series(label, colour, x, means)]
+    by_seed = {
+        seed: {f"{limit:,.0f}": value(runs[seed]) if seed in runs else None for limit, runs in limits.items()}
+        for seed in seeds
+    }
+    return dots_of(label, [f"{limit:,.0f}" for limit in limits], by_seed, colour)

@@ -3,10 +3,12 @@
 from gspo_lab.claims import LIBRARY
 from gspo_lab.findings import starting
 from gspo_lab.findings.decision import decision
-from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, read, runs
-from gspo_lab.report.markup import h, plain
+from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read, runs
+from gspo_lab.report.markup import h, number, plain
 from gspo_lab.report.section import Section
+from gspo_lab.report.sections.grounds import models
 from gspo_lab.study import Declaration
+from gspo_lab.words.text import listed
 
 CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
 """Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
@@ -31,6 +33,19 @@ def limits_section(found: Source) -> Section | None:
         body.append(h("details", h("summary", title), h("ul", *listed)))
     markdown = "\n".join(f"- {plain(line)}" for line in said)
     return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
+
+
+def do_not_conclude(found: Source) -> str:
+    """One sentence: what the study says nothing about."""
+    every = [arm.settings for arm in found.declaration.arms.values()]
+    if found.declaration.recorded is not None or not every:
+        return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
+    tokens = average(value.value for value in read(found, Reading("response_tokens_mean", Window(Steps.ALL))).values())
+    mean = "" if tokens is None else f" (here {number(tokens, 2)} tokens on average)"
+    out = [f"larger models (here {models(found)})", f"longer answers{mean}"]
+    if not all(one.embedded and one.warm_start.per_seed for one in every):
+        out.append("other starting models (here one, shared by all seeds)")
+    return f"Do not conclude anything about {listed(out, 'or')}."
 
 
 def _ungraded(found: Source) -> list[str]:

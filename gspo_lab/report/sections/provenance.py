@@ -5,9 +5,9 @@ import shlex
 from typing import Any
 
 from gspo_lab.readings import Source
-from gspo_lab.report.frames import records
 from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
 from gspo_lab.report.section import Section
+from gspo_lab.report.series import records
 from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
 from gspo_lab.study.origin import ORIGIN

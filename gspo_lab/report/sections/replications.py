@@ -2,18 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from gspo_lab.findings.elsewhere import all_executions
-from gspo_lab.findings.executions import Execution, Executions
+from gspo_lab.findings.executions import Execution, Executions, Word
 from gspo_lab.readings import Source
 from gspo_lab.report.card import summary
-from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, plain, signed, table
-from gspo_lab.report.section import Section
-from gspo_lab.words import became, decided_sentences, label
-from gspo_lab.words.executions import FATES, carries
+from gspo_lab.report.interval import drawn, reach
+from gspo_lab.report.markup import NONE, Html, between, h, markdown_table, number, plain, signed, table
+from gspo_lab.report.pair import pair
+from gspo_lab.report.section import Fold, Part, Section
+from gspo_lab.words import became, decided_sentences, label, short
+from gspo_lab.words.decision import FATES, carries
+from gspo_lab.words.text import MINUS, difference
 
-HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict", "the first execution's verdict")
+HEAD = ("execution", "arm", "seeds", "difference", "interval", "verdict")
 ABOUT = (
     "The same study by content, carried out more than once: other seeds, other starting models, other machines. "
     "Combined is the mean over all executions that there could be (random effects: Paule and Mandel's variance between "
@@ -23,15 +26,19 @@ ABOUT = (
 
 
 def replications(found: Source) -> Section | None:
-    """Every execution beside the others, and what became of their verdicts; None for a study that was run once."""
+    """Every execution's difference over the others' and what became of the verdicts; the methods folded. None for a
+    study that was run once."""
     every = all_executions(found)
     if not every.others:
         return None
-    rows = [*_rows(every), *_together_rows(every)]
-    told = [*_words(every), *_carried(every)]
+    told = [became(word) for word in _in_order(every)]
+    arms = _arms(every)
+    about = pair(found)
+    first = about[1] if about is not None and about[1] in arms else next(iter(arms), "")
+    rest = [_forest(every, arm) for arm in arms if arm != first]
     data = {
         "executions": [_data(one) for one in every.every],
-        "together": {arm: _together(every, arm) for arm in _arms(every)},
+        "together": {arm: _together(every, arm) for arm in arms},
         "words": [
             {
                 "arm": one.arm,
@@ -44,13 +51,72 @@ def replications(found: Source) -> Section | None:
             for one in every.words
         ],
     }
-    body = (
-        h("p", ABOUT),
-        table(HEAD, rows, caption="Executions, the first one first"),
-        *(h("p", line) for line in told),
+    body: tuple[Part, ...] = (
+        _forest(every, first),
+        h("ul", *(h("li", line) for line in told)) if told else Html(""),
+        *([Fold("The other arms", tuple(rest))] if rest else []),
+        Fold("Method", tuple(h("p", line) for line in (ABOUT, *_carried(every)))),
     )
-    markdown = "\n\n".join([ABOUT, markdown_table(HEAD, rows), *map(plain, told)])
+    rows = [row for arm in arms or [""] for row in _listed(every, arm)]
+    markdown = "\n\n".join([markdown_table(HEAD, rows), *map(plain, (*told, *_carried(every), ABOUT))])
     return Section("replications", "Replications", body, data, markdown)
+
+
+class Row(NamedTuple):
+    """An execution's difference on one arm, or that of all of them combined."""
+
+    name: str
+    seeds: str
+    estimate: float | None
+    ends: tuple[float | None, float | None]
+    dots: tuple[float, ...]
+    verdict: str
+    label: str
+
+
+def _rows(every: Executions, arm: str) -> Iterator[Row]:
+    for one in every.every:
+        verdict, seeds = one.of(arm), ", ".join(map(str, one.seeds)) or NONE
+        name = f"{one.name} ({_relation(one)})"
+        if verdict is None:
+            told = " ".join(_instead(one)) or NONE
+            yield Row(name, seeds, None, (None, None), (), told, told)
+        elif verdict.paired is None:
+            yield Row(name, seeds, verdict.estimate, (None, None), (), short(verdict), label(verdict))
+        else:
+            paired = verdict.paired
+            ends = paired.low, paired.high
+            yield Row(name, seeds, verdict.estimate, ends, paired.differences, short(verdict), label(verdict))
+    both = every.together(arm)
+    if both is not None:
+        name = f"combined ({_times(every, arm, both.k)})"
+        yield Row(name, NONE, both.estimate, (both.low, both.high), (), NONE, NONE)
+
+
+def _forest(every: Executions, arm: str) -> Html:
+    """A row per execution with its interval drawn, and one for all of them combined."""
+    listed = list(_rows(every, arm))
+    wide = reach((), *(value for row in listed for value in (*row.ends, *row.dots)))
+    rows = [
+        (
+            row.name,
+            row.seeds,
+            NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide),
+            h("strong", row.verdict),
+        )
+        for row in listed
+    ]
+    baseline = next((verdict.baseline for one in every.every if (verdict := one.of(arm))), None)
+    what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
+    return table(("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest")
+
+
+def _listed(every: Executions, arm: str) -> Iterator[list[str]]:
+    """The same rows for Markdown."""
+    for row in _rows(every, arm):
+        low, high = row.ends
+        width = None if low is None or high is None else high - low
+        yield [row.name, arm, row.seeds, signed(row.estimate, width), between(low, high), row.label]
 
 
 def linked(every: Executions) -> str | None:
@@ -68,7 +134,9 @@ def lines(found: Source) -> list[str]:
     """The same for a terminal, a line per fact."""
     every = all_executions(found)
     said = linked(every)
-    return [] if said is None else [f"{said}.", *_words(every), *_together_lines(every), *_carried(every)]
+    return (
+        [] if said is None else [f"{said}.", *map(became, _in_order(every)), *_together_lines(every), *_carried(every)]
+    )
 
 
 def _relation(one: Execution) -> str:
@@ -79,54 +147,18 @@ def _arms(every: Executions) -> list[str]:
     return list(dict.fromkeys(arm for one in every.every for arm, _ in one.verdicts))
 
 
-def _rows(every: Executions) -> Iterator[list[str]]:
-    first = next((one.name for one in every.every if one.counts), None)
-    fates = {(one.arm, one.later): FATES[one.fate] for one in every.words if one.by == first}
-    for one in every.every:
-        name = f"{one.name} ({_relation(one)})"
-        if not one.verdicts:
-            yield [name, "–", _seeds(one), "–", "–", " ".join(_instead(one)) or "–", "–"]
-        for arm, verdict in one.verdicts:
-            interval = NOT_MEASURED
-            if verdict.paired is not None and verdict.paired.low is not None:
-                interval = f"{signed(verdict.paired.low)} to {signed(verdict.paired.high)}"
-            yield [
-                name,
-                arm,
-                _seeds(one),
-                signed(verdict.estimate),
-                interval,
-                label(verdict),
-                fates.get((arm, one.name), "–"),
-            ]
-
-
 def _instead(one: Execution) -> list[str]:
     """What an execution without a verdict on any arm says."""
     return decided_sentences(one.decision) if one.decision is not None else []
-
-
-def _seeds(one: Execution) -> str:
-    return ", ".join(map(str, one.seeds)) or "–"
-
-
-def _together_rows(every: Executions) -> Iterator[list[str]]:
-    for arm in _arms(every):
-        both = every.together(arm)
-        if both is not None:
-            interval = f"{signed(both.low)} to {signed(both.high)}"
-            yield [f"combined ({_times(every, arm, both.k)})", arm, "–", signed(both.estimate), interval, "–", "–"]
 
 
 def _together_lines(every: Executions) -> Iterator[str]:
     for arm in _arms(every):
         both = every.together(arm)
         if both is not None:
-            between = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
-            yield (
-                f"{arm}, executions combined ({_times(every, arm, both.k)}): {signed(both.estimate)}, "
-                f"{100 * (1 - both.alpha):.3g} % interval {signed(both.low)} to {signed(both.high)}{between}."
-            )
+            between_them = "" if both.tau is None else f", sd between executions {number(both.tau, 2)}"
+            told = difference(both.estimate, (both.low, both.high), both.alpha)
+            yield f"{arm}, executions combined ({_times(every, arm, both.k)}): {told}{between_them}."
 
 
 def _times(every: Executions, arm: str, seeds: int) -> str:
@@ -135,19 +167,18 @@ def _times(every: Executions, arm: str, seeds: int) -> str:
     return str(times) if times == seeds else f"{times}, on {seeds} set{'s' * (seeds != 1)} of seeds"
 
 
-def _words(every: Executions) -> list[str]:
-    """What became of each verdict, the contradicted ones first."""
-    order = list(FATES)
-    return [became(one) for one in sorted(every.words, key=lambda one: order.index(one.fate))]
+def _in_order(every: Executions) -> list[Word]:
+    """Verdicts with what became of them, the contradicted ones first."""
+    return sorted(every.words, key=lambda word: list(FATES).index(word.fate))
 
 
 def _carried(every: Executions) -> Iterator[str]:
-    """What so many executions can show, and whether they agree."""
-    for arm in _arms(every):
-        p = every.agreement(arm)
-        if p is not None:
-            said = "agree within" if p >= 0.05 else "differ by more than"
-            yield f"On {arm} the executions {said} what their own pairs let expect (Welch's test, p = {number(p, 2)})."
+    """What so many executions can show, and on which arms they agree."""
+    tests = {arm: p for arm in _arms(every) if (p := every.agreement(arm)) is not None}
+    for agree, text in ((True, "agree within"), (False, "differ by more than")):
+        listed = [f"{arm} (p = {number(p, 2)})" for arm, p in tests.items() if (p >= 0.05) is agree]
+        if listed:
+            yield f"The executions {text} what their own pairs let expect (Welch's test) on {', '.join(listed)}."
     yield from dict.fromkeys(carries(both) for arm in _arms(every) if (both := every.together(arm)) is not None)
 
 

@@ -1,6 +1,6 @@
 """Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,18 +13,39 @@ from gspo_lab.readings.answers import asked as asked_of
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.graded import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
 from gspo_lab.report.arms import fell
-from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
-from gspo_lab.report.palette import NEUTRAL_LIGHT
+from gspo_lab.report.markup import (
+    NONE,
+    NOT_MEASURED,
+    Html,
+    between,
+    h,
+    markdown_table,
+    number,
+    percent,
+    plain,
+    signed,
+    slug,
+    table,
+)
 from gspo_lab.report.section import Fold, Part, Section
-from gspo_lab.report.titles import largest
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
 
 BY_PROBLEM = "Problem by problem: differences, where their noise comes from, and what changed sides"
 HEAD = ["arm", "final score", "each seed", "start", "gain", "unstable", "runs finished", "answers not graded"]
-NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNSPLIT: NEUTRAL_LIGHT}
+SOURCES = (SEED, PROBLEM, SAMPLING, INTERPLAY, UNSPLIT)
+"""Of a difference's variance."""
+READINGS = (
+    *("final", "final_counted_wrong", "start", "gain", "latest", "avg", "pass", "new_seeds", "new_seeds_and_problems"),
+    *("differences", "noise"),
+)
+"""The keys of the section's JSON that hold numbers made of scores."""
+NOISE = (
+    "Where the noise of a difference comes from, as shares of its variance. Training seed: other runs would differ. "
+    "Problems: other problems would. Sampling: the same models, asked again with other random numbers. More seeds "
+    "shrink all but the problems' share, more problems all but the training seed's."
+)
 
 
 def scores(found: Source) -> Section | None:
@@ -52,37 +73,35 @@ def scores(found: Source) -> Section | None:
         data[bench] = {arm: _data(runs, decision(found).runs) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
         own = next((one for one in every if one.bench == bench and not one.evaluation), None)
-        if own is not None and (more := _by_problem(found, own)):
-            body += more.parts if more.data["samples"] > 1 else (Fold(BY_PROBLEM, (more.levels, *more.apart)),)
+        if own is not None and (more := _by_problem(found, own)) is not None:
+            # With one answer to a problem its table repeats the scores above.
+            body += more.body if more.data["samples"] > 1 else (_folded(more.body),)
             data[bench] = {**data[bench], "problems": more.data}
     later: dict[str, Any] = {}
     for one in every:
         if one.evaluation:
             asked = _by_problem(found, one)
-            body += [h("h3", one.title), *(asked.parts if asked else (h("p", NOT_MEASURED, class_="missing"),))]
+            body += [h("h3", one.title), *(asked.body if asked else (h("p", NOT_MEASURED, class_="missing"),))]
             later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **(asked.data if asked else {})}
             markdown += [asked.markdown] if asked else []
-    parts = {"benches": data, **({"later": later} if later else {})}
+    final = {name: f"score.{name}" for name in READINGS}
+    parts = {
+        "benches": data,
+        **({"later": later} if later else {}),
+        "readings": final,
+        "seeds": decision(found).runs.label(),
+    }
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
 
 
-@dataclass(frozen=True)
-class _Problems:
-    """What an evaluation's answers say problem by problem: of each arm, and of how arms differ."""
-
-    levels: Html
-    apart: tuple[Html | Chart, ...]
-    data: dict[str, Any]
-    markdown: str
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The arms' levels, and how they differ folded."""
-        return (self.levels, Fold(BY_PROBLEM, self.apart)) if self.apart else (self.levels,)
+def _folded(parts: Iterable[Part]) -> Fold:
+    return Fold(
+        BY_PROBLEM, tuple(part for whole in parts for part in (whole.body if isinstance(whole, Fold) else (whole,)))
+    )
 
 
-def _by_problem(study: Source, one: Asked) -> _Problems | None:
-    """None where no answer was graded."""
+def _by_problem(study: Source, one: Asked) -> Section | None:
+    """An evaluation's answers problem by problem: of each arm, and folded how arms differ. None without any grade."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
     found = answered(study, one, study.arms, decision(study).seeds)
     if not found:
@@ -91,80 +110,63 @@ def _by_problem(study: Source, one: Asked) -> _Problems | None:
     ks = [k for k in (1 << i for i in range(1, 11)) if k < samples] + ([samples] if samples > 1 else [])
     head = ["arm", f"avg@{samples}", "interval, new seeds", "interval, new problems too", *(f"pass@{k}" for k in ks)]
     levels = {arm: _level(block, alpha, ks) for arm, block in found.items()}
-    rows = [[arm, *level.row()] for arm, level in levels.items()]
+    rows = [[arm, *row] for arm, (row, _) in levels.items()]
     problems = len(next(iter(found.values())).problems)
     spread = " of the last evaluations" if len(one.steps) > 1 else ""
     caption = (
         f"{one.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
         "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
     )
-    shown = table(head, rows, caption=caption)
     data: dict[str, Any] = {
         "samples": samples,
         "problems": problems,
-        "levels": {arm: level.data() for arm, level in levels.items()},
+        "levels": {arm: numbers for arm, (_, numbers) in levels.items()},
     }
-    markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
-    apart: list[Html | Chart] = []
+    apart: list[Html] = []
     if baseline in found:
         others = {arm: block for arm, block in found.items() if arm != baseline}
-        parts = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
+        noises = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
         changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
-        if parts:
-            rows = [
-                [p.arm, signed(p.crossed.estimate), _apart(p.over_seeds), _apart(p.crossed), _error(p.crossed.variance)]
-                for p in parts
+        if noises:
+            differences = [
+                [p.arm, signed(p.crossed.estimate, _width(p)), _ends(p.over_seeds), _ends(p.crossed), _error(p)]
+                for p in noises
             ]
             columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
-            apart.append(table(columns, rows, caption=f"{one.title}: differences to {baseline}, problem by problem"))
-            data["differences"] = {p.arm: _difference(p) for p in parts}
-            data["noise"] = {p.arm: p.shares for p in parts}
-            apart.append(_noise_chart(one, parts, baseline))
+            apart.append(
+                table(columns, differences, caption=f"{one.title}: differences to {baseline}, problem by problem")
+            )
+            data["differences"] = {p.arm: _difference(p) for p in noises}
+            data["noise"] = {p.arm: p.shares for p in noises}
+            names = [name for name in SOURCES if any(name in part.shares for part in noises)]
+            shares = [[p.arm, *(percent(p.shares.get(name), 2) for name in names)] for p in noises if p.shares]
+            apart.append(table(["arm", *names], shares, caption=NOISE))
         if changed:
-            rows = [
+            sides = [
                 [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))]
                 for f in changed
             ]
             columns = ["pair", "both right", f"only {baseline}", "only the arm", "both wrong"]
             at = "a problem is right if at least half of its answers are" if samples > 1 else "one answer each"
-            caption = f"{one.title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
-            apart.append(table(columns, rows, caption=caption))
+            about = f"{one.title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
+            apart.append(table(columns, sides, caption=about))
             data["flips"] = [vars(f) for f in changed]
-    return _Problems(shown, tuple(apart), data, markdown)
+    parts: tuple[Part, ...] = (table(head, rows, caption=caption), *([Fold(BY_PROBLEM, tuple(apart))] if apart else []))
+    return Section(one.key, one.title, parts, data, f"{plain(caption)}\n\n{markdown_table(head, rows)}")
 
 
-@dataclass(frozen=True)
-class _Level:
-    """One arm's avg@k with its two intervals, and pass@k of the same answers, by k."""
-
-    mean: float
-    over_seeds: PairedT
-    crossed: TwoWay
-    passed: dict[int, float]
-
-    def row(self) -> list[str]:
-        return [
-            number(self.mean),
-            _between(self.over_seeds),
-            _between(self.crossed),
-            *map(number, self.passed.values()),
-        ]
-
-    def data(self) -> dict[str, Any]:
-        seeds, both = self.over_seeds, self.crossed
-        return {
-            "avg": self.mean,
-            "new_seeds": None if seeds.low is None else [seeds.low, seeds.high],
-            "new_seeds_and_problems": None if both.low is None else [both.low, both.high],
-            "pass": self.passed,
-        }
-
-
-def _level(block: Graded, alpha: float, ks: list[int]) -> _Level:
-    over_seeds = paired_t(block.score_S, alpha, scale=1.0)
+def _level(block: Graded, alpha: float, ks: list[int]) -> tuple[list[str], dict[str, Any]]:
+    """One arm's avg@k with its two intervals, and pass@k of the same answers: for the table, and for the .json."""
+    seeds, both = paired_t(block.score_S, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
-    return _Level(over_seeds.estimate or 0.0, over_seeds, two_way(block.rate_SI, alpha, scale=1.0), passed)
+    mean = seeds.estimate or 0.0
+    return [number(mean), _between(seeds), _between(both), *map(number, passed.values())], {
+        "avg": mean,
+        "new_seeds": None if seeds.low is None else [seeds.low, seeds.high],
+        "new_seeds_and_problems": None if both.low is None else [both.low, both.high],
+        "pass": passed,
+    }
 
 
 def _between(found: PairedT | TwoWay) -> str:
@@ -183,33 +185,18 @@ def _difference(one: Noise) -> dict[str, Any]:
     }
 
 
-def _apart(found: PairedT | TwoWay) -> str:
-    return str(found.reason) if found.low is None else f"{signed(found.low)} to {signed(found.high)}"
+def _width(part: Noise) -> float | None:
+    low, high = part.over_seeds.low, part.over_seeds.high
+    return None if low is None or high is None else high - low
 
 
-def _error(variance: float | None) -> str:
+def _ends(found: PairedT | TwoWay) -> str:
+    return between(found.low, found.high, found.reason)
+
+
+def _error(part: Noise) -> str:
+    variance = part.crossed.variance
     return number(None if variance is None else float(np.sqrt(variance)), 2)
-
-
-def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
-    names = [name for name in NOISE_COLOURS if any(name in part.shares for part in parts)]
-    rows = tuple(f"{part.arm} − {baseline}" for part in parts if part.shares)
-    series = tuple(
-        Series(name, NOISE_COLOURS[name], rows, tuple(p.shares.get(name, 0.0) for p in parts if p.shares))
-        for name in names
-    )
-    chart = Chart(
-        f"m-noise-{slug(one.key)}",
-        f"Where the noise comes from, {one.title}",
-        "difference",
-        "share of the difference's variance",
-        series,
-        kind="stack",
-        note="Training seed: other runs would differ. Problems: other problems would. Sampling: the same models, asked "
-        "again with other random numbers. More seeds shrink all but the problems' share, more problems all but the "
-        "training seed's.",
-    )
-    return replace(chart, finding=largest(chart))
 
 
 def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[Any]:
@@ -229,7 +216,7 @@ def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[A
 def _counted_wrong(arm: str, runs: list[RunOutcome], seeds: Seeds) -> list[Any]:
     finals = [run.counted_wrong for run in runs]
     mean = average(run.counted_wrong for run in runs if seeds.has(run))
-    return [f"{arm}, counted as wrong", number(mean), ", ".join(map(number, finals)), *[""] * 5]
+    return [f"{arm}, counted as wrong", number(mean), ", ".join(map(number, finals)), *[NONE] * 5]
 
 
 def _seed(one: RunOutcome) -> str:

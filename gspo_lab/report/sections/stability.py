@@ -1,15 +1,14 @@
-"""A sweep's section: collapsed runs and scores against the dose, and the dose at which half of the runs collapse."""
+"""A sweep's section: collapsed runs and scores by swept value, and the value at which half of the runs collapse."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import DoseResponse, Point, dose_response
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
+from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, plain, table
 from gspo_lab.report.section import Section
-from gspo_lab.report.titles import each_best, first_above_zero
 from gspo_lab.words import decided_sentences
 
 
@@ -23,7 +22,7 @@ def stability(found: Source) -> Section | None:
             one.arm,
             f"{point.dose:g}",
             f"{point.collapsed} of {point.runs}" if point.runs else NOT_MEASURED,
-            NOT_MEASURED if point.score is None else f"{point.score:.3f}",
+            number(point.score),
         ]
         for one in doses.arms
         for point in one.points
@@ -32,12 +31,12 @@ def stability(found: Source) -> Section | None:
         h("ul", *(h("li", line) for line in lines)),
         h(
             "p",
-            "Per arm a Firth-penalised logistic fit of collapse on log10 of the dose; intervals from its profile, so "
-            "that doses at which all or none collapse still bound it. Runs count as independent, even with one seed.",
+            "Per arm a Firth-penalised logistic fit of collapse on log10 of the swept value; intervals from its "
+            "profile, so that values at which all or none collapse still bound it. Runs count as independent.",
             class_="soft",
         ),
         *_charts(doses),
-        table(["arm", doses.key, "collapsed", "final score"], rows, caption="Every dose"),
+        table(["arm", doses.key, "collapsed", "final score"], rows, caption="Every value"),
     )
     return Section(
         "stability", "Stability margin", body, doses.to_json(), "\n".join(f"- {plain(line)}" for line in lines)
@@ -45,30 +44,17 @@ def stability(found: Source) -> Section | None:
 
 
 def _charts(found: DoseResponse) -> tuple[Chart, ...]:
-    """The share of runs that collapsed and the mean final score, dose by dose."""
+    """The share of runs that collapsed and the mean final score, value by value."""
 
-    def series(value: Callable[[Point], float | None]) -> tuple[Series, ...]:
-        return tuple(
-            Series(one.arm, colour, tuple(f"{p.dose:g}" for p in one.points), tuple(value(p) for p in one.points))
-            for colour, one in enumerate(found.arms)
+    def chart(name: str, title: str, unit: str, value: Callable[[Point], float | None], **look: Any) -> Chart:
+        series = tuple(
+            Series(arm.arm, tuple(f"{point.dose:g}" for point in arm.points), tuple(map(value, arm.points)))
+            for arm in found.arms
         )
+        return Chart(f"m-{name}-by-dose", title, found.key, unit, series, kind="dots", whole=True, **look)
 
-    fell = Chart(
-        "m-collapsed-by-dose",
-        "Collapsed runs by dose",
-        found.key,
-        "share of runs",
-        series(lambda point: point.collapsed / point.runs if point.runs else None),
-        kind="bars",
-        whole=True,
-    )
-    score = Chart(
-        "m-score-by-dose",
-        "Final score by dose",
-        found.key,
-        "score",
-        series(lambda p: p.score),
-        kind="bars",
-        whole=True,
-    )
-    return replace(fell, finding=first_above_zero(fell)), replace(score, finding=each_best(score))
+    return (
+        chart("collapsed", "Collapsed runs by swept value", "share of runs",
+              lambda point: point.collapsed / point.runs if point.runs else None, share=True, reading="collapsed"),
+        chart("score", "Final score by swept value", "score", lambda point: point.score, reading="score.final"),
+    )  # fmt: skip

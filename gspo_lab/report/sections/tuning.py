@@ -46,28 +46,14 @@ def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
     """Score against value, a series for each round, which has one colour in all arms."""
     labels = tuple(label(values) for values in tune.candidates[arm])
     series = tuple(
-        Series(
-            f"step {one.steps}",
-            number,
-            labels,
-            tuple(_score(one.tried[arm].get(place)) for place in range(tune.number)),
-        )
+        Series(f"step {one.steps}", labels, tuple(_score(one.tried[arm].get(place)) for place in range(tune.number)),
+               colour=number)
         for number, one in enumerate(trials.rounds)
         if arm in one.tried
-    )
-    keys = ", ".join(tune.keys(arm))
-    scores = [value for one in series for value in one.y if value is not None]
-    spread = f", its candidates from {min(scores):.3f} to {max(scores):.3f}" if scores else ""
-    return Chart(
-        f"m-tuning-{arm}",
-        f"Trials of {arm}",
-        keys,
-        tune.metric,
-        series,
-        kind="bars",
-        whole=True,
-        finding=f"{arm} chose {label(tune.values(arm))}{spread}",
-    )
+    )  # fmt: skip
+    return Chart(f"m-tuning-{arm}", f"Trials of {arm}", ", ".join(tune.keys(arm)), tune.metric, series, kind="dots",
+                 whole=True, finding=f"{arm} chose {label(tune.values(arm))}",
+                 reading=f"trial.{tune.metric}")  # fmt: skip
 
 
 def _score(tried: Tried | None) -> float | None:
@@ -104,5 +90,11 @@ def _data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
         }
         for one in (trials.rounds if trials is not None else ())
     ]
-    spent = {"metric": tune.metric, "seeds": tune.seeds, "candidates": tune.number, "steps_per_arm": tune.spent}
+    spent = {
+        "reading": f"trial.{tune.metric}",
+        "metric": tune.metric,
+        "seeds": tune.seeds,
+        "candidates": tune.number,
+        "steps_per_arm": tune.spent,
+    }
     return {**spent, "chosen": {arm: tune.values(arm) for arm in tune.candidates}, "rounds": rounds}

@@ -1,0 +1,190 @@
+"""Why to believe the answer: its grounds as badges, the facts behind each verdict, the ranks of the arms."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from gspo_lab.findings.compared import new_problems
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.ranked import ranked as ranked_of
+from gspo_lab.findings.steadiness import regime
+from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.matching import Certificate
+from gspo_lab.matching.pairing import UNKNOWN
+from gspo_lab.readings import Source
+from gspo_lab.readings import runs as runs_of
+from gspo_lab.readings.curves import grader_errors
+from gspo_lab.report.calibration import calibration_lines
+from gspo_lab.report.card import facts, notes
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, markdown_table, number, plain, table
+from gspo_lab.report.section import Section
+from gspo_lab.report.sections.replications import linked
+from gspo_lab.states import State
+from gspo_lab.stats.ranking import Ranking
+from gspo_lab.study.recorded import ABSENT
+from gspo_lab.words import flags, sentence, sentences, unstable_runs
+from gspo_lab.words.text import capital, counted, level
+
+Grade = Literal["good", "warn", "neutral"]
+MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
+ENOUGH, LEAST = 5, 3
+"""Pairs from which "equivalent" can be said, and from which there is an interval at all."""
+RANKS = ("arm", "mean score", "rank", "rank interval", "rank on each seed")
+
+
+class Ground(NamedTuple):
+    """One thing that the answer rests on. Good only where all that it needs was recorded."""
+
+    name: str
+    text: str
+    grade: Grade
+    target: str
+
+
+def grounds(found: Source) -> Section | None:
+    """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
+    decided, verdicts, ranked = decision(found), list(verdicts_of(found).values()), ranked_of(found)
+    body: list[Html] = [h("ul", *map(_badge, _grounds(found)), class_="trust")]
+    if verdicts:
+        wider = new_problems(found)
+        columns = {one.subject: facts(one, len(decided.seeds), wider.get(one.subject)) for one in verdicts}
+        names = list(next(iter(columns.values())))
+        rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
+        body.append(table(["", *columns], rows, caption="What each verdict rests on"))
+        body += [h("p", f"{sentence(one)} {notes(one, decided.missing.get(one.subject, ()))}") for one in verdicts]
+    if ranked is not None:
+        body.append(table(RANKS, _ranks(ranked), caption=_ranked_by(ranked)))
+    rule = " ".join(sentences(decided.described))
+    if verdicts:
+        rule = (
+            f"Decided on {decided.primary}: a run's score is the mean of its last {found.declaration.verdict.last} "
+            f"evaluations at the planned end; a pair is two runs with the same seed; {decided.baseline} is the "
+            f"baseline. {' '.join(flags(decided))}"
+        ).strip()
+    scores = list(decided.verdicts.values())
+    rates = " ".join(f"{line}." for line in (calibration_lines(scores) if scores else ()))
+    parts = ("" if ranked is None else markdown_table(RANKS, _ranks(ranked)), rates, plain(rule))
+    body += [h("p", rule, class_="soft")] if rule else []
+    return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
+
+
+def _badge(ground: Ground) -> Html:
+    mark = h("b", MARKS[ground.grade], aria_hidden="true")
+    text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
+    return h("li", mark, h("a", ground.name, href=f"#{ground.target}"), " ", text, class_=f"badge {ground.grade}")
+
+
+def _grounds(found: Source) -> Iterator[Ground]:
+    """Matching and completeness first: without them there is no verdict."""
+    declared, matched, verdicts = found.declaration, study_certificate(found), list(decision(found).verdicts.values())
+    lacking = matched.unproven or any(states[UNKNOWN] for states in matched.states().values())
+    grade: Grade = "warn" if matched.undeclared else "neutral" if lacking or not matched.pairs else "good"
+    yield Ground("Matching", badge_text(matched), grade, "certificate")
+    planned, runs = len(declared.arms) * len(declared.seeds), regime(found)
+    states = [run.state for run in runs_of(found)]
+    whole = states.count(State.FINISHED) == (len(states) if decision(found).stopped else planned)
+    blocked = runs.all_collapsed or (any(decision(found).missing.values()) and State.RUNNING not in states)
+    grade = "warn" if blocked else "good" if whole and not runs.collapsed else "neutral"
+    yield Ground("Runs", progress_of(found), grade, "provenance")
+    pairs = min((one.paired.n for one in verdicts), default=len(declared.deciding))
+    grade = "good" if pairs >= ENOUGH else "neutral" if pairs >= LEAST else "warn"
+    yield Ground("Seeds", f"{counted(pairs, 'pair')} of runs", grade, "limits")
+    yield Ground("Starting models", *_starts(found), "limits")
+    yield Ground("Model", models(found), "neutral", "limits")
+    if verdicts:
+        family, alpha = len(verdicts), verdicts[0].alpha
+        shared = f", shared by {family} arms (Holm)" if family > 1 else ""
+        yield Ground("Errors", f"alpha {alpha:g}{shared}", "good", "calibration")
+        yield Ground("New problems", *_new_problems(found), "scores")
+        rates = calibration_lines(verdicts)
+        told = ". ".join(rates) or f"{NOT_MEASURED} for {counted(pairs, 'pair')} at alpha {alpha:g}"
+        yield Ground("Calibration", told, "good" if rates else "neutral", "calibration")
+    grade = "warn" if all_executions(found).taken_back else "neutral"
+    yield Ground("Replications", linked(all_executions(found)) or "none yet", grade, "replications")
+
+
+def progress_of(found: Source) -> str:
+    """How many runs are finished, what became of the others, and how many were unstable."""
+    states = Counter(run.state for run in runs_of(found))
+    planned = len(found.declaration.arms) * len(found.declaration.seeds)
+    finished = states[State.FINISHED]
+    if decision(found).stopped and finished == states.total() < planned:
+        text = f"All {finished} runs that were needed are finished; {planned - finished} more were declared."
+    elif finished == planned:
+        text = f"All {planned} runs are finished." if planned > 1 else "The one run is finished."
+    else:
+        rest = [f"{count} {state}" for state, count in sorted(states.items()) if state != State.FINISHED]
+        if (unborn := planned - states.total()) > 0:
+            rest.append(f"{unborn} {'not begun' if found.declaration.recorded is None else 'not imported'}")
+        text = f"{finished} of {planned} runs are finished ({', '.join(rest)})."
+    failed = [
+        f"{run.arm} seed {run.seed} {grader_errors(found)[run.id]:.1%}"
+        for run in runs_of(found)
+        if grader_errors(found).get(run.id)
+    ]
+    if failed:
+        text += f" The grader failed on training responses, which counted as reward 0: {', '.join(failed)} of them."
+    return f"{text} {unstable_runs(regime(found))}" if regime(found).finished else text
+
+
+def badge_text(matched: Certificate) -> str:
+    """Whether the runs are matched, in one line; an accepted mismatch is always given with its reason."""
+    return ". ".join([capital(matched.summary), *(f"Mismatch accepted: {one.reason}" for one in matched.acceptances)])
+
+
+def _starts(found: Source) -> tuple[str, Grade]:
+    if not all(found.declaration.told(arm, "model") for arm in found.arms):
+        return ABSENT, "neutral"
+    every = [arm.settings for arm in found.declaration.arms.values()]
+    if not all(one.embedded for one in every):
+        return "one checkpoint, which is the question", "neutral"
+    own = all(one.warm_start.per_seed for one in every)
+    return ("one per seed", "good") if own else ("one for all seeds", "neutral")
+
+
+def models(found: Source) -> str:
+    """The arms' models with their sizes: "tiny-qwen3, 0.13 M parameters"."""
+    names = sorted({arm.settings.model for arm in found.declaration.arms.values()})
+    sizes = {
+        json.loads(text).get("parameters")
+        for text in found.evidence.runs(found.study)["facts"]
+        if isinstance(text, str)
+    } - {None}
+    counts = " or ".join(f"{size / 1e6:.3g} M" for size in sorted(sizes)) or NOT_MEASURED
+    return f"{', '.join(names)}, {counts} parameters"
+
+
+def _new_problems(found: Source) -> tuple[str, Grade]:
+    """The widest interval that holds for other problems too, and whether every arm has one."""
+    known = [one for one in new_problems(found).values() if one.low is not None and one.high is not None]
+    if not known:
+        return NOT_MEASURED, "neutral"
+    widest = max(known, key=lambda one: (one.high or 0.0) - (one.low or 0.0))
+    told = between(widest.low, widest.high) + (", the widest" if len(known) > 1 else "")
+    verdicts = decision(found).verdicts.values()
+    stored = len(known) == len(verdicts) and all(one.paired.items_sd is not None for one in verdicts)
+    return told, "good" if stored else "neutral"
+
+
+def _ranks(ranked: Ranking) -> list[list[str]]:
+    """Every arm's rank with its uncertainty."""
+    return [
+        [
+            one.arm,
+            number(one.mean),
+            str(one.place),
+            str(one.first) if one.first == one.last else f"{one.first} to {one.last}",
+            ", ".join(map(str, one.by_seed)),
+        ]
+        for one in ranked.places
+    ]
+
+
+def _ranked_by(ranked: Ranking) -> str:
+    return (
+        f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
+        f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
+    )

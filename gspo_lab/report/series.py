@@ -1,0 +1,229 @@
+"""From numbers run by run to the series of a chart: every seed, and the mean of an arm's seeds with its band."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gspo_lab.findings.course import AXES, course
+from gspo_lab.readings import Reading, Source, Steps, Window, average, by_minibatch, read, runs
+from gspo_lab.report.chart import Chart, Series, Value
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.series import mean_of_runs
+
+MANY_RUNS = 40
+"""From so many runs on no line is drawn for a seed: nobody tells them apart, and the page stays small."""
+
+DRAWN = "Faint: seeds. Thick: their mean, where every seed has a value. Shaded: from the lowest seed to the highest."
+DOTS = "Small dots: seeds. Diamonds: their mean."
+
+SECONDS = "device seconds"
+UNEVEN = 1.2
+"""Runs of one arm do the same work. Where one took more than so many times as long for it as another, seconds depend on
+what else the machine did, and are not offered as an axis."""
+
+
+def value(number: Any) -> Value:
+    """A float, or None for what was not measured or is not finite."""
+    return None if number is None or number is pd.NA or not math.isfinite(number) else float(number)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, one dictionary each."""
+    return [{str(key): entry for key, entry in row.items()} for row in frame.to_dict("records")]
+
+
+@dataclass(frozen=True)
+class Points:
+    """One run's line: `y` over `x`, NaN where not measured; an envelope and places on other axes where there are."""
+
+    x: Floats
+    y: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    at: Mapping[str, Floats] = field(default_factory=dict)
+
+
+ByRun = Mapping[str, Mapping[int, Points]]
+"""Arm -> seed -> its line."""
+
+
+def column(values: Floats) -> tuple[Value, ...]:
+    """An array as a chart's values: None for NaN."""
+    return tuple(entry if math.isfinite(entry) else None for entry in values.tolist())
+
+
+def all_lines(by_run: ByRun) -> tuple[Series, ...]:
+    """`lines` of every arm; without those of seeds where there are many runs."""
+    thin = sum(map(len, by_run.values())) >= MANY_RUNS
+    return tuple(series for arm, seeds in by_run.items() for series in lines(arm, seeds, thin=thin))
+
+
+def lines(arm: str, seeds: Mapping[int, Points], *, thin: bool = False) -> tuple[Series, ...]:
+    """One series per seed, where there are several and not `thin`, and their mean at every x that all seeds have. The
+    band of the mean reaches from the lowest to the highest value of any seed; of an envelope, of any single update."""
+    known = {seed: points for seed, points in sorted(seeds.items()) if np.isfinite(points.y).any()}
+    if not known:
+        return ()
+    positions = np.unique(np.concatenate([points.x[np.isfinite(points.y)] for points in known.values()]))
+
+    def placed(points: Points, values: Floats | None) -> Floats:
+        out = np.full(len(positions), np.nan)
+        there = np.isfinite(points.y)
+        if values is not None:
+            out[np.searchsorted(positions, points.x[there])] = values[there]
+        return out
+
+    def rows(name: str) -> Floats:
+        return np.array([placed(points, getattr(points, name)) for points in known.values()])
+
+    x, heights = tuple(positions.tolist()), rows("y")
+    at = {}
+    for axis in AXES:
+        if all(axis in points.at for points in known.values()):
+            places = np.array([placed(points, points.at[axis]) for points in known.values()])
+            if np.isfinite(places[np.isfinite(heights)]).all():
+                at[axis] = places
+    out = []
+    if len(known) > 1 and not thin:
+        for row, seed in enumerate(known):
+            there = {axis: column(places[row]) for axis, places in at.items()}
+            out.append(Series(arm, x, column(heights[row]), seed=seed, at=there))
+    enveloped = all(points.low is not None for points in known.values())
+    low, high = (rows("low"), rows("high")) if enveloped else (heights, heights)
+    edges = (np.fmin.reduce(low), np.fmax.reduce(high))
+    alike = np.array_equal(*edges, equal_nan=True)
+    band = ((), ()) if alike else (column(edges[0]), column(edges[1]))
+    means = {axis: column(mean_of_runs(places)) for axis, places in at.items()}
+    return (*out, Series(arm, x, column(mean_of_runs(heights)), low=band[0], high=band[1], at=means))
+
+
+def by_run(found: Source, frame: pd.DataFrame, x: str, y: str) -> dict[str, dict[int, Points]]:
+    """Arm by arm the lines of a frame with one row per arm, seed and x; axes of `AXES` may be columns too."""
+    names = [name for name in (x, y, *AXES) if name in frame.columns]
+    rows: dict[tuple[str, int], list[list[float]]] = {}
+    for arm, seed, *numbers in zip(*(frame[name].tolist() for name in ("arm", "seed", *names)), strict=True):
+        rows.setdefault((arm, int(seed)), []).append(numbers)
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
+    for (arm, seed), listed in rows.items():
+        values = dict(zip(names, np.asarray(listed, dtype=np.float64).T, strict=True))
+        at = {axis: values[axis] for axis in AXES if axis in values}
+        out.setdefault(arm, {})[seed] = Points(values[x], values[y], at=at)
+    return out
+
+
+def axes(found: Source) -> tuple[dict[str, str], str]:
+    """The axes of `AXES` that curves may be drawn against; and why one is missing, if it is."""
+    apart = {}
+    for arm in found.arms:
+        paces = [
+            pace for track in course(found).tracks if track.arm == arm and (pace := _pace(track.columns)) is not None
+        ]
+        if paces and max(paces) > UNEVEN * min(paces):
+            apart[arm] = max(paces) / min(paces)
+    if not apart:
+        return dict(AXES), ""
+    arm = max(apart, key=lambda name: apart[name])
+    why = f"for the same work one run of {arm} took {apart[arm]:.1f} times as long as another."
+    return {axis: total for axis, total in AXES.items() if axis != SECONDS}, f"No axis of device seconds: {why}"
+
+
+def _pace(columns: Mapping[str, Floats]) -> float | None:
+    """Device seconds per FLOP, or per token where FLOPs were not counted, up to the last step that knows both."""
+    seconds = columns[AXES[SECONDS]]
+    for work in (columns[AXES["FLOPs"]], columns[AXES["response tokens"]]):
+        known = np.flatnonzero(np.isfinite(seconds) & np.isfinite(work) & (work > 0) & (seconds > 0))
+        if len(known):
+            return float(seconds[known[-1]] / work[known[-1]])
+    return None
+
+
+def steps_of(found: Source) -> int:
+    """The steps that the longest arm is planned to have; of imported runs those of the longest log."""
+    if found.declaration.recorded is not None:
+        return course(found).last + 1
+    return max(arm.settings.steps for arm in found.declaration.arms.values())
+
+
+def points(
+    found: Source, metric: str, *, envelope: bool = False, compute: bool = False
+) -> dict[str, dict[int, Points]]:
+    """Per arm and seed one metric's course; with `compute` also its places on the axes of `AXES`."""
+    out: dict[str, dict[int, Points]] = {arm: {} for arm in found.arms}
+    places = axes(found)[0] if compute else {}
+    for track in course(found).tracks:
+        if track.arm in out:
+            values = track.columns
+            low, high = (values[f"{metric}.low"], values[f"{metric}.high"]) if envelope else (None, None)
+            at = {axis: values[total] for axis, total in places.items()}
+            out[track.arm][track.seed] = Points(track.x(metric), values[metric], low, high, at)
+    return out
+
+
+def curve(
+    found: Source, metric: str, title: str, unit: str, *, id: str = "", note: str = "", envelope: bool = False,
+    compute: bool = False, **look: Any,
+) -> Chart:  # fmt: skip
+    """One metric over the training steps: span means of every seed, and per arm their mean.
+
+    With `envelope` the band reaches from the lowest to the highest single value (of a metric of `EXTREMES`). `compute`
+    lets the chart be drawn against prompts, tokens, FLOPs and device seconds too. `look` goes to the chart.
+    """
+    own = course(found)
+    parts = [note, DRAWN, own.note, axes(found)[1] if compute else ""]
+    return Chart(
+        id or f"m-{metric.replace('_', '-')}",
+        title,
+        "step",
+        unit,
+        all_lines(points(found, metric, envelope=envelope, compute=compute)),
+        note=" ".join(part for part in parts if part),
+        reach=(0.0, float(max(1, steps_of(found) - 1))),
+        reading=Reading(metric, Window(Steps.ALL)).key,
+        **look,
+    )
+
+
+def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
+    """Per arm the reading by mini-batch index: every recorded run, and their mean."""
+    pools = by_minibatch(of, reading)
+    out: list[Series] = []
+    for arm in of.declaration.arms:
+        seeds = {
+            run.seed: {str(index): pool.value for index, pool in pools[run.id].items()}
+            for run in runs(of)
+            if run.arm == arm and pools[run.id]
+        }
+        indices = sorted({index for values in seeds.values() for index in values}, key=int)
+        out += dots_of(arm, indices, seeds)
+    return tuple(out)
+
+
+def per_arm(of: Source, reading: Reading, label: str, colour: int, arms: Mapping[str, str]) -> tuple[Series, ...]:
+    """One series over categories, each with the arm that it shows: every recorded run, and their mean."""
+    values = read(of, reading)
+    seeds: dict[int, dict[str, Value]] = {}
+    for category, arm in arms.items():
+        for run in runs(of):
+            if run.arm == arm and values[run.id].weight:
+                seeds.setdefault(run.seed, {})[category] = values[run.id].value
+    return tuple(dots_of(label, list(arms), dict(sorted(seeds.items())), colour))
+
+
+def dots_of(
+    label: str, categories: Sequence[str], seeds: Mapping[int, Mapping[str, Value]], colour: int | None = None
+) -> list[Series]:
+    """A series for each seed, where there are several, and one of their means with the lowest and the highest."""
+    if not categories:
+        return []
+    x = tuple(categories)
+    each = {seed: tuple(values.get(category) for category in x) for seed, values in seeds.items()}
+    several = len(each) > 1
+    out = [Series(label, x, y, seed=seed, colour=colour) for seed, y in each.items()] if several else []
+    by_place = list(zip(*each.values(), strict=True)) or [() for _ in x]
+    known = [[y for y in values if y is not None] for values in by_place]
+    low, high = (tuple(edge(values, default=None) for values in known) if several else () for edge in (min, max))
+    return [*out, Series(label, x, tuple(map(average, by_place)), low=low, high=high, colour=colour)]
