@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.course import AXES, course
+from gspo_lab.findings.training_curves import AXES, course
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Reference, Series, Value
 from gspo_lab.report.titles import over_training

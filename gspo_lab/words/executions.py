@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from gspo_lab.findings.executions import Word
+from gspo_lab.findings.executions import VerdictReplication
 from gspo_lab.stats.executions import Fate, Together
 from gspo_lab.stats.paired import t_quantile
 from gspo_lab.words.labels import label
@@ -11,7 +11,7 @@ FATES: Mapping[Fate, str] = {"taken back": "contradicted", "not said again": "no
 """The worst one first."""
 
 
-def became(word: Word) -> str:
+def became(word: VerdictReplication) -> str:
     """A verdict of one execution, and what a later one makes of it."""
     by = "in" if word.fate == "held" else "by"
     return f"{word.by}: {label(word.said)}; {FATES[word.fate]} {by} {word.later}."

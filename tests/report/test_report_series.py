@@ -10,7 +10,7 @@ import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
 from gspo_lab.findings.compared import scalars
-from gspo_lab.findings.course import course
+from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render

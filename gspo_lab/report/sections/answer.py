@@ -7,10 +7,10 @@ from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.compared import new_problems
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.findings.ranked import ranked as ranked_of
-from gspo_lab.findings.steadiness import regime, steadiness
-from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.findings.stability import regime, steadiness
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors

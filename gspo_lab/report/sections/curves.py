@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gspo_lab.findings.compared import compared
-from gspo_lab.findings.course import AXES
+from gspo_lab.findings.training_curves import AXES
 from gspo_lab.readings import Source, runs
 from gspo_lab.readings.answers import scores as scores_of
 from gspo_lab.report.chart import Chart, Series, Value

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.findings.course import Track, course
+from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import RECORDED, Reading, Reduce, Source, Steps, Window, by_step, read, summarise
-from gspo_lab.readings.settled import first_settled
+from gspo_lab.readings.lr_warmup import first_settled
 from gspo_lab.report.chart import Series
 from gspo_lab.report.frames import curve
 from gspo_lab.report.markup import NOT_MEASURED, markdown_table, number, table

@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured, Prediction
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths, Prediction
 from gspo_lab.findings.lengths import lengths as lengths_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Series
@@ -67,7 +67,7 @@ def lengths(found: Source) -> Section | None:
     )
 
 
-def _means(runs: Mapping[int, Measured]) -> list[str]:
+def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:
     shares = ("clipped_grpo", "clipped_gspo")
     names = ("length", *QUANTITIES, "reward_first", "gain")
     found = {name: average(getattr(run, name) for run in runs.values()) for name in names}
@@ -98,7 +98,9 @@ def _charts(laws: Lengths) -> tuple[Chart, ...]:
     )
 
 
-def _of_family(laws: Lengths, family: str, label: str, colour: int, value: Callable[[Measured], float]) -> list[Series]:
+def _of_family(
+    laws: Lengths, family: str, label: str, colour: int, value: Callable[[LengthMeasurement], float]
+) -> list[Series]:
     limits = laws.runs[family]
     x = tuple(f"{limit:,.0f}" for limit in limits)
     seeds = sorted({seed for runs in limits.values() for seed in runs})

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gspo_lab.findings.compared import Compared
+from gspo_lab.findings.compared import PairedComparison
 from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.readings import Source
 from gspo_lab.report.interval import interval, reach
@@ -35,12 +35,12 @@ def pairs(found: Source) -> Section | None:
                    f"{caption}.\n\n{markdown}")  # fmt: skip
 
 
-def _drawn(found: Source, one: Compared, wide: dict[bool, float], margin: float) -> Html:
+def _drawn(found: Source, one: PairedComparison, wide: dict[bool, float], margin: float) -> Html:
     scored = one.scalar.scored
     return interval(one.paired, found.arms.index(one.arm), wide[scored], margin if scored else None)
 
 
-def _row(one: Compared) -> list[str]:
+def _row(one: PairedComparison) -> list[str]:
     paired, adjusted = one.paired, one.p_adjusted
     told = paired.reason or f"{signed(paired.low)} to {signed(paired.high)}"
     shown = "decides" if one.scalar.primary else number(adjusted, 2) if adjusted is not None else "–"
@@ -48,7 +48,7 @@ def _row(one: Compared) -> list[str]:
     return [one.scalar.title, one.arm, signed(paired.estimate), told, str(paired.n), p, shown]
 
 
-def _data(one: Compared) -> dict[str, Any]:
+def _data(one: PairedComparison) -> dict[str, Any]:
     paired = one.paired
     return {
         "number": one.scalar.title,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.executions import Execution, Executions
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.readings import Source
 from gspo_lab.report.card import summary
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, number, plain, signed, table

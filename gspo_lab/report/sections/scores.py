@@ -8,10 +8,19 @@ import numpy as np
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Seeds, Source, average
-from gspo_lab.readings.answers import Asked, answered
-from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks
 from gspo_lab.readings.answers import benches as benches_of
-from gspo_lab.readings.graded import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
+from gspo_lab.readings.graded import (
+    INTERPLAY,
+    PROBLEM,
+    SAMPLING,
+    SEED,
+    UNSPLIT,
+    GradedAnswers,
+    VarianceComponents,
+    flips,
+    noise,
+)
 from gspo_lab.report.arms import fell
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, markdown_table, number, plain, signed, slug, table
@@ -30,7 +39,7 @@ NOISE_COLOURS = {SEED: 0, PROBLEM: 4, SAMPLING: 2, INTERPLAY: NEUTRAL_LIGHT, UNS
 def scores(found: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     declared = found.declaration
-    benches, every = sorted(benches_of(found)), asked_of(found)
+    benches, every = sorted(benches_of(found)), evaluated_benchmarks(found)
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
@@ -81,7 +90,7 @@ class _Problems:
         return (self.levels, Fold(BY_PROBLEM, self.apart)) if self.apart else (self.levels,)
 
 
-def _by_problem(study: Source, one: Asked) -> _Problems | None:
+def _by_problem(study: Source, one: EvaluatedBenchmark) -> _Problems | None:
     """None where no answer was graded."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
     found = answered(study, one, study.arms, decision(study).seeds)
@@ -160,7 +169,7 @@ class _Level:
         }
 
 
-def _level(block: Graded, alpha: float, ks: list[int]) -> _Level:
+def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> _Level:
     over_seeds = paired_t(block.score_S, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
@@ -174,7 +183,7 @@ def _between(found: PairedT | TwoWay) -> str:
     return f"{number(max(found.low, 0.0))} to {number(min(found.high, 1.0))}"
 
 
-def _difference(one: Noise) -> dict[str, Any]:
+def _difference(one: VarianceComponents) -> dict[str, Any]:
     seeds, both = one.over_seeds, one.crossed
     return {
         "estimate": both.estimate,
@@ -191,7 +200,7 @@ def _error(variance: float | None) -> str:
     return number(None if variance is None else float(np.sqrt(variance)), 2)
 
 
-def _noise_chart(one: Asked, parts: list[Any], baseline: str) -> Chart:
+def _noise_chart(one: EvaluatedBenchmark, parts: list[Any], baseline: str) -> Chart:
     names = [name for name in NOISE_COLOURS if any(name in part.shares for part in parts)]
     rows = tuple(f"{part.arm} − {baseline}" for part in parts if part.shares)
     series = tuple(

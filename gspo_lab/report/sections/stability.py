@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.dose_response import DoseResponse, Point, dose_response
+from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, plain, table
@@ -47,7 +47,7 @@ def stability(found: Source) -> Section | None:
 def _charts(found: DoseResponse) -> tuple[Chart, ...]:
     """The share of runs that collapsed and the mean final score, dose by dose."""
 
-    def series(value: Callable[[Point], float | None]) -> tuple[Series, ...]:
+    def series(value: Callable[[DosePoint], float | None]) -> tuple[Series, ...]:
         return tuple(
             Series(one.arm, colour, tuple(f"{p.dose:g}" for p in one.points), tuple(value(p) for p in one.points))
             for colour, one in enumerate(found.arms)
