@@ -179,7 +179,7 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """What `gspo-lab report` does, in this process."""
-    from gspo_lab.findings.ahead import reading_ahead
+    from gspo_lab.findings.prefetch import reading_ahead
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:

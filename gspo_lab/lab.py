@@ -90,21 +90,28 @@ FORMER = {
         "not_counted",
         "seeds()=finished_seeds",
     ),
-    "readings.answers": ("scores", "benches", "asked", "answered()", "answers_variance()", "counted_wrong()"),
+    "readings.answers": (
+        "scores",
+        "benches",
+        "asked=evaluated_benchmarks",
+        "answered()",
+        "answers_variance()",
+        "counted_wrong()",
+    ),
     "readings.curves": ("rewards=reward_curves", "grader_errors", "onsets()"),
-    "readings.settled": ("settled=first_settled",),
+    "readings.lr_warmup": ("settled=first_settled",),
     "findings.clipped": ("rules=rule_arms",),
     "findings.outcomes": ("stabilities", "outcomes()"),
-    "findings.course": ("course",),
+    "findings.training_curves": ("course",),
     "findings.matched": ("certificate=study_certificate", "trials"),
     "findings.dose_response": ("doses=dose_response",),
     "findings.lengths": ("lengths",),
     "findings.logged": ("logged",),
     "findings.decision": ("decision", "against()"),
     "findings.compared": ("new_problems", "scalars", "compared"),
-    "findings.steadiness": ("regime", "verdicts", "steadiness"),
+    "findings.stability": ("regime", "verdicts", "steadiness"),
     "findings.ranked": ("ranking=ranked",),
-    "findings.elsewhere": ("executions=all_executions",),
+    "findings.other_executions": ("executions=all_executions",),
 }
 """By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
 
@@ -252,7 +259,7 @@ class Study:
         """
         from pandas import DataFrame
 
-        from gspo_lab.findings.steadiness import verdicts
+        from gspo_lab.findings.stability import verdicts
         from gspo_lab.stats.stability import comparison
         from gspo_lab.words import because, label, sentence
 

@@ -14,7 +14,7 @@ from gspo_lab.conduct.work import ErrandEnd
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
-from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.layout import database_of
 from gspo_lab.readings import Source, average, runs, summarise
 from gspo_lab.readings.curves import grader_errors

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from gspo_lab.findings.clipped import rule_arms
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.executions import REPLICATION
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.findings.ranked import ranked
-from gspo_lab.findings.steadiness import regime, steadiness
+from gspo_lab.findings.stability import regime, steadiness
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.states import State

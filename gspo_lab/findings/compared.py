@@ -15,7 +15,7 @@ from gspo_lab.stats.series import last_fifth, normalised_auc
 
 
 @dataclass(frozen=True)
-class Scalar:
+class RunScalar:
     """One number per run: (arm, seed) -> value. `scored` ones are benchmark scores, the others training rewards."""
 
     name: str
@@ -32,24 +32,24 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairedComparison:
     """A scalar's difference between an arm and the baseline over the verdict's seeds that both have.
 
     `p_adjusted` is Holm's over all scalars and arms but the primary score, which stands by itself (None).
     """
 
-    scalar: Scalar
+    scalar: RunScalar
     arm: str
     paired: PairedT
     p_adjusted: float | None
 
 
 @once
-def scalars(found: Source) -> list[Scalar]:
+def scalars(found: Source) -> list[RunScalar]:
     """The primary score, the other benchmarks' scores, and the reward's area and tail, of finished runs."""
     primary = found.declaration.primary
     out = [
-        Scalar(
+        RunScalar(
             bench,
             {(run.arm, run.seed): run.final for run in outcomes(found, bench) if run.final is not None},
             scored=True,
@@ -64,13 +64,13 @@ def scalars(found: Source) -> list[Scalar]:
     tail = {run: last_fifth(reward) for run, (_, reward) in rewards.items()}
     return [
         *out,
-        Scalar("training reward, area under its curve", area, scored=False),
-        Scalar(f"training reward, last fifth of {'each log' if own else 'the steps'}", tail, scored=False),
+        RunScalar("training reward, area under its curve", area, scored=False),
+        RunScalar(f"training reward, last fifth of {'each log' if own else 'the steps'}", tail, scored=False),
     ]
 
 
 @once
-def compared(found: Source) -> list[Compared]:
+def compared(found: Source) -> list[PairedComparison]:
     """Scalar by scalar, each arm against the baseline; those without a pair are left out."""
     pairs = [
         (scalar, arm, _difference(found, scalar, arm))
@@ -79,10 +79,10 @@ def compared(found: Source) -> list[Compared]:
     ]
     pairs = [one for one in pairs if one[2].n]
     adjusted = holm([None if scalar.primary else paired.p for scalar, _, paired in pairs])
-    return [Compared(*one, p) for one, p in zip(pairs, adjusted, strict=True)]
+    return [PairedComparison(*one, p) for one, p in zip(pairs, adjusted, strict=True)]
 
 
-def _difference(found: Source, scalar: Scalar, arm: str) -> PairedT:
+def _difference(found: Source, scalar: RunScalar, arm: str) -> PairedT:
     decided, baseline = decision(found), found.declaration.baseline
     if scalar.primary and arm in decided.verdicts:
         return decided.verdicts[arm].paired

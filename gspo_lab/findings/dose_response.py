@@ -18,7 +18,7 @@ from gspo_lab.stats.verdict import Reason
 
 
 @dataclass(frozen=True)
-class Point:
+class DosePoint:
     """One arm at one dose: its finished runs long enough to be judged, how many of them collapsed; all final scores."""
 
     dose: float
@@ -37,7 +37,7 @@ class ArmResponse:
     """One arm over all doses; `half` is None while no finished run can be judged."""
 
     arm: str
-    points: tuple[Point, ...]
+    points: tuple[DosePoint, ...]
     half: HalfCollapse | None
 
 
@@ -108,7 +108,7 @@ def _response(name: str, doses: list[float], runs: list[tuple[float, RunOutcome]
     for dose in doses:
         here = [one for at, one in runs if at == dose]
         scores = tuple(one.final for one in here if one.final is not None)
-        points.append(Point(dose, sum(one.judged for one in here), sum(one.collapsed for one in here), scores))
+        points.append(DosePoint(dose, sum(one.judged for one in here), sum(one.collapsed for one in here), scores))
     tried, collapsed, _ = _columns(runs)
     return ArmResponse(name, tuple(points), half_collapse(tried, collapsed) if tried else None)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import Decision, decision
-from gspo_lab.findings.steadiness import verdicts
+from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source, runs
 from gspo_lab.states import State
 from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
@@ -55,7 +55,7 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Word:
+class VerdictReplication:
     """A word that one execution said of an arm, and what a later one makes of it."""
 
     arm: str
@@ -89,11 +89,11 @@ class Executions:
         return any(len(self._clusters(arm, finished)) > 2 for one in finished[:1] for arm, _ in one.verdicts)
 
     @cached_property
-    def words(self) -> tuple[Word, ...]:
+    def words(self) -> tuple[VerdictReplication, ...]:
         """What became of every word in each later execution that can judge it."""
         counted = [one for one in self.every if one.counts]
         return tuple(
-            Word(arm, said, first.name, became, later.name)
+            VerdictReplication(arm, said, first.name, became, later.name)
             for place, first in enumerate(counted)
             for later in counted[place + 1 :]
             for arm, said in first.verdicts
@@ -101,7 +101,7 @@ class Executions:
         )
 
     @property
-    def taken_back(self) -> tuple[Word, ...]:
+    def taken_back(self) -> tuple[VerdictReplication, ...]:
         """The words that a later execution denies."""
         return tuple(one for one in self.words if one.fate == "taken back")
 

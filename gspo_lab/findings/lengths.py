@@ -49,7 +49,7 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True)
-class Measured(Movement):
+class LengthMeasurement(Movement):
     """One run, over its updates after the learning rate's warm-up. Clipped shares, of each rule's reference range, are
     of all mini-batches, as the paper's. `gain` is what the primary score rose by."""
 
@@ -102,7 +102,7 @@ class Lengths:
     """A sweep over the length of answers. `runs` has family -> limit -> seed -> run, of the seeds that decide; the
     rest is over those that have finished at every length."""
 
-    runs: dict[str, dict[float, dict[int, Measured]]]
+    runs: dict[str, dict[float, dict[int, LengthMeasurement]]]
     laws: tuple[Law, ...]
     rules: tuple[str, str] | None
     """The families that follow GRPO's rule and GSPO's; None where one is lacking."""
@@ -142,7 +142,7 @@ def lengths(found: Source) -> Lengths | None:
     if declared.sweep is None or declared.sweep.key != KEY:
         return None
     gains = {(run.arm, run.seed): run.gain for run in outcomes(found, declared.primary)}
-    runs: dict[str, dict[float, dict[int, Measured]]] = {name: {} for name in declared.families}
+    runs: dict[str, dict[float, dict[int, LengthMeasurement]]] = {name: {} for name in declared.families}
     for (arm, seed), run in deciding_runs(found).items():
         one = declared.arms[arm]
         own = _measured(found, arm, seed, run, gains[arm, seed])
@@ -163,7 +163,7 @@ def lengths(found: Source) -> Lengths | None:
     return Lengths(runs, laws, (grpo, gspo), *extrapolated)
 
 
-def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) -> Measured | None:
+def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
     """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
     moved = movement(found, run)
     if moved is None:
@@ -173,7 +173,7 @@ def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) 
     grpo, gspo, norm = (math.nan if value is None else value for value in known)
     rewards = reward_curves(found).get((arm, seed))
     first = math.nan if rewards is None else float(rewards[1][0])
-    return Measured(
+    return LengthMeasurement(
         **vars(moved),
         clipped_grpo=grpo,
         clipped_gspo=gspo,
@@ -184,7 +184,7 @@ def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) 
     )
 
 
-def exponents(own: Mapping[float, Mapping[int, Measured]], quantity: str) -> dict[int, float]:
+def exponents(own: Mapping[float, Mapping[int, LengthMeasurement]], quantity: str) -> dict[int, float]:
     """Per seed that has a run of every length the slope of log y on log L; none where a y is not above 0."""
     seeds = set.intersection(*(set(runs) for runs in own.values())) if len(own) > 1 else set()
     points = {
@@ -210,8 +210,8 @@ def moved_to(share: float, scaled: Floats) -> float | None:
 
 
 def _extrapolated(
-    grpo: Mapping[float, Mapping[int, Measured]],
-    gspo: Mapping[float, Mapping[int, Measured]],
+    grpo: Mapping[float, Mapping[int, LengthMeasurement]],
+    gspo: Mapping[float, Mapping[int, LengthMeasurement]],
     band: tuple[float, float],
 ) -> tuple[PairedT | None, Prediction | None, tuple[Prediction, ...]]:
     slopes = exponents(gspo, "averaging")

@@ -40,7 +40,7 @@ class LoggedName:
 
 
 @dataclass(frozen=True)
-class Logged:
+class ImportedMetrics:
     """What the logs of a study's imported runs are: per arm its names, and in sentences what to know of them."""
 
     names: Mapping[str, tuple[LoggedName, ...]]
@@ -56,7 +56,7 @@ class Logged:
 
 
 @once
-def logged(found: Source) -> Logged | None:
+def logged(found: Source) -> ImportedMetrics | None:
     """What is known of the logs; None where the lab's own workers recorded every run."""
     origins = {}
     for row in found.evidence.runs(found.study).to_dict("records"):
@@ -66,7 +66,7 @@ def logged(found: Source) -> Logged | None:
     if not origins:
         return None
     names = {arm: tuple(_names(found, arm, origins)) for arm in found.declaration.arms}
-    return Logged(names, tuple(_apart(names)), tuple(_warnings(found, names)))
+    return ImportedMetrics(names, tuple(_apart(names)), tuple(_warnings(found, names)))
 
 
 def _names(found: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[LoggedName]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.readings.graded import Graded, graded, variance_of_answers
+from gspo_lab.readings.graded import GradedAnswers, graded, variance_of_answers
 from gspo_lab.readings.runs import FINISHED, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
@@ -78,7 +78,7 @@ def counts_by_problem(
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluatedBenchmark:
     """A benchmark as it was asked: while training (`evaluation` is empty), or later of the checkpoints. `steps` are the
     evaluations that make the final score."""
 
@@ -98,7 +98,7 @@ class Asked:
 
 
 @once
-def asked(found: Source) -> list[Asked]:
+def evaluated_benchmarks(found: Source) -> list[EvaluatedBenchmark]:
     """By evaluation and benchmark."""
     frame = answers.read_scores(found.evidence, found.study, None)
     finished = {run.id for run in runs(found, FINISHED)}
@@ -107,18 +107,18 @@ def asked(found: Source) -> list[Asked]:
     out = []
     for (evaluation, bench), own in frame.groupby(["evaluation", "bench"], sort=True):
         steps = sorted(int(step) for step in own["step"].unique())
-        out.append(Asked(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
+        out.append(EvaluatedBenchmark(str(evaluation), str(bench), tuple(steps[-1:] if evaluation else steps[-last:])))
     return out
 
 
 def answered(
     of: Source,
-    benchmark: Asked,
+    benchmark: EvaluatedBenchmark,
     arms: Sequence[str],
     seeds: Sequence[int] | None = None,
     *,
     counted_wrong: bool = False,
-) -> dict[str, Graded]:
+) -> dict[str, GradedAnswers]:
     """Per arm the graded answers to a benchmark, over the problems that all runs of these arms and seeds (None:
     all) answered; those that could not be graded are left out, or `counted_wrong`."""
     frame = _grades(of, benchmark)
@@ -128,13 +128,13 @@ def answered(
 
 
 @once
-def _grades(of: Source, benchmark: Asked) -> "DataFrame":
+def _grades(of: Source, benchmark: EvaluatedBenchmark) -> "DataFrame":
     return answers.grades(of.evidence, of.study, benchmark.bench, benchmark.steps, benchmark.evaluation)
 
 
-def in_training(of: Source, bench: str | None) -> Asked | None:
+def in_training(of: Source, bench: str | None) -> EvaluatedBenchmark | None:
     """A benchmark as it was asked while training; None where no finished run answered it."""
-    return next((one for one in asked(of) if one.bench == bench and not one.evaluation), None)
+    return next((one for one in evaluated_benchmarks(of) if one.bench == bench and not one.evaluation), None)
 
 
 def answers_variance(

@@ -21,7 +21,7 @@ UNSPLIT = "sampling, seed × problem"
 
 
 @dataclass(frozen=True)
-class Graded:
+class GradedAnswers:
     """One arm's graded answers to the problems that all compared runs answered.
 
     1 right, 0 wrong, NaN not graded; S seeds, E evaluations, I problems, K answers to each. `k` of pass@k.
@@ -32,7 +32,7 @@ class Graded:
     grade_SEIK: Floats
     k: int = 1
 
-    def of(self, seeds: Sequence[int]) -> "Graded":
+    def of(self, seeds: Sequence[int]) -> "GradedAnswers":
         """Of these seeds alone."""
         places = [self.seeds.index(seed) for seed in seeds]
         return replace(self, seeds=tuple(seeds), grade_SEIK=self.grade_SEIK[places])
@@ -70,7 +70,7 @@ class Graded:
         return int(self.answers_SEI.min())
 
 
-def sampling_variance(first: Graded, second: Graded) -> float | None:
+def sampling_variance(first: GradedAnswers, second: GradedAnswers) -> float | None:
     """Of the mean of `second` minus `first` over their seeds and problems; None of pass@k, or without two answers.
 
     The same answer of a seed and problem shares its random numbers over arms and evaluations, other answers do not. So
@@ -88,7 +88,7 @@ def sampling_variance(first: Graded, second: Graded) -> float | None:
     return float(cells.mean() / answers_SI.size)
 
 
-def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int, k: int = 1) -> dict[str, Graded]:
+def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int, k: int = 1) -> dict[str, GradedAnswers]:
     """Per arm its runs as one block, over the problems of which every run has k grades in all of `steps` evaluations.
 
     `frame` is that of `store.answers.grades`. Arms without any run that was evaluated so often are left out.
@@ -120,7 +120,7 @@ def graded(frame: "pd.DataFrame", arms: Sequence[str], steps: int, k: int = 1) -
         own = [place for place, (of, _) in enumerate(runs) if of == arm and kept[place]]
         if own:
             seeds = tuple(int(runs[place][1]) for place in own)
-            out[arm] = Graded(seeds, names, grade_REIK[own][:, :, common], k)
+            out[arm] = GradedAnswers(seeds, names, grade_REIK[own][:, :, common], k)
     return out
 
 
@@ -133,7 +133,7 @@ def _numbered(values: Iterable[Any]) -> tuple[list[Any], NDArray[np.intp]]:
 
 
 @dataclass(frozen=True)
-class Noise:
+class VarianceComponents:
     """A difference on these problems and on new ones too, and the share of its variance that each source brings."""
 
     arm: str
@@ -142,7 +142,7 @@ class Noise:
     shares: dict[str, float]
 
 
-def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None:
+def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -> VarianceComponents | None:
     """Of `second` minus `first`, over the seeds that both have; None without such a seed."""
     both = [seed for seed in first.seeds if seed in second.seeds]
     if not both:
@@ -154,7 +154,7 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
     over_seeds = paired_t((b - a).mean(axis=1), alpha, scale=scale, items_variance=items_variance(b - a))
     parts = (crossed.var_seeds, crossed.var_items, crossed.var_residual)
     if any(part is None for part in parts):
-        return Noise(arm, over_seeds, crossed, {})
+        return VarianceComponents(arm, over_seeds, crossed, {})
     seeds, items, rest = (float(part or 0.0) for part in parts)
     split = {SEED: max(0.0, seeds - rest), PROBLEM: max(0.0, items - rest)}
     drawn = sampling_variance(first, second)
@@ -164,10 +164,12 @@ def noise(first: Graded, second: Graded, arm: str, alpha: float) -> Noise | None
         sampling = min(rest, drawn)
         split |= {SAMPLING: sampling, INTERPLAY: rest - sampling}
     total = sum(split.values())
-    return Noise(arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {})
+    return VarianceComponents(
+        arm, over_seeds, crossed, {name: part / total for name, part in split.items()} if total else {}
+    )
 
 
-def variance_of_answers(first: Graded, second: Graded) -> float | None:
+def variance_of_answers(first: GradedAnswers, second: GradedAnswers) -> float | None:
     """Of one pair's difference, by finitely many answers alone, over the seeds that both have; None: not known."""
     both = [seed for seed in first.seeds if seed in second.seeds]
     return items_variance(second.of(both).rate_SI - first.of(both).rate_SI) if both else None
@@ -185,7 +187,7 @@ class Flips:
     neither: int
 
 
-def flips(first: Graded, second: Graded, arm: str) -> list[Flips]:
+def flips(first: GradedAnswers, second: GradedAnswers, arm: str) -> list[Flips]:
     """Seed by seed. A problem counts as right if at least half of its answers are."""
     out = []
     for seed in first.seeds:
@@ -196,7 +198,7 @@ def flips(first: Graded, second: Graded, arm: str) -> list[Flips]:
     return out
 
 
-def _right(one: Graded, seed: int) -> NDArray[np.bool_]:
+def _right(one: GradedAnswers, seed: int) -> NDArray[np.bool_]:
     place = one.seeds.index(seed)
     right: NDArray[np.bool_] = one.correct_SEI[place, -1] * 2 >= one.answers_SEI[place, -1]
     return right

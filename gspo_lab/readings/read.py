@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from gspo_lab.readings.lr_warmup import first_settled
 from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
 from gspo_lab.readings.runs import RecordedRun, Seeds, recorded_runs, runs
-from gspo_lab.readings.settled import first_settled
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import FROZEN

@@ -10,7 +10,7 @@ from gspo_lab.findings.clipped import NO_CLIP, clips, rule_arms
 from gspo_lab.findings.decision import against as against_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
-from gspo_lab.findings.steadiness import steadiness
+from gspo_lab.findings.stability import steadiness
 from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.named import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.interval import drawn, reach

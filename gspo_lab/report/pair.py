@@ -42,9 +42,10 @@ def reward_difference(found: Source) -> str:
 
 def clip_gap(found: Source) -> str:
     """How many times as many tokens GSPO's arm clips as GRPO's, in finished pairs, over all mini-batches."""
-    if rule_arms(found) is None or pair(found) not in (rule_arms(found), rule_arms(found)[::-1]):
+    arms = rule_arms(found)
+    if arms is None or pair(found) not in (arms, arms[::-1]):
         return ""
-    first, second = rule_arms(found)
+    first, second = arms
     values = read(found, CLIP_EVERYWHERE)
     shares: dict[str, dict[int, float]] = {first: {}, second: {}}
     for run in runs(found, FINISHED, (first, second)):

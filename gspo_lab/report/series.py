@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.course import AXES, course
+from gspo_lab.findings.training_curves import AXES, course
 from gspo_lab.readings import Reading, Source, Steps, Window, average, by_minibatch, read, runs
 from gspo_lab.report.chart import Chart, Series, Value
 from gspo_lab.stats.arrays import Floats

@@ -5,7 +5,7 @@ from typing import Any
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import outcomes
-from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.markup import NONE, between, h, markdown_table, number, signed, slug, table
 from gspo_lab.report.section import Section

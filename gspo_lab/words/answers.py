@@ -6,7 +6,7 @@ from typing import Any
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.decision import Decision
 from gspo_lab.findings.outcomes import NOT_JUDGED
-from gspo_lab.findings.steadiness import Regime
+from gspo_lab.findings.stability import UnstableRunCounts
 from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.ranking import Ranking
@@ -67,7 +67,7 @@ def to_json(answer: Answer) -> dict[str, str]:
     return {"word": answer.word, "colour": answer.colour, **texts}
 
 
-def unstable_runs(regime: Regime, level: float | None = None) -> str:
+def unstable_runs(regime: UnstableRunCounts, level: float | None = None) -> str:
     """The counts; with a `level`, of runs that were all stable, the interval of their rate."""
     if not regime.judged:
         return f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."

@@ -4,7 +4,7 @@ of its verdicts in later executions."""
 from collections.abc import Mapping
 
 from gspo_lab.findings.decision import Decision
-from gspo_lab.findings.executions import Word
+from gspo_lab.findings.executions import VerdictReplication
 from gspo_lab.findings.outcomes import RunOutcome
 from gspo_lab.findings.ungraded import Ungraded
 from gspo_lab.stats.executions import Fate, Together
@@ -61,7 +61,7 @@ def _name(run: RunOutcome) -> str:
     return f"{run.arm} seed {run.seed}"
 
 
-def became(word: Word) -> str:
+def became(word: VerdictReplication) -> str:
     """A verdict of one execution, and what a later one makes of it."""
     by = "in" if word.fate == "held" else "by"
     return f"{word.by}: {label(word.said)}; {FATES[word.fate]} {by} {word.later}."

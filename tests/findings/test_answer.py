@@ -12,7 +12,7 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.decision import against, decision
-from gspo_lab.findings.steadiness import steadiness
+from gspo_lab.findings.stability import steadiness
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.stats.binary import fisher_p

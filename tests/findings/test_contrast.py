@@ -16,7 +16,7 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.steadiness import verdicts
+from gspo_lab.findings.stability import verdicts
 from gspo_lab.plan.detectable import detectable
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record

@@ -12,7 +12,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.sections.replications import lines

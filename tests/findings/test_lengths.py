@@ -12,7 +12,7 @@ from laboratory import added_later, declare, leave
 
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
-from gspo_lab.findings.lengths import LONGER, Measured, lengths, moved_to
+from gspo_lab.findings.lengths import LONGER, LengthMeasurement, lengths, moved_to
 from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
@@ -205,9 +205,9 @@ def test_a_range_of_half_the_width_clips_what_twice_the_way_does(share: float, m
     assert moved_to(0.001, np.zeros(5)) is None
 
 
-def measured(sigma: float) -> Measured:
+def measured(sigma: float) -> LengthMeasurement:
     """Four responses of equal length, two of each sign of A, each once above and once below a drift of -8e-4."""
-    return Measured(
+    return LengthMeasurement(
         length=1.0, spread_tokens=1.0, spread=sigma, drift=DRIFT, clipped_grpo=0.0, clipped_gspo=0.0, grad_norm=1.0,
         reward_first=0.5, gain=None, scales={}, residual_N=sigma * np.array([1.0, -1.0, 1.0, -1.0]),
         expected_N=np.full(4, -DRIFT), adv_N=np.array([1.0, 1.0, -1.0, -1.0]), share_N=np.full(4, 0.25),

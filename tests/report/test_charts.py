@@ -13,7 +13,7 @@ import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab
 
 from gspo_lab.claims.library import LIBRARY
-from gspo_lab.findings.steadiness import verdicts
+from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report

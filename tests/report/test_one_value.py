@@ -44,8 +44,7 @@ from gspo_lab.readings import (
     runs,
     summarise,
 )
-from gspo_lab.readings.answers import answered
-from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.answers import answered, evaluated_benchmarks
 from gspo_lab.readings.graded import noise
 from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
@@ -189,7 +188,7 @@ def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None
     for compared in compared_of(found):
         if compared.scalar.bench is None:
             continue
-        asked = next(one for one in asked_of(found) if one.bench == compared.scalar.bench)
+        asked = next(one for one in evaluated_benchmarks(found) if one.bench == compared.scalar.bench)
         blocks = answered(found, asked, ("grpo", compared.arm), decision(found).seeds)
         part = noise(blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha)
         assert part is not None

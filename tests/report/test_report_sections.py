@@ -16,7 +16,7 @@ from gspo_lab.claims.simulated import CLAIM_CELLS
 from gspo_lab.cli.calibrate import SEED
 from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
-from gspo_lab.readings.graded import PROBLEM, SAMPLING, Graded, flips, noise, sampling_variance
+from gspo_lab.readings.graded import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance
 from gspo_lab.readings.graded import SEED as TRAINING
 from gspo_lab.records import AnswerRecord, GradeRecord, Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render
@@ -113,10 +113,10 @@ def test_the_interval_for_new_problems_stands_beside_that_for_these(toy: Report)
     assert f"new problems too {low:+.2f} to {high:+.2f}".replace("-", "−") in toy.markdown
 
 
-def block(rates: list[list[float]], samples: int) -> Graded:
+def block(rates: list[list[float]], samples: int) -> GradedAnswers:
     right_SI = np.array(rates) * samples
     grade_SEIK = (np.arange(samples) < right_SI[:, None, :, None]).astype(float)
-    return Graded(tuple(range(len(rates))), tuple("abcd"[: right_SI.shape[1]]), grade_SEIK)
+    return GradedAnswers(tuple(range(len(rates))), tuple("abcd"[: right_SI.shape[1]]), grade_SEIK)
 
 
 def test_the_noise_is_put_down_to_its_source() -> None:
@@ -136,7 +136,7 @@ def test_the_noise_is_put_down_to_its_source() -> None:
     assert mixed.shares[SAMPLING] == pytest.approx(cells / residual)
     # A seed that only one arm has says nothing of the difference, not even of its sampling.
     lone = block([[0.0] * 3] * 9, 4)
-    more = Graded((0, 1, 2, *range(10, 16)), lone.problems, lone.grade_SEIK)
+    more = GradedAnswers((0, 1, 2, *range(10, 16)), lone.problems, lone.grade_SEIK)
     second = block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25], *([[0.0] * 3] * 6)], 4)
     assert noise(more, second, "b", 0.05) == mixed
 
@@ -154,7 +154,7 @@ def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled:
         grades = [drawn[arm] < (easy_SI1 + 0.1 * arm)[:, None] for arm in (0, 1)]
         shape = (seeds, evaluations, problems, samples)
         first, second = (
-            Graded((0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)) for one in grades
+            GradedAnswers((0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)) for one in grades
         )
         variance = sampling_variance(first, second)
         assert variance is not None

@@ -9,7 +9,7 @@ import pytest
 from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
 
 from gspo_lab.findings.compared import scalars
-from gspo_lab.findings.course import course
+from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
@@ -346,7 +346,7 @@ def test_where_nothing_was_measured_every_figure_says_so(tmp_path: Path) -> None
 def test_envelopes_hold_every_single_value(tmp_path: Path, metric: str) -> None:
     with Evidence.open(make_lab(tmp_path, seeds=2)) as evidence:
         chart = curve(Source(evidence, "toy"), metric, "", "", envelope=True)
-        frame = evidence.updates("toy", [metric])
+        frame = read_updates(evidence, "toy", [metric])
     own = frame[(frame["arm"] == "grpo") & (frame["step"] == 7)][metric]
     line = of(chart, "grpo")
     assert (line.low[7], line.high[7]) == pytest.approx((own.min(), own.max()))

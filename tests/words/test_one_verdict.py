@@ -15,7 +15,7 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.steadiness import verdicts
+from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.card import facts

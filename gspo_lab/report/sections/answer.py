@@ -7,10 +7,10 @@ from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.compared import new_problems
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.elsewhere import all_executions
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.findings.ranked import ranked as ranked_of
-from gspo_lab.findings.steadiness import steadiness
-from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.findings.stability import steadiness
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Reading, Source, Steps, Window, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
@@ -59,9 +59,9 @@ def answer(found: Source) -> Section | None:
         data["headline"] = f"{headline(verdicts)} {denied}".strip()
     for arm, lacking in decided.ungraded.items():
         data["comparisons"][arm]["ungraded"] = lacking.to_json()
-    if ranked_of(found) is not None:
+    if (ranking := ranked_of(found)) is not None:
         reading = f"score.{decided.primary}.final"
-        data["ranking"] = {**ranked_of(found).to_json(), "sentence": best_arms(ranked_of(found)), "reading": reading}
+        data["ranking"] = {**ranking.to_json(), "sentence": best_arms(ranking), "reading": reading}
     card = h(
         "div",
         h("p", chip(answered), class_="chip"),

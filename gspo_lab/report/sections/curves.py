@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gspo_lab.findings.course import AXES, course
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
+from gspo_lab.findings.training_curves import AXES, course
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.answers import scores as scores_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.findings.course import course
+from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source, runs
 from gspo_lab.readings.named import LATER
 from gspo_lab.readings.responses import responses, shared_bounds, spread_by_length

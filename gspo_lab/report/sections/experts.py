@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gspo_lab.findings.course import course
+from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
 from gspo_lab.readings.named import CHANGE_LATER, CLIP, LATER
 from gspo_lab.report.chart import Chart, Series

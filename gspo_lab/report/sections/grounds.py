@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 
 from gspo_lab.findings.compared import new_problems
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.elsewhere import all_executions
 from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.findings.ranked import ranked as ranked_of
-from gspo_lab.findings.steadiness import regime
-from gspo_lab.findings.steadiness import verdicts as verdicts_of
+from gspo_lab.findings.stability import regime
+from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.pairing import UNKNOWN
 from gspo_lab.readings import Source

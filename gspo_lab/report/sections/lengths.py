@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths, Measured
+from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, LengthMeasurement, Lengths
 from gspo_lab.findings.lengths import lengths as lengths_of
 from gspo_lab.readings import Source, average
 from gspo_lab.report.chart import Chart, Series
@@ -66,7 +66,7 @@ def lengths(found: Source) -> Section | None:
     )
 
 
-def _means(runs: Mapping[int, Measured]) -> list[str]:
+def _means(runs: Mapping[int, LengthMeasurement]) -> list[str]:
     shares = ("clipped_grpo", "clipped_gspo")
     names = ("length", *QUANTITIES, "reward_first", "gain")
     found = {name: average(getattr(run, name) for run in runs.values()) for name in names}
@@ -96,7 +96,7 @@ def _charts(laws: Lengths) -> tuple[Chart, ...]:
 
 
 def _of_family(
-    laws: Lengths, family: str, label: str, value: Callable[[Measured], float], colour: int | None
+    laws: Lengths, family: str, label: str, value: Callable[[LengthMeasurement], float], colour: int | None
 ) -> list[Series]:
     limits = laws.runs[family]
     seeds = sorted({seed for runs in limits.values() for seed in runs})

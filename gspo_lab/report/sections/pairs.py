@@ -1,6 +1,6 @@
 """Every number that the study fixes beforehand as a difference to the baseline, pair by pair, with its interval."""
 
-from gspo_lab.findings.compared import Compared
+from gspo_lab.findings.compared import PairedComparison
 from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.readings import Source
 from gspo_lab.report.interval import interval, reach
@@ -49,7 +49,7 @@ def pairs(found: Source) -> Section | None:
     return Section("pairs", "Pairs and differences", (shown,), data, f"{caption}.\n\n{markdown_table(HEAD, rows)}")
 
 
-def _row(one: Compared) -> tuple[str, ...]:
+def _row(one: PairedComparison) -> tuple[str, ...]:
     paired, adjusted = one.paired, one.p_adjusted
     width = None if paired.low is None or paired.high is None else paired.high - paired.low
     p = [NONE if value is None else number(value, 2) for value in (paired.p, adjusted)]

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gspo_lab.findings.elsewhere import all_executions
-from gspo_lab.findings.executions import Execution, Executions, Word
+from gspo_lab.findings.executions import Execution, Executions, VerdictReplication
+from gspo_lab.findings.other_executions import all_executions
 from gspo_lab.readings import Source
 from gspo_lab.report.card import summary
 from gspo_lab.report.interval import drawn, reach
@@ -167,7 +167,7 @@ def _times(every: Executions, arm: str, seeds: int) -> str:
     return str(times) if times == seeds else f"{times}, on {seeds} set{'s' * (seeds != 1)} of seeds"
 
 
-def _in_order(every: Executions) -> list[Word]:
+def _in_order(every: Executions) -> list[VerdictReplication]:
     """Verdicts with what became of them, the contradicted ones first."""
     return sorted(every.words, key=lambda word: list(FATES).index(word.fate))
 

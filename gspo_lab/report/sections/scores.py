@@ -8,10 +8,19 @@ import numpy as np
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Seeds, Source, average
-from gspo_lab.readings.answers import Asked, answered
-from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks
 from gspo_lab.readings.answers import benches as benches_of
-from gspo_lab.readings.graded import INTERPLAY, PROBLEM, SAMPLING, SEED, UNSPLIT, Graded, Noise, flips, noise
+from gspo_lab.readings.graded import (
+    INTERPLAY,
+    PROBLEM,
+    SAMPLING,
+    SEED,
+    UNSPLIT,
+    GradedAnswers,
+    VarianceComponents,
+    flips,
+    noise,
+)
 from gspo_lab.report.arms import fell
 from gspo_lab.report.markup import (
     NONE,
@@ -51,7 +60,7 @@ NOISE = (
 def scores(found: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
     declared = found.declaration
-    benches, every = sorted(benches_of(found)), asked_of(found)
+    benches, every = sorted(benches_of(found)), evaluated_benchmarks(found)
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
@@ -100,7 +109,7 @@ def _folded(parts: Iterable[Part]) -> Fold:
     )
 
 
-def _by_problem(study: Source, one: Asked) -> Section | None:
+def _by_problem(study: Source, one: EvaluatedBenchmark) -> Section | None:
     """An evaluation's answers problem by problem: of each arm, and folded how arms differ. None without any grade."""
     baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
     found = answered(study, one, study.arms, decision(study).seeds)
@@ -155,7 +164,7 @@ def _by_problem(study: Source, one: Asked) -> Section | None:
     return Section(one.key, one.title, parts, data, f"{plain(caption)}\n\n{markdown_table(head, rows)}")
 
 
-def _level(block: Graded, alpha: float, ks: list[int]) -> tuple[list[str], dict[str, Any]]:
+def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str], dict[str, Any]]:
     """One arm's avg@k with its two intervals, and pass@k of the same answers: for the table, and for the .json."""
     seeds, both = paired_t(block.score_S, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
@@ -176,7 +185,7 @@ def _between(found: PairedT | TwoWay) -> str:
     return f"{number(max(found.low, 0.0))} to {number(min(found.high, 1.0))}"
 
 
-def _difference(one: Noise) -> dict[str, Any]:
+def _difference(one: VarianceComponents) -> dict[str, Any]:
     seeds, both = one.over_seeds, one.crossed
     return {
         "estimate": both.estimate,
@@ -185,7 +194,7 @@ def _difference(one: Noise) -> dict[str, Any]:
     }
 
 
-def _width(part: Noise) -> float | None:
+def _width(part: VarianceComponents) -> float | None:
     low, high = part.over_seeds.low, part.over_seeds.high
     return None if low is None or high is None else high - low
 
@@ -194,7 +203,7 @@ def _ends(found: PairedT | TwoWay) -> str:
     return between(found.low, found.high, found.reason)
 
 
-def _error(part: Noise) -> str:
+def _error(part: VarianceComponents) -> str:
     variance = part.crossed.variance
     return number(None if variance is None else float(np.sqrt(variance)), 2)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.dose_response import DoseResponse, Point, dose_response
+from gspo_lab.findings.dose_response import DosePoint, DoseResponse, dose_response
 from gspo_lab.readings import Source
 from gspo_lab.report.chart import Chart, Series
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, number, plain, table
@@ -46,7 +46,7 @@ def stability(found: Source) -> Section | None:
 def _charts(found: DoseResponse) -> tuple[Chart, ...]:
     """The share of runs that collapsed and the mean final score, value by value."""
 
-    def chart(name: str, title: str, unit: str, value: Callable[[Point], float | None], **look: Any) -> Chart:
+    def chart(name: str, title: str, unit: str, value: Callable[[DosePoint], float | None], **look: Any) -> Chart:
         series = tuple(
             Series(arm.arm, tuple(f"{point.dose:g}" for point in arm.points), tuple(map(value, arm.points)))
             for arm in found.arms

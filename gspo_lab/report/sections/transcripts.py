@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gspo_lab.readings import Source
-from gspo_lab.readings.answers import Asked
-from gspo_lab.readings.answers import asked as asked_of
+from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.readings.runs import finished_runs, finished_seeds
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
 from gspo_lab.report.section import Section
@@ -46,7 +45,7 @@ def transcripts(found: Source) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
     order = found.arms
     seeds = _complete(found)
-    every = asked_of(found)
+    every = evaluated_benchmarks(found)
     if not seeds or not every:
         return None
     body: list[Html] = [h("p", _rule(seeds[0])), _filters()]
@@ -144,7 +143,7 @@ def _filters() -> Html:
     return h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
 
 
-def _id(one: Asked, problem: str, taken: set[str]) -> str:
+def _id(one: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
     plain = slug(f"item-{slug(one.key)}-{visible(problem)}")[:120]
     found, turn = plain, 1

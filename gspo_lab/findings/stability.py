@@ -14,7 +14,7 @@ from gspo_lab.stats.verdict import Rule, Verdict
 
 
 @dataclass(frozen=True)
-class Regime:
+class UnstableRunCounts:
     """Whether the study went where runs become unstable: the runs of the seeds that decide."""
 
     judged: int
@@ -34,12 +34,14 @@ class Regime:
 
 
 @once
-def regime(found: Source) -> Regime:
+def regime(found: Source) -> UnstableRunCounts:
     """Counts of the finished runs of the seeds that decided."""
     ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
-    return Regime(len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished))
+    return UnstableRunCounts(
+        len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished)
+    )
 
 
 @once

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gspo_lab.findings.course import course
+from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source, read
 from gspo_lab.readings.named import CLIP
 

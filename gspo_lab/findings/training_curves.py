@@ -54,7 +54,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingCurves:
     """Every run of a study, in the order of its arms and seeds; a point is the mean over `width` steps."""
 
     tracks: tuple[Track, ...]
@@ -81,12 +81,12 @@ class Course:
         return any(bool(np.isfinite(track.columns[metric]).any()) for track in self.tracks)
 
 
-def course(of: "Source") -> Course:
+def course(of: "Source") -> TrainingCurves:
     """All that the charts draw over steps, in one pass of SQL per table, once for an evidence."""
     return of.evidence.once(("course", of.study), lambda: _course(of.evidence, of.study))
 
 
-def _course(evidence: "Evidence", study: str) -> Course:
+def _course(evidence: "Evidence", study: str) -> TrainingCurves:
     runs = evidence.chosen(study)
     buckets = FINE if len(runs) <= FEW_RUNS else COARSE
     steps, updates = (
@@ -100,4 +100,4 @@ def _course(evidence: "Evidence", study: str) -> Course:
         for run in runs
     ]
     width = span_width(evidence, study, buckets)
-    return Course(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)
+    return TrainingCurves(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)

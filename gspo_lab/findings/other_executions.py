@@ -9,7 +9,7 @@ from gspo_lab.files import read_json
 from gspo_lab.findings.executions import ORIGINAL, Execution, Executions, execution, executions
 from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
 from gspo_lab.readings import Source, once
-from gspo_lab.store.apart import evidence_of_database, evidence_of_study
+from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
 from gspo_lab.study.identity import differences, same_content
 
