@@ -291,8 +291,11 @@ def _loss_row(loss: Loss[Any]) -> str:
 
 def _row(name: str, entry: Any, key: str | None = None) -> str:
     default = "needed" if entry.default is PydanticUndefined else _value(entry.default)
-    traits = "" if key is None else _traits(key)
-    return f"| `{name}` | {_type(entry.annotation)} | {default} | {_cell(entry.description or '')} |{traits}"
+    read = KEYS[key].read if key in KEYS else None
+    # A sentence with a value in it is of one run.
+    unread = "" if read is None or "{" in read.otherwise else f"; does nothing {read.otherwise}"
+    meaning = _cell((entry.description or "") + unread)
+    return f"| `{name}` | {_type(entry.annotation)} | {default} | {meaning} |{'' if key is None else _traits(key)}"
 
 
 def _traits(key: str) -> str:
@@ -300,7 +303,7 @@ def _traits(key: str) -> str:
     if key not in KEYS:  # of `[record]`, but no part of what a run is
         return " | |"
     table = KEYS.get(key.rpartition(".")[0])
-    engines = {*KEYS[key].peers, *(() if table is None else table.peers)}
+    engines = {*KEYS[key].names, *(() if table is None else table.names)}
     arms = {"study": "the same", "vary": "may differ", "choose": "may differ, `[tune]`"}[KEYS[key].arms or "study"]
     return f" {arms} | {', '.join(f'`{name}`' for name in sorted(engines))} |"
 

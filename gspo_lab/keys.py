@@ -2,14 +2,14 @@
 
 A field of a table is a key. Its `Field` holds default, bounds and meaning; a `Key` in its annotation holds the rest:
 
-    minibatches: Annotated[int, Key(cost=True, peers={"verl": ""})] = Field(4, ge=1, description="...")
+    minibatches: Annotated[int, Key(cost=True, peers="trl verl")] = Field(4, ge=1, description="...")
 
 Everything that treats keys differently (unread settings, a plan's pace, trials, certificates, engines' capabilities,
 importers, the reference page) asks `keys()`. No list of keys stands anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
@@ -72,9 +72,14 @@ class Key:
     """Which values cost more than others, where all that matters is on which side a value lies."""
     anywhere: bool = False
     """Whether two executions of one study may differ in it: it is no part of the study's content."""
-    peers: Mapping[str, str] = field(default_factory=dict)
-    """The engines that obey the key, by name, with the key of that program's configuration that holds the same value;
-    "" where none does."""
+    peers: str = ""
+    """The engines that obey the key, each with the key of that program's configuration that holds the same value, if
+    one does: "trl=num_generations verl"."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The same by engine; "" where it has no such key."""
+        return {engine: name for engine, _, name in (peer.partition("=") for peer in self.peers.split())}
 
 
 @cache

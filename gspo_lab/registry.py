@@ -30,7 +30,9 @@ EXTRA_OF = {"torch": "train", "transformers": "train", "tokenizers": "train", "p
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`" (did you mean 'x'?)"`, or nothing where no known name is near."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name, list(known), n=5)
+    # Two letters in the wrong order are a likelier slip than a wrong letter.
+    close.sort(key=lambda one: sorted(one) != sorted(name))
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -171,7 +171,7 @@ def tables() -> dict[str, Any]:
     """The tables of all programs; to a program's settings come those that the lab's keys name as its own."""
     found = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     for key, known in KEYS.items():
-        for program, name in known.peers.items():
+        for program, name in known.names.items():
             if name:
                 found[program]["settings"].setdefault(name, [key])
     return found

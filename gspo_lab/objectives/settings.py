@@ -32,71 +32,44 @@ class Common(Table):
 
     preset: Annotated[str, Key(acts="ratio", arms="vary")] = Field("grpo", description="the preset it started from")
     importance_sampling_level: Annotated[
-        Level,
-        Key(
-            acts="ratio",
-            peers={"trl": "importance_sampling_level", "verl": "", "areal": "actor.importance_sampling_level"},
-        ),
+        Level, Key(acts="ratio", peers="trl=importance_sampling_level verl areal=actor.importance_sampling_level")
     ] = Field("token", description="one importance ratio per token, per response, or GSPO-token's")
     policy_loss: str = "clip"  # presets.Objective knows the names
     loss_options: Annotated[
         dict[str, Any],
         Key(Read(lambda run: ":" in run.objective.policy_loss, "without a policy_loss of your own"), arms="vary"),
     ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
-    clip: Annotated[Clip, Key(acts="ratio", peers={"trl": "", "verl": ""})] = Field(
+    clip: Annotated[Clip, Key(acts="ratio", peers="trl verl")] = Field(
         "fixed",
         description="'calibrated': clip_low and clip_high are found by a pilot and frozen before the first step",
     )
     clip_low: Annotated[
         float,
-        Key(
-            RANGED,
-            acts="ratio",
-            peers={"trl": "epsilon", "verl": "actor_rollout_ref.actor.clip_ratio_low", "areal": "actor.eps_clip"},
-        ),
+        Key(RANGED, acts="ratio", peers="trl=epsilon verl=actor_rollout_ref.actor.clip_ratio_low areal=actor.eps_clip"),
     ] = Field(0.2, gt=0, le=1, description="the ratio is clipped at 1 - clip_low")
     clip_high: Annotated[
-        float,
-        Key(
-            RANGED,
-            acts="ratio",
-            peers={"trl": "epsilon_high", "verl": "actor_rollout_ref.actor.clip_ratio_high", "areal": ""},
-        ),
+        float, Key(RANGED, acts="ratio", peers="trl=epsilon_high verl=actor_rollout_ref.actor.clip_ratio_high areal")
     ] = Field(0.27, gt=0, le=HUGE, description="the ratio is clipped at 1 + clip_high")
     clip_target: Annotated[
         float,
-        Key(
-            Read(lambda run: run.objective.clip != "fixed", "with clip = 'fixed'"),
-            acts="ratio",
-            peers={"trl": "", "verl": ""},
-        ),
+        Key(Read(lambda run: run.objective.clip != "fixed", "with clip = 'fixed'"), acts="ratio", peers="trl verl"),
     ] = Field(
-        0.15,
-        gt=0,
-        lt=1,
-        description="with clip = 'calibrated': share to clip on mini-batches >= 1, of active tokens (level token) or "
-        "responses",
+        0.15, gt=0, lt=1, description="share to clip on mini-batches >= 1, of active tokens (level token) or responses"
     )
-    dual_clip: Annotated[float | None, Key(acts="ratio", peers={"verl": "", "areal": ""})] = Field(
+    dual_clip: Annotated[float | None, Key(acts="ratio", peers="verl areal")] = Field(
         None,
         gt=1,
         le=HUGE,
         description="caps the ratio at this value (> 1) where the advantage is negative; unset: no cap",
     )
-    aggregation: Annotated[Aggregation, Key(peers={"verl": "actor_rollout_ref.actor.loss_agg_mode", "areal": ""})] = (
-        Field("seq-mean-token-mean", description="how token terms become one loss")
+    aggregation: Annotated[Aggregation, Key(peers="verl=actor_rollout_ref.actor.loss_agg_mode areal")] = Field(
+        "seq-mean-token-mean", description="how token terms become one loss"
     )
     aggregation_constant: Annotated[
         float, Key(Read(lambda run: run.objective.aggregation == "constant", "without aggregation = 'constant'"))
-    ] = Field(
-        1024.0,
-        gt=0,
-        le=HUGE,
-        description="with aggregation = 'constant': token terms are summed and divided by responses x this",
-    )
+    ] = Field(1024.0, gt=0, le=HUGE, description="token terms are summed and divided by responses x this")
     advantage: Annotated[
-        Advantage,
-        Key(cost=True, passes=True, dear=lambda value: value == "gae", peers={"trl": "", "verl": "", "areal": ""}),
+        Advantage, Key(cost=True, passes=True, dear=lambda value: value == "gae", peers="trl verl areal")
     ] = Field("group-mean-std", description="how rewards become advantages; 'gae': with a critic, token by token")
     truncated: Truncated = Field(
         "train",
@@ -108,17 +81,14 @@ class Common(Table):
         description="tasks of several turns: every turn has its response's advantage, or its own, of what it and later "
         "ones earned",
     )
-    gamma: Annotated[float, Key(BY_CRITIC, peers={"verl": ""})] = Field(
-        1.0, ge=0, le=1, description="with advantage = 'gae': the discount from one token to the next"
+    gamma: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
+        1.0, ge=0, le=1, description="the discount from one token to the next"
     )
-    gae_lambda: Annotated[float, Key(BY_CRITIC, peers={"verl": ""})] = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="with advantage = 'gae': 1 trusts the rewards, 0 the critic's next value (verl: lam)",
+    gae_lambda: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
+        1.0, ge=0, le=1, description="1 trusts the rewards, 0 the critic's next value (verl: lam)"
     )
     whiten_advantages: Annotated[bool, Key(BY_CRITIC)] = Field(
-        True, description="with advantage = 'gae': (A - mean) / std over the rollout batch's tokens"
+        True, description="(A - mean) / std over the rollout batch's tokens"
     )
     sequence_advantage: Annotated[
         SequenceAdvantage,
@@ -128,10 +98,7 @@ class Common(Table):
                 "without advantage = 'gae' and importance_sampling_level = 'sequence'",
             )
         ),
-    ] = Field(
-        "mean",
-        description="with advantage = 'gae' and the level sequence: what a response's one advantage is of its tokens'",
-    )
+    ] = Field("mean", description="what a response's one advantage is of its tokens'")
     # The starting model's pass is made whatever the weight.
     kl_coef: Annotated[float, Key(cost=True, passes=True, dear=bool)] = Field(
         0.0, ge=0, le=HUGE, description="weight of the k3 estimate of KL(policy, starting model)"

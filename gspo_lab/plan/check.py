@@ -29,6 +29,9 @@ from gspo_lab.tasks.benchmarks.published import Published
 from gspo_lab.tasks.custom import Custom
 from gspo_lab.tasks.trial import first_failure
 
+GRADER_SECONDS = 10.0
+"""A user's grader that has not graded a few short answers by then hangs."""
+
 
 def check(study: Study, *, data: bool = True) -> None:
     """Build every task and look at every model, so that a mistake shows now and not in a worker, an arm's or that of a
@@ -91,10 +94,16 @@ def findings(study: Study, *, data: bool = True) -> list[Finding]:
             if data:
                 raise
             continue
-        problems[bench.name] = min(len(held_out), bench.problems or len(held_out))
-    failures = {}
+        problems[bench.name] = bench.problems or len(held_out)
+        if problems[bench.name] > len(held_out):
+            raise LabError(
+                f"bench.{bench.name}.problems = {bench.problems}: the task '{table.name}' has {len(held_out)} held-out "
+                "problems; give no more, or leave the key out for all of them"
+            )
+    failures: dict[str, str] = {}
     for name, options in _tables(study.arms.values()).values():
-        if isinstance(build_task(name, options, base), Custom) and (failure := first_failure(name, options, base)):
+        own = name not in failures and isinstance(build_task(name, options, base), Custom)
+        if own and (failure := first_failure(name, options, base, GRADER_SECONDS)):
             failures[name] = failure
     known = Known(
         moe={model: answer for model, answer in moe.items() if answer is not None},

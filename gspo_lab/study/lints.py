@@ -38,7 +38,7 @@ OTHER_NAMES = ("dapo", "dr", "luspo", "token", "mean", "sum", "constant")
 
 WAIVABLE = (
     *("aggregation-label", "undeclared-difference", "replay-on-dense"),
-    *("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm"),
+    *("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm", "grader-fails"),
 )
 """The lints that are errors: they stop a study unless it waives them by name, `[waive]`, with a reason."""
 
@@ -335,7 +335,7 @@ def _evaluations(study: Study, known: Known) -> Iterator[Finding]:
 def _graders(study: Study, known: Known) -> Iterator[Finding]:
     for task, failure in known.grader_failures.items():
         message = f"task '{task}': its grader fails: {failure}"
-        yield Finding("warn", "grader-fails", message, "such responses train with reward 0; docs/reference/tasks.md")
+        yield Finding("error", "grader-fails", message, "such responses train with reward 0; docs/reference/tasks.md")
 
 
 def _removed(study: Study, known: Known) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
 OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)
-NAMED = "names are made of at most 100 letters, digits, '-', '_' and '.', and begin with a letter or digit"
+NAMED = "use at most 100 of the letters a to z and A to Z, digits, '-', '_' and '.', a letter or digit first"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
 SWEPT = "a sweep gives its arms their values itself; leave [sweep] or [tune] out"
@@ -316,7 +316,7 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return model.model_validate(data)
     except ValidationError as error:
         for item in error.errors():
-            parts = [str(part) for part in item["loc"]]
+            parts = _named([str(part) for part in item["loc"]], data)
             flat = where.startswith("arm.") and parts[0] == "objective"  # an arm writes the objective's keys flat
             path = ".".join(filter(None, [where, *parts[flat:]]))
             if item["type"] == "extra_forbidden":
@@ -329,17 +329,25 @@ def validated(model: type[Table], data: Any, where: str, problems: list[str]) ->
         return None
 
 
+def _named(parts: list[str], data: Any) -> list[str]:
+    """The way to a value with a benchmark's name in the place of its number, where it has one: `bench.held-out`."""
+    if parts[:1] == ["bench"] and len(parts) > 1 and parts[1].isdigit():
+        name = data["bench"][int(parts[1])].get("name") if isinstance(data["bench"][int(parts[1])], dict) else None
+        return ["bench", name if isinstance(name, str) and re.fullmatch(NAME, name) else parts[1], *parts[2:]]
+    return parts
+
+
 def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
     """The known keys of the table that `parts` leads to."""
     current: Any = model
     for part in parts:
-        if part.isdigit():
-            current = BenchTable
+        if current is list:
+            current = BenchTable  # `part` is an entry's name or number
             continue
         entry = getattr(current, "model_fields", {}).get(part)
         if entry is None:
             return []
-        current = BenchTable if part == "bench" else entry.annotation
+        current = list if part == "bench" else entry.annotation
     return list(getattr(current, "model_fields", {}))
 
 

@@ -14,7 +14,7 @@ from gspo_lab.objectives.presets import Objective
 from gspo_lab.objectives.settings import BY_CRITIC
 from gspo_lab.study.dotted import flat
 
-ALL = {"trl": "", "verl": "", "areal": ""}
+ALL = "trl verl areal"
 
 
 class TaskTable(BaseModel):
@@ -66,15 +66,11 @@ class WarmStart(Table):
 class RolloutTable(Table):
     """How each step's responses are sampled."""
 
-    prompts_per_step: Annotated[
-        int, Key(cost=True, peers={"trl": "", "verl": "data.train_batch_size", "areal": ""})
-    ] = Field(32, ge=1, le=10**6, description="prompts in a rollout batch")
+    prompts_per_step: Annotated[int, Key(cost=True, peers="trl verl=data.train_batch_size areal")] = Field(
+        32, ge=1, le=10**6, description="prompts in a rollout batch"
+    )
     group_size: Annotated[
-        int,
-        Key(
-            cost=True,
-            peers={"trl": "num_generations", "verl": "actor_rollout_ref.rollout.n", "areal": "gconfig.n_samples"},
-        ),
+        int, Key(cost=True, peers="trl=num_generations verl=actor_rollout_ref.rollout.n areal=gconfig.n_samples")
     ] = Field(
         8,
         ge=1,
@@ -84,12 +80,7 @@ class RolloutTable(Table):
     temperature: Annotated[
         float,
         Key(
-            arms="choose",
-            peers={
-                "trl": "temperature",
-                "verl": "actor_rollout_ref.rollout.temperature",
-                "areal": "gconfig.temperature",
-            },
+            arms="choose", peers="trl=temperature verl=actor_rollout_ref.rollout.temperature areal=gconfig.temperature"
         ),
     ] = Field(
         1.0,
@@ -97,23 +88,22 @@ class RolloutTable(Table):
         le=1e3,
         description="sampling temperature; the trainer's log-probs are those of logits / temperature",
     )
-    top_p: Annotated[
-        float, Key(arms="choose", peers={"trl": "top_p", "verl": "actor_rollout_ref.rollout.top_p", "areal": ""})
-    ] = Field(1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'")
+    top_p: Annotated[float, Key(arms="choose", peers="trl=top_p verl=actor_rollout_ref.rollout.top_p areal")] = Field(
+        1.0, gt=0, le=1, description="nucleus sampling; < 1 cannot be combined with old_logprobs = 'sampler'"
+    )
     max_tokens: Annotated[
-        int | None,
-        Key(cost=True, peers={"trl": "max_completion_length", "verl": "data.max_response_length", "areal": ""}),
+        int | None, Key(cost=True, peers="trl=max_completion_length verl=data.max_response_length areal")
     ] = Field(None, ge=1, le=MANY, description="token limit of a response; unset: the task's own")
     stop: Annotated[list[Text] | None, Key(peers=ALL)] = Field(
         None, description="texts that end a response; unset: the task's own"
     )
-    sampler: Annotated[str, Key(cost=True, peers={"trl": ""})] = Field(
+    sampler: Annotated[str, Key(cost=True, peers="trl")] = Field(
         "transformers", description="who samples: `transformers`, `vllm`, or an outsider as of `engine.name`"
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32", description="precision of the sampler's weights and arithmetic"
     )
-    at_a_time: Annotated[int, Key(peers={"trl": ""})] = Field(
+    at_a_time: Annotated[int, Key(peers="trl")] = Field(
         512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"
     )
     # The first responses are drawn from the starting weights whatever its value.
@@ -160,7 +150,7 @@ class RolloutTable(Table):
     ] = Field(
         1.0, gt=0, le=HUGE, description="what a response of the token limit loses of its reward to overlong_buffer"
     )
-    thinking: Annotated[bool | None, Key(peers={"trl": ""})] = Field(
+    thinking: Annotated[bool | None, Key(peers="trl")] = Field(
         None,
         description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
         "the template's own default",
@@ -183,39 +173,31 @@ class RolloutTable(Table):
 class UpdateTable(Table):
     """How the policy is updated on a rollout batch."""
 
-    minibatches: Annotated[
-        int, Key(cost=True, passes=True, peers={"trl": "", "verl": "", "areal": "actor.ppo_n_minibatches"})
-    ] = Field(4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each")
+    minibatches: Annotated[int, Key(cost=True, passes=True, peers="trl verl areal=actor.ppo_n_minibatches")] = Field(
+        4, ge=1, le=MANY, description="mini-batches a rollout batch is split into; one optimizer update each"
+    )
     epochs: Annotated[
-        int,
-        Key(cost=True, passes=True, peers={"trl": "num_iterations", "verl": "actor_rollout_ref.actor.ppo_epochs"}),
+        int, Key(cost=True, passes=True, peers="trl=num_iterations verl=actor_rollout_ref.actor.ppo_epochs")
     ] = Field(1, ge=1, le=MANY, description="passes over a rollout batch")
     learning_rate: Annotated[
-        float,
-        Key(
-            peers={
-                "trl": "learning_rate",
-                "verl": "actor_rollout_ref.actor.optim.lr",
-                "areal": "actor.optimizer.lr",
-            }
-        ),
+        float, Key(peers="trl=learning_rate verl=actor_rollout_ref.actor.optim.lr areal=actor.optimizer.lr")
     ] = Field(1e-4, gt=0, le=100, description="AdamW's learning rate")
     warmup_updates: Annotated[int, Key(peers=ALL)] = Field(
         8, ge=0, le=MANY, description="optimizer updates over which the learning rate rises linearly"
     )
-    adam_beta1: Annotated[float, Key(peers={"trl": "adam_beta1", "verl": "", "areal": ""})] = Field(
+    adam_beta1: Annotated[float, Key(peers="trl=adam_beta1 verl areal")] = Field(
         0.9, ge=0, lt=1, description="AdamW's first decay"
     )
-    adam_beta2: Annotated[float, Key(peers={"trl": "adam_beta2", "verl": "", "areal": ""})] = Field(
+    adam_beta2: Annotated[float, Key(peers="trl=adam_beta2 verl areal")] = Field(
         0.95, ge=0, lt=1, description="AdamW's second decay"
     )
-    weight_decay: Annotated[float, Key(peers={"trl": "weight_decay", "verl": "", "areal": ""})] = Field(
+    weight_decay: Annotated[float, Key(peers="trl=weight_decay verl areal")] = Field(
         0.0, ge=0, le=100, description="AdamW's weight decay"
     )
-    max_grad_norm: Annotated[float, Key(peers={"trl": "max_grad_norm", "verl": "", "areal": ""})] = Field(
+    max_grad_norm: Annotated[float, Key(peers="trl=max_grad_norm verl areal")] = Field(
         1.0, gt=0, le=1e30, description="gradients are clipped to this L2 norm"
     )
-    microbatch_tokens: Annotated[int, Key(peers={"verl": "", "areal": ""})] = Field(
+    microbatch_tokens: Annotated[int, Key(peers="verl areal")] = Field(
         16384,
         ge=1,
         le=MANY,
@@ -227,7 +209,7 @@ class UpdateTable(Table):
             Read(lambda run: run.objective.kl_coef == 0, "with kl_coef > 0, which asks all responses"),
             cost=True,
             passes=True,
-            peers={"trl": ""},
+            peers="trl",
         ),
     ] = Field(
         True,
@@ -238,16 +220,16 @@ class UpdateTable(Table):
         "trainer", description="whose log-probs of the old policy the ratio uses"
     )
     # Adapters are small beside what they stand at, at any rank.
-    lora_rank: Annotated[int, Key(cost=True, passes=True, dear=bool, peers={"trl": ""})] = Field(
+    lora_rank: Annotated[int, Key(cost=True, passes=True, dear=bool, peers="trl")] = Field(
         0,
         ge=0,
         le=MANY,
         description="train low-rank adapters of this rank beside the linear layers, the weights frozen; 0: all weights",
     )
-    lora_alpha: Annotated[
-        int, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers={"trl": ""})
-    ] = Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
-    optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers={"trl": ""})] = Field(
+    lora_alpha: Annotated[int, Key(Read(lambda run: run.update.lora_rank > 0, "with lora_rank = 0"), peers="trl")] = (
+        Field(32, ge=1, le=MANY, description="adapters are scaled by lora_alpha / lora_rank")
+    )
+    optimizer: Annotated[Literal["adamw", "adamw-8bit"], Key(peers="trl")] = Field(
         "adamw", description="`adamw-8bit`: its two moments in 8 bits (bitsandbytes, on a GPU)"
     )
     gradient_checkpointing: Annotated[bool, Key(cost=True, peers=ALL)] = Field(
@@ -380,7 +362,7 @@ class Settings(Table):
             arms="vary",
             acts="start",
             cost=True,
-            peers={"trl": "model_name_or_path", "verl": "actor_rollout_ref.model.path", "areal": "actor.path"},
+            peers="trl=model_name_or_path verl=actor_rollout_ref.model.path areal=actor.path",
         ),
     ] = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
@@ -389,19 +371,16 @@ class Settings(Table):
     device: Annotated[Literal["auto", "cpu", "cuda"], Key(cost=True, anywhere=True, peers=ALL)] = Field(
         "auto", description="`auto`: CUDA where there is one"
     )
-    routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers={"trl": "", "verl": ""})] = (
-        Field(
-            "none",
-            description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)",
-        )
+    routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")] = Field(
+        "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"
     )
     warm_start: Annotated[WarmStart, Key(acts="start", peers=ALL)] = WarmStart()
     rollout: Annotated[RolloutTable, Key(arms="vary", acts="sampling")] = RolloutTable()
     update: Annotated[UpdateTable, Key(arms="choose")] = UpdateTable()
     objective: Annotated[Objective, Key(arms="choose")] = Objective()
-    critic: Annotated[CriticTable, Key(BY_CRITIC, arms="vary", peers={"verl": ""})] = CriticTable()
+    critic: Annotated[CriticTable, Key(BY_CRITIC, arms="vary", peers="verl")] = CriticTable()
     record: Annotated[RecordTable, Key(peers=ALL)] = RecordTable()
-    bench: Annotated[list[BenchTable], Key(peers={"trl": "", "verl": ""})] = Field(
+    bench: Annotated[list[BenchTable], Key(peers="trl verl")] = Field(
         [], description="`[[bench]]`: benchmarks, evaluated as training goes"
     )
 
@@ -447,4 +426,4 @@ def cost(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def obeyed(engine: str) -> tuple[str, ...]:
     """The keys and tables that an engine obeys, as their `peers` say."""
-    return tuple(name for name, key in KEYS.items() if engine in key.peers)
+    return tuple(name for name, key in KEYS.items() if engine in key.names)

@@ -38,5 +38,5 @@ def test_a_certificate_excuses_by_what_a_key_acts_on() -> None:
 def test_a_peer_s_name_makes_its_engine_obey_and_its_logs_known(program: str) -> None:
     assert {"model", "steps", "update.learning_rate", "objective.clip_low"} <= set(obeyed(program))
     assert not {"objective.policy_loss", "rollout.dynamic_sampling", "objective"} & set(obeyed(program))
-    name = KEYS["update.learning_rate"].peers[program]
+    name = KEYS["update.learning_rate"].names[program]
     assert tables()[program]["settings"][name] == ["update.learning_rate"]

@@ -161,6 +161,16 @@ def test_every_mistake_is_told_at_once_by_its_dotted_path(tmp_path: Path) -> Non
     assert said["steps"].endswith("; got 0")
 
 
+def test_a_benchmark_s_mistake_names_it_and_slips_of_the_finger_are_understood(tmp_path: Path) -> None:
+    bench = SHARED.replace('name = "sums"', 'name = "held-out"\nsample = 3')
+    [line] = mistakes(tmp_path, bench + ARMS)
+    assert line == "bench.held-out.sample: unknown key (did you mean 'samples'?)"
+    [line] = mistakes(tmp_path, SHARED + ARMS.replace('"gspo"', '"gpso"'))
+    assert "(did you mean 'gspo'?)" in line
+    [line] = mistakes(tmp_path, SHARED + ARMS.replace("[arm.gspo]", '[arm."gspö"]'))
+    assert "use at most 100 of the letters a to z and A to Z" in line
+
+
 def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
     shared = '[objective]\npreset = "grp"\nclip_low = -1\nclip_hihg = 2\n'
     found = mistakes(tmp_path, SHARED + shared + "[arm.a]\nkl_coef = 0.1\n[arm.b]\nkl_coef = 0.2\n")

@@ -70,12 +70,14 @@ def test_a_grader_that_hangs_is_ended(base: Path) -> None:
     assert failure(base, "hangs", 3.0) == "it has not graded 8 answers after 3 s"
 
 
-def test_the_study_warns_of_it(base: Path) -> None:
+def test_the_study_is_refused_for_it(base: Path) -> None:
     study = base / "s.toml"
     study.write_text(
         'question = "Does it grade?"\nmodel = "tiny-qwen3"\nsteps = 2\nseeds = 3\n'
         '[task]\nname = "g.py:index"\nproblems = "p.jsonl"\n[arm.grpo]\nobjective = "grpo"\n'
     )
-    [warning] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
-    assert warning.level == "warn"
-    assert "task 'g.py:index': its grader fails: problem p" in warning.message
+    [error] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
+    assert error.level == "error"
+    assert "task 'g.py:index': its grader fails: problem p" in error.message
+    study.write_text(study.read_text() + '[waive]\ngrader-fails = "it is meant to"\n')
+    assert [one.level for one in findings(load_study(study)) if one.name == "grader-fails"] == ["warn"]

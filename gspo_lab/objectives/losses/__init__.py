@@ -44,5 +44,5 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
 def traits(name: str) -> Loss[Any]:
     """What is known of a loss by its name alone: of one from a file nothing, so that no rule of another's holds."""
     return LOSSES.get(name) or Loss(
-        name=name, source="", formula="", term=LOSSES["clip"].term, settings=Common, lower_bound=False, alike_at_1=False
+        name=name, source="", formula="", term=LOSSES["clip"].term, lower_bound=False, alike_at_1=False
     )

@@ -23,24 +23,13 @@ class Bapo(Common):
     """Where the range may end, and for what."""
 
     bapo_clip_low: Annotated[float, OWN] = Field(
-        0.1,
-        gt=0,
-        lt=1,
-        description="with policy_loss = 'bapo': where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - "
-        "clip_low",
+        0.1, gt=0, lt=1, description="where the lower bound ends, 1 - bapo_clip_low; it begins at 1 - clip_low"
     )
     bapo_clip_high: Annotated[float, OWN] = Field(
-        2.0,
-        gt=0,
-        le=HUGE,
-        description="with policy_loss = 'bapo': where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + "
-        "clip_high",
+        2.0, gt=0, le=HUGE, description="where the upper bound ends, 1 + bapo_clip_high; it begins at 1 + clip_high"
     )
     bapo_share: Annotated[float, OWN] = Field(
-        0.5,
-        gt=0,
-        lt=1,
-        description="with policy_loss = 'bapo': the share of the loss that tokens with A > 0 should have",
+        0.5, gt=0, lt=1, description="the share of the loss that tokens with A > 0 should have"
     )
 
 

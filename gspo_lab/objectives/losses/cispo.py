@@ -14,7 +14,6 @@ LOSS = Loss(
     source="2506.13585 eq. 4-5",
     formula="sg(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi; `clip_low = 1`: no lower bound",
     term=term,
-    settings=Common,
     clips=None,
     lower_bound=False,
 )

@@ -22,5 +22,4 @@ LOSS = Loss(
     source="1707.06347 eq. 7",
     formula="min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)",
     term=term,
-    settings=Common,
 )

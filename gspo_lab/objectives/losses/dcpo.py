@@ -25,6 +25,5 @@ LOSS = Loss(
     formula="`clip`'s between .5 + .5 sqrt(max(1 - 4 clip_low / q, 0)) and .5 + .5 sqrt(1 + 4 clip_high / q), at most "
     "10",
     term=term,
-    settings=Common,
     differs="its smoothed advantages and its dual clip are left out",
 )

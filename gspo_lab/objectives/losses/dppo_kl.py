@@ -19,5 +19,4 @@ LOSS = Loss(
     source="2602.04879",
     formula="`dppo-tv`'s by q log(q / pi) + (1 - q) log((1 - q) / (1 - pi))",
     term=term,
-    settings=Common,
 )

@@ -32,5 +32,4 @@ LOSS = Loss(
     source="2602.04879",
     formula="sg(min(rho, 20)) A log pi, unless pi - q > clip_high with A > 0, or q - pi > clip_low with A < 0",
     term=term,
-    settings=Common,
 )

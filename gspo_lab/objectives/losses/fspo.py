@@ -22,7 +22,6 @@ LOSS = Loss(
     source="2509.09177",
     formula="min(W A, clip(W) A) within exp(-clip_low sqrt(L)), exp(clip_high sqrt(L))",
     term=term,
-    settings=Common,
     clips="whole responses",
     ratio="own",
     alike_at_1=False,

@@ -24,7 +24,6 @@ LOSS = Loss(
     source="2507.20673",
     formula="exp(mean of c_t) A, c_t = l_t held within log(1 - clip_low), log(1 + clip_high) on the side of A",
     term=term,
-    settings=Common,
     clips="tokens, before the mean",
     ratio="sequence",
     differs="a mismatch correction's factor stays each token's own, where verl takes its geometric mean",

@@ -65,7 +65,7 @@ class Loss(Generic[S]):
     formula: str
     """The term of token t, for the reference (docs/reference/objectives.md has the symbols)."""
     term: Callable[[Moved, S], Term]
-    settings: type[S]
+    settings: type[S] = Common  # type: ignore[assignment]
     """`Common`, or a table under it with the loss's own keys."""
     clips: str | None = "tokens"
     """What loses its gradient; None: no token does, and a clip fraction is then no number, not 0."""

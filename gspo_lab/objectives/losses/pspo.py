@@ -12,7 +12,7 @@ class Pspo(Common):
     """How much of the old policy stays."""
 
     pspo_smoothing: Annotated[float, own_key("pspo", acts="update")] = Field(
-        0.1, ge=0, lt=1, description="with policy_loss = 'pspo': the share of the old probability in the smoothed one"
+        0.1, ge=0, lt=1, description="the share of the old probability in the smoothed one"
     )
 
 

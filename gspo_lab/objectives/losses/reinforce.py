@@ -14,7 +14,6 @@ LOSS = Loss(
     source="2402.14740",
     formula="A log pi: no ratio, so nothing corrects for updates after the first",
     term=term,
-    settings=Common,
     clips=None,
     reads_range=False,
     ratio="own",

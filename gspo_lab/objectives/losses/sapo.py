@@ -14,12 +14,8 @@ OWN = own_key("sapo")
 class Sapo(Common):
     """Temperatures, by the sign of A."""
 
-    sapo_tau_positive: Annotated[float, OWN] = Field(
-        1.0, gt=0, le=HUGE, description="with policy_loss = 'sapo': the temperature where A > 0"
-    )
-    sapo_tau_negative: Annotated[float, OWN] = Field(
-        1.05, gt=0, le=HUGE, description="with policy_loss = 'sapo': the temperature where A <= 0"
-    )
+    sapo_tau_positive: Annotated[float, OWN] = Field(1.0, gt=0, le=HUGE, description="the temperature where A > 0")
+    sapo_tau_negative: Annotated[float, OWN] = Field(1.05, gt=0, le=HUGE, description="the temperature where A <= 0")
 
 
 def term(moved: Moved, settings: Sapo) -> Term:

@@ -19,18 +19,12 @@ OWN = own_key("vespo")
 class Vespo(Common):
     """Exponent and decay, by the sign of A."""
 
-    vespo_k_positive: Annotated[float, OWN] = Field(
-        2.0, ge=0, le=HUGE, description="with policy_loss = 'vespo': the exponent k where A >= 0"
-    )
+    vespo_k_positive: Annotated[float, OWN] = Field(2.0, ge=0, le=HUGE, description="the exponent k where A >= 0")
     vespo_lambda_positive: Annotated[float, OWN] = Field(
-        3.0, gt=0, le=HUGE, description="with policy_loss = 'vespo': the decay lambda where A >= 0"
+        3.0, gt=0, le=HUGE, description="the decay lambda where A >= 0"
     )
-    vespo_k_negative: Annotated[float, OWN] = Field(
-        3.0, ge=0, le=HUGE, description="with policy_loss = 'vespo': the exponent k where A < 0"
-    )
-    vespo_lambda_negative: Annotated[float, OWN] = Field(
-        2.0, gt=0, le=HUGE, description="with policy_loss = 'vespo': the decay lambda where A < 0"
-    )
+    vespo_k_negative: Annotated[float, OWN] = Field(3.0, ge=0, le=HUGE, description="the exponent k where A < 0")
+    vespo_lambda_negative: Annotated[float, OWN] = Field(2.0, gt=0, le=HUGE, description="the decay lambda where A < 0")
 
 
 def term(moved: Moved, settings: Vespo) -> Term:
