@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,7 @@ from gspo_lab.launch.output import speak_into
 from gspo_lab.layout import RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
-from gspo_lab.states import STARTED, Exit, State
+from gspo_lab.states import STARTED, Exit, Phase, State
 from gspo_lab.study import Run
 
 
@@ -144,7 +144,10 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
     def arrived() -> bool:
         return waits is not None and sink.steps >= waits
 
-    with folder.append() as journal:
+    folder.enter(Phase.STARTING)
+    with ExitStack() as stack:
+        journal = stack.enter_context(folder.append())
+        stack.callback(folder.enter, None)
         sink = StepCount(folder, run, journal, stands.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, asked)
