@@ -54,7 +54,9 @@ def load_model(
             tokenizer = _load_tokenizer(source)
             model = _load_weights(source, settings, getattr(torch, dtype))
     _settle_special_tokens(name, model, tokenizer)
-    return model.to(device).eval(), tokenizer
+    model.to(device)
+    model.tie_weights()  # on a device other than CPU and CUDA torch has made tied weights two
+    return model.eval(), tokenizer
 
 
 def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:
