@@ -14,7 +14,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, check_model, refuse_damaged
+from gspo_lab.files import refuse_damaged
+from gspo_lab.models.check import EMBEDDED, check_model
 from gspo_lab.models.embedded import build
 from gspo_lab.models.lora import plain_state
 from gspo_lab.models.tokenizer import byte_tokenizer
