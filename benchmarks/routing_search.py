@@ -196,7 +196,7 @@ def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
     if done.interrupted:
         raise SystemExit(130)
     arms = {run.arm: numbers(RunFolder(run.folder(work / "runs")), trial.staleness) for run in study.runs()}
-    return {**arms, "endings": [one.line for one in done.endings]}
+    return {**arms, "endings": [one.line for one in done.results]}
 
 
 def start(trial: Trial, work: Path) -> Path:

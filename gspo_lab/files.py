@@ -259,3 +259,36 @@ def sha256_of(path: Path) -> str:
     """The digest of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+SUMS = "SHA256SUMS"
+"""In a model folder that the lab has written: each file's digest, as sha256sum writes and checks them."""
+
+
+def write_sums(folder: Path) -> None:
+    """Put the digests of a folder's files beside them."""
+    text = "".join(f"{sha256_of(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file())
+    (folder / SUMS).write_text(text, encoding="utf-8")
+
+
+def sums_digest(folder: Path) -> str | None:
+    """sha256 of the list of a model folder's files and their digests; None for a folder without that list."""
+    return sha256_of(folder / SUMS) if (folder / SUMS).is_file() else None
+
+
+def refuse_damaged(folder: Path) -> None:
+    """LabError where a file is not what the folder's own digests say; a folder without any is believed."""
+    if not (folder / SUMS).is_file():
+        return
+    text = (folder / SUMS).read_text(encoding="utf-8", errors="replace")
+    told = [line.partition("  ")[::2] for line in text.splitlines()]
+    odd = next((name for digest, name in told if not _is(folder / name, digest)), None)
+    if odd is not None or text != "".join(f"{digest}  {name}\n" for digest, name in told):
+        raise LabError(
+            f"{folder / (odd or SUMS)} is not what {SUMS} beside it says: put it back from a copy, or delete {SUMS} "
+            "where it was meant to be changed; a warm start's folder can be deleted, and is made again"
+        )
+
+
+def _is(path: Path, digest: str) -> bool:
+    return path.is_file() and sha256_of(path) == digest

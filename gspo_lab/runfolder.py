@@ -11,7 +11,7 @@ Nothing is read before it is asked for, and nothing is remembered: a folder chan
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import held, holder, read_entry, read_json, write_json
 from gspo_lab.journal import Journal, Reading, from_end, in_force, scan
 from gspo_lab.records import RunStatus, StepRecord
-from gspo_lab.states import LAST_WORDS, STARTED, State
+from gspo_lab.states import LAST_WORDS, STARTED, Phase, State
 
 if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no pydantic
     from gspo_lab.study import Run
@@ -219,6 +219,20 @@ class RunFolder(SubjectFolder):
     def begun(self) -> bool:
         """Whether more is recorded than that the run could not begin."""
         return any(one.get("kind") == StepRecord.kind or one.get("state") == STARTED for one in from_end(self.journal))
+
+    def enter(self, phase: Phase | None) -> None:
+        """Say what its worker does; None: it leaves. Never worth an error: people only look at it."""
+        with suppress(OSError):
+            if phase is None:
+                (self.path / layout.PHASE).unlink(missing_ok=True)
+            else:
+                (self.path / layout.PHASE).write_text(phase)
+
+    def phase(self) -> Phase | None:
+        """What its worker does; None where it does not say."""
+        with suppress(OSError, ValueError):
+            return Phase((self.path / layout.PHASE).read_text())
+        return None
 
     @property
     def checkpoints(self) -> Path:

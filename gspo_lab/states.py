@@ -30,6 +30,18 @@ class State(StrEnum):
     """Its folder has gone; of the database alone."""
 
 
+class Phase(StrEnum):
+    """What a running worker does, as it says in its folder."""
+
+    STARTING = "starting"
+    """It loads the model, or resumes."""
+    SAMPLING = "sampling"
+    UPDATING = "updating"
+    EVALUATING = "evaluating"
+    TRAINING = "training"
+    """It samples or updates: its engine does not say which."""
+
+
 LAST_WORDS = (State.STOPPED, State.FAILED, State.FINISHED)
 """What a worker says of itself when it leaves."""
 

@@ -11,20 +11,21 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from gspo_lab.engines.check import make_engine
 from gspo_lab.errors import Crashed, InUse, LabError, refused
+from gspo_lab.files import sums_digest
 from gspo_lab.journal import Journal, seal
 from gspo_lab.launch.base import CONDUCTOR, ENDED_BY_TERM, STOP_SIGNALS
 from gspo_lab.launch.output import speak_into
-from gspo_lab.layout import RUN, WARM_START
+from gspo_lab.layout import CHECKPOINTS, FINAL, RUN, WARM_START
 from gspo_lab.records import Record, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder, StartFolder
-from gspo_lab.states import STARTED, Exit, State
+from gspo_lab.states import STARTED, Exit, Phase, State
 from gspo_lab.study import Run
 
 
@@ -83,8 +84,8 @@ class StopAsked:
 class StepCount:
     """A sink that passes everything on to the journal and knows how many steps are complete.
 
-    Where an engine says `started` it puts in which run that is, and under which declaration; its own `finished` seals
-    the journal.
+    Where an engine says `started` it puts in which run that is, under which declaration, with which yardstick of
+    clipping and from which files; its own `finished` seals the journal and the trained model.
     """
 
     def __init__(self, folder: RunFolder, run: Run, journal: Journal, steps: int) -> None:
@@ -108,7 +109,13 @@ class StepCount:
     def _signed(self, record: Record) -> Record:
         if not isinstance(record, RunStatus) or record.state != STARTED:
             return record
-        return replace(record, run=self._run.id, declaration=self._run.declaration)
+        signed = replace(record, run=self._run.id, declaration=self._run.declaration)
+        if record.facts is None:
+            return signed
+        start = None if self._run.warm_start is None else sums_digest(Path(self._run.warm_start))
+        files = {} if start is None else {"start": start}
+        bands = {rule: list(band) for rule, band in self._run.reference_bands.items()}
+        return replace(signed, facts={**record.facts, "reference_bands": bands, **files})
 
     def _whole(self, step: int) -> None:
         """LabError if the journal lacks a step before the one at which the run is taken up."""
@@ -123,7 +130,10 @@ class StepCount:
 
     def say(self, state: State, message: str | None = None) -> None:
         """Write where the run now stands."""
-        sealed = seal(self._folder.journal) if state is State.FINISHED else {}
+        sealed = {}
+        if state is State.FINISHED:
+            model = sums_digest(self._folder.path / CHECKPOINTS / FINAL)
+            sealed = {**seal(self._folder.journal), "model": model}
         self.write([RunStatus(state=state, step=self.steps, at=time.time(), message=message, **sealed)])
 
 
@@ -144,7 +154,10 @@ def train(folder: RunFolder, stop: StopAsked) -> int:
     def arrived() -> bool:
         return waits is not None and sink.steps >= waits
 
-    with folder.append() as journal:
+    folder.enter(Phase.STARTING)
+    with ExitStack() as stack:
+        journal = stack.enter_context(folder.append())
+        stack.callback(folder.enter, None)
         sink = StepCount(folder, run, journal, stands.steps)
         try:
             complete = make_engine(run).train(run, sink, folder.path, asked)

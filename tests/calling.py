@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +25,19 @@ class Said:
         return json.loads(self.out)
 
 
-def gspo_lab(*arguments: object) -> Said:
-    """`gspo-lab ARGUMENTS` in this process."""
-    out, err = io.StringIO(), io.StringIO()
+class Terminal(io.StringIO):
+    """Takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def gspo_lab(*arguments: object, columns: int | None = None) -> Said:
+    """`gspo-lab ARGUMENTS` in this process, in a pipe or on a terminal of so many columns, without colours."""
+    out, err = (io.StringIO(), io.StringIO()) if columns is None else (Terminal(), Terminal())
     with (
         patch.object(sys, "argv", ["gspo-lab", *map(str, arguments)]),
+        patch.dict(os.environ, {} if columns is None else {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gspo_lab.files import sums_digest
 from gspo_lab.imports import leave_run, write_study
 from gspo_lab.journal import Journal, scan, seal
 from gspo_lab.readings import Source
@@ -37,7 +38,8 @@ def finish(home: Path, step: int, at: float | None = None) -> None:
     """A worker's last word on a run that has come to its end."""
     sealed = seal(home / "journal.jsonl")
     with Journal(home) as journal:
-        journal.write([RunStatus(state="finished", step=step, at=at, **sealed)])
+        model = sums_digest(home / "checkpoints" / "final")
+        journal.write([RunStatus(state="finished", step=step, at=at, model=model, **sealed)])
 
 
 def recorded_anew(home: Path, items: Sequence[dict[str, Any]]) -> None:

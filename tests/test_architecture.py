@@ -14,7 +14,7 @@ PACKAGE = ROOT / "gspo_lab"
 
 FLOORS: dict[str, int] = {
     **dict.fromkeys(("errors", "layout", "machine", "sources", "states"), 0),
-    **dict.fromkeys(("files", "keys", "registry", "records", "sandbox"), 1),
+    **dict.fromkeys(("files", "keys", "progress", "registry", "records", "sandbox"), 1),
     **dict.fromkeys(("journal", "objectives", "tasks", "stats"), 2),
     "study": 3,
     **dict.fromkeys(("runfolder", "models"), 4),

@@ -8,6 +8,7 @@ import typer
 
 from gspo_lab import __version__
 from gspo_lab.cli.old_spellings import current_spelling
+from gspo_lab.cli.output import print_lines
 from gspo_lab.cli.shared_options import TOLD
 from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
@@ -69,7 +70,5 @@ def main() -> None:
 
 
 def _refuse(error: LabError) -> NoReturn:
-    typer.echo(f"gspo-lab: {error}", err=True)
-    for detail in error.details:
-        typer.echo(f"  {detail}", err=True)
+    print_lines([f"gspo-lab: {error}", *(f"  {detail}" for detail in error.details)], err=True)
     sys.exit(Exit.REFUSED)

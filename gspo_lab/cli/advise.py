@@ -50,7 +50,7 @@ def advise(
     """
     from dataclasses import asdict
 
-    from gspo_lab.cli.output import console, print_json, print_table
+    from gspo_lab.cli.output import console, print_json, print_lines, print_table
     from gspo_lab.conduct.advise import advise as advice_on
     from gspo_lab.plan.detectable import detectable
 
@@ -73,7 +73,7 @@ def advise(
     ]
     print_table(rows, empty="no rule", title="clipped: with the range below in use; clipped_published: the papers'")
     typer.echo("\n" + "\n".join(one.toml() for one in found))
-    typer.echo(resolved.line())
+    print_lines([resolved.line()])
 
 
 def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":

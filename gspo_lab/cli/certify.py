@@ -61,20 +61,20 @@ def graded_again(
     evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
 ) -> "dict[str, SpotCheck]":
     """Per run a sample of its own answers, graded again."""
-    from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.regrade import Stored
     from gspo_lab.evaluation.spot_check import spot_check
+    from gspo_lab.progress import counting
     from gspo_lab.runfolder import RunFolder
     from gspo_lab.store.answers import questions, stored
 
     out: dict[str, SpotCheck] = {}
     made: dict[str, Any] = {}
     ids = [run.id for run in evidence.chosen(study)]
-    with progress({"grading again": len(ids)}) as advance:
+    with counting(f"certify {study}", {"runs graded again": len(ids)}) as advance:
         for run in ids:
             own = [Stored(*row) for row in stored(evidence, run).get("", [])]
             folder = RunFolder(runs / run)
             if own:
                 out[run] = spot_check(folder, own, questions(evidence, run), most, chance, made, unsafe=unsafe)
-            advance("grading again", 1)
+            advance("runs graded again", 1)
     return out

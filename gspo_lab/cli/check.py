@@ -91,14 +91,14 @@ def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
     from gspo_lab.engines.check import make_engine
 
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise LabError(f"--write-config {to}: that exists; name a new folder")
+        raise LabError(f"--write-config {to}: this path exists and is not an empty folder; name a new one")
     out = {}
     for run in study.runs():
         if run.seed != study.seeds[0]:
             continue
         engine = make_engine(run)
         if not hasattr(engine, "write"):
-            raise LabError(f"--write: the engine '{run.settings.engine.name}' trains in the worker, without files")
+            raise LabError(f"--write-config: the engine '{run.settings.engine.name}' has no input files of its own")
         try:
             to.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, tell
 from gspo_lab.errors import LabError
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.evaluation.bench import Bench
-    from gspo_lab.evaluation.session import Asked, Subject
+    from gspo_lab.evaluation.session import Subject
 
 EXAMPLES = (
     "gspo-lab eval --bench aime24",
@@ -78,18 +78,18 @@ def evaluate(
     from gspo_lab.store import ingest
 
     if model is not None and (study or run):
-        raise LabError("--model is asked instead of a study's runs: leave out --study and --run")
+        raise LabError("--model is evaluated instead of the runs of a study: remove --study and --run")
     if raw_prompts and server is None:
-        raise LabError("--raw-prompts is for --server; a model in this process is asked as it was trained")
+        raise LabError("--raw-prompts is for --server: a model in this process gets the prompts of its training")
     if device not in ("auto", "cpu", "cuda"):
-        raise LabError(f"--device {device}: auto, cpu or cuda")
+        raise LabError(f"--device {device}: must be auto, cpu or cuda")
     if standings is not None and not standings.is_dir():
-        raise LabError(f"--standings {standings}: no such folder; docs/reference/benchmarks.md says what it holds")
+        raise LabError(f"--standings {standings}: no such folder; see docs/reference/benchmarks.md")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     given = Given(_copies(data or [], bench), unsafe)
     if server is not None:
         if model is None:
-            raise LabError(f"--server {server}: name its model by --model")
+            raise LabError(f"--server {server}: name its model with --model")
         from gspo_lab.samplers.server_sampler import Server
 
         place = Server(server, model, _key(api_key_env), concurrency)
@@ -103,9 +103,9 @@ def evaluate(
         study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
 
     if standings is not None and not any(getattr(one.task, "columns", None) for one, _ in pairs):
-        raise LabError("--standings are those of contests: ask --bench codeforces")
+        raise LabError("--standings needs --bench codeforces, whose contests they are")
     _check_graders(pairs)
-    missing = _ask_all(pairs, runs)
+    missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
     ingest(runs)
     wanted = {one.evaluation: one for one, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
@@ -122,10 +122,10 @@ def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
         bench, given, file = text.partition("=")
         if not given or bench not in benches:
             if len(benches) > 1:
-                raise LabError(f"--data {text}: say for which of the benchmarks, --data {benches[0]}=FILE")
+                raise LabError(f"--data {text}: name the benchmark it belongs to, for example --data {benches[0]}=FILE")
             bench, file = benches[0], text
         if not Path(file).expanduser().exists():
-            raise LabError(f"--data {file}: no such file")
+            raise LabError(f"--data {file}: this file does not exist")
         out[bench] = str(Path(file).expanduser().resolve())
     return out
 
@@ -133,7 +133,7 @@ def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
 def _key(variable: str) -> str | None:
     key = os.environ.get(variable)
     if key is None and variable != "OPENAI_API_KEY":
-        raise LabError(f"--key-env {variable}: no such environment variable")
+        raise LabError(f"--api-key-env {variable}: this environment variable is not set")
     return key
 
 
@@ -193,10 +193,10 @@ def _check_graders(pairs: "Sequence[tuple[Bench, Subject]]") -> None:
                 raise
 
 
-def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
+def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path, waits_for: str) -> int:
     """Ask everybody everything, with progress and the time left on stderr; the number of answers still missing."""
-    from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.session import evaluate_subject
+    from gspo_lab.progress import counting
     from gspo_lab.store import ingest
 
     missing = 0
@@ -204,7 +204,7 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
     for bench, _ in pairs:
         totals[bench.evaluation] = totals.get(bench.evaluation, 0) + _size(bench)
     try:
-        with progress(totals) as advance:
+        with counting("eval", totals, waits_for) as advance:
             twins: dict[tuple[str, str, int], Subject] = {}  # runs of one seed start from the same weights
             for bench, subject in pairs:
                 alike = (bench.evaluation, subject.weights or subject.id, subject.seed)
@@ -212,26 +212,22 @@ def _ask_all(pairs: "Sequence[tuple[Bench, Subject]]", runs: Path) -> int:
                 twins.setdefault(alike, subject)
                 missing += asked.missing
                 if asked.missing:
-                    _tell_missing(bench, subject, asked)
+                    why = "; ".join(asked.reasons[:3]) or "not asked"
+                    tell(
+                        f"{asked.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
+                        f"({why}): the same command asks for them again"
+                    )
                 elif asked.reasons:
-                    typer.echo(f"gspo-lab: {subject.id}: {'; '.join(asked.reasons[:3])}", err=True)
+                    tell(f"{subject.id}: {'; '.join(asked.reasons[:3])}")
     except KeyboardInterrupt:
         ingest(runs)
-        typer.echo("interrupted; the same command asks what is missing", err=True)
+        typer.echo("interrupted; the same command asks for the missing answers", err=True)
         raise typer.Exit(Exit.INTERRUPTED) from None
     return missing
 
 
 def _size(bench: "Bench") -> int:
     return len(bench.problems) * bench.samples
-
-
-def _tell_missing(bench: "Bench", subject: "Subject", asked: "Asked") -> None:
-    typer.echo(
-        f"gspo-lab: {asked.missing} of {_size(bench)} answers of {subject.id} to {bench.name} are missing "
-        f"({'; '.join(asked.reasons[:3]) or 'not asked'}): the same command asks for them again",
-        err=True,
-    )
 
 
 def _show(
@@ -270,10 +266,10 @@ def _show(
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
         if note := evaluation_tables.ungraded(rows[name]):
-            typer.echo(f"gspo-lab: {name}: {note}", err=True)
+            tell(f"{name}: {note}")
         if served is not None and (note := evaluation_tables.by_others(rows[name], served)):
-            typer.echo(f"gspo-lab: {name}: {note}", err=True)
+            tell(f"{name}: {note}")
         # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
         if served is not None and bench.sampling.temperature and (warning := evaluation_tables.repeated(rows[name])):
-            typer.echo(f"gspo-lab: {name}: {warning}", err=True)
+            tell(f"{name}: {warning}")
     return not any(row["errors"] for name in benches for row in rows[name])

@@ -76,11 +76,13 @@ def import_command(
 
     if path is None:
         if not source.endswith(".toml"):
-            raise LabError(f"import {source}: a TOML, or a source ({', '.join(SOURCES)}) and the log's path")
+            raise LabError(
+                f"import {source}: name a TOML file, or a source ({', '.join(SOURCES)}) and the path of the log"
+            )
         done = import_file(Path(source), runs, study)
     else:
         if study is None:
-            raise LabError("--study NAME: the study that the runs are put into")
+            raise LabError("--study is missing: name the study that receives the runs")
         said_of_runs = {
             "arm": arm,
             "seed": seed,

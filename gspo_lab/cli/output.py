@@ -30,12 +30,13 @@ def console(*, stderr: bool = False) -> "Console":
     return found if found.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
 
 
-def print_lines(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Lines for people: in a terminal wrapped at words, going on under their own last column."""
-    width = min(shutil.get_terminal_size().columns, READABLE) if sys.stdout.isatty() else PIPED_WIDTH
-    for line in lines:
+    terminal = (sys.stderr if err else sys.stdout).isatty()
+    width = min(shutil.get_terminal_size().columns, READABLE) if terminal else PIPED_WIDTH
+    for line in (part for text in lines for part in text.split("\n")):
         for shown in wrapped(line, width):
-            typer.echo(shown)
+            typer.echo(shown, err=err)
 
 
 def wrapped(line: str, width: int) -> list[str]:
@@ -63,12 +64,17 @@ def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | N
     from rich.markup import escape
     from rich.table import Table
 
+    from gspo_lab.progress import LOOKS
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key in dict.fromkeys(key for row in rows for key in row):
         numbers = any(isinstance(row.get(key), int | float) for row in rows)
         table.add_column(key, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell(row.get(str(column.header)))) for column in table.columns))
+        cells = {key: escape(cell(row.get(key))) for key in (str(column.header) for column in table.columns)}
+        if cells.get("state") in LOOKS:
+            cells["state"] = f"[{LOOKS[cells['state']][2]}]{cells['state']}[/]"
+        table.add_row(*cells.values())
     out = console()
     if title is not None:
         out.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)

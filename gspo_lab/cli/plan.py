@@ -1,8 +1,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import typer
-
 from gspo_lab.cli.shared_options import RUNS, Jobs, Json, On, Runs, Sd, of_a_study
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ def plan(
     """Estimate time, memory and the smallest detectable effect."""
     from dataclasses import asdict
 
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.plan import plan as plan_study
     from gspo_lab.plan.detectable import detectable
 
@@ -36,4 +34,4 @@ def plan(
     if json:
         print_json({**planned.to_json(), "detectable": asdict(found)})
     else:
-        typer.echo("\n".join([*planned.lines(), found.line()]))
+        print_lines([*planned.lines(), found.line()])

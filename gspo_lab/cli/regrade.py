@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named
+from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, tell
 from gspo_lab.errors import LabError
 from gspo_lab.runfolder import RunFolder
 
@@ -95,8 +95,8 @@ def _regrade(
     runs: Path, stored: dict[str, dict[str, list[Any]]], bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
     """Every run's and evaluation's answers, graded again, with progress on stderr."""
-    from gspo_lab.cli.progress import progress
     from gspo_lab.evaluation.regrade import Stored, regrade, tasks_of
+    from gspo_lab.progress import counting
 
     out: dict[tuple[str, str], list[Regraded]] = {}
     wanted = {
@@ -104,20 +104,20 @@ def _regrade(
         for run_id, evaluations in stored.items()
         for evaluation, rows in evaluations.items()
     }
-    with progress({"grading": sum(map(len, wanted.values()))}) as advance:
+    with counting("regrade", {"answers": sum(map(len, wanted.values()))}) as advance:
         for (run_id, evaluation), answers in wanted.items():
             if not answers:
                 continue
             try:
                 tasks = tasks_of(RunFolder(runs / run_id), evaluation, unsafe=unsafe)
             except LabError as error:
-                typer.echo(f"gspo-lab: left out: {error}", err=True)
-                advance("grading", len(answers))
+                tell(f"left out: {error}")
+                advance("answers", len(answers))
                 continue
             for name, (task_name, task) in tasks.items():
                 of_it = [answer for answer in answers if answer.bench == name]
                 out.setdefault((run_id, evaluation), []).extend(
-                    regrade(of_it, task_name, task, partial(advance, "grading"))
+                    regrade(of_it, task_name, task, partial(advance, "answers"))
                 )
     return out
 

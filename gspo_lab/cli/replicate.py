@@ -28,7 +28,7 @@ def replicate(
 
     The report says which verdicts the replication confirms. The same command resumes a stopped replication.
     """
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.conduct.replication import replication
     from gspo_lab.plan import plan
 
@@ -37,9 +37,9 @@ def replicate(
     planned = plan(wanted.study, runs, on=on, jobs=jobs)
     told = [*wanted.lines, *planned.lines()]
     if dry_run:
-        print_json({**planned.to_json(), "replicates": wanted.original.name}) if json else typer.echo("\n".join(told))
+        print_json({**planned.to_json(), "replicates": wanted.original.name}) if json else print_lines(told)
         return
-    typer.echo("\n".join(told), err=json)
+    print_lines(told, err=json)
     carry_out(
         wanted.study,
         runs,

@@ -160,13 +160,10 @@ def _found(stack: ExitStack, names: Sequence[str], folders: Sequence[Path]) -> "
         [(folder, evidence)] = opened.items()
         wanted = list(dict.fromkeys(names)) or [study_named(evidence, None, folder)]
         return [(evidence, study_named(evidence, name, folder), name) for name in wanted]
-    found = _latest(opened) if not names else _named(names, opened)
+    latest = [(folder, study_named(evidence, None, folder)) for folder, evidence in opened.items() if not names]
+    found = latest or _named(names, opened)
     several = {name for i, (_, name) in enumerate(found) if name in {other for _, other in found[:i]}}
     return [(opened[at], name, f"{name} ({at})" if name in several else name) for at, name in found]
-
-
-def _latest(opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:
-    return [(folder, study_named(evidence, None, folder)) for folder, evidence in opened.items()]
 
 
 def _named(names: Sequence[str], opened: "dict[Path, Evidence]") -> list[tuple[Path, str]]:

@@ -50,7 +50,7 @@ def run(
 
     The same command resumes a stopped study.
     """
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.plan import plan
 
     checked(accept_mismatch, output_dir)
@@ -60,7 +60,7 @@ def run(
         if json:
             print_json(planned.to_json())
         else:
-            typer.echo("\n".join(planned.lines()))
+            print_lines(planned.lines())
         return
     carry_out(
         study,
@@ -101,11 +101,12 @@ def carry_out(
     """Train what is left, write the report and, where `also` names another study that has changed by it, that one's
     too; print the outcome and leave with its code."""
     from gspo_lab.cli.output import console as console_for
-    from gspo_lab.cli.output import print_json
+    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.conduct import conduct
     from gspo_lab.conduct import outcome as outcome_of
     from gspo_lab.runfolder import RunFolder
     from gspo_lab.store import ingest
+    from gspo_lab.words import lines
 
     console = console_for(stderr=json)
     done = conduct(study, runs, on=on, jobs=jobs, console=console, fresh=fresh, yes=ignore_memory_check)
@@ -116,20 +117,19 @@ def carry_out(
     # Before the outcome is asked for: who writes the report may accept mismatches.
     page, again = _report(study.name, runs, reports, accept_mismatch, console) if written else (None, ())
     other = _report(also, runs, reports, None, console)[0] if written and also is not None else None
-    outcome = outcome_of(study, runs, done.endings, interrupted=done.interrupted, report=page)
+    outcome = outcome_of(study, runs, done.results, interrupted=done.interrupted, report=page)
     if json:
         print_json(outcome.to_json())
     else:
-        console.print()
+        said, why, next_command = lines(outcome.answer)
+        console.print(f"\n{said}", style="bold", markup=False, highlight=False)
+        console.print(f"{why}\n", markup=False, highlight=False)
         console.print(outcome.table())
         for failure in outcome.failures:
-            console.print(failure, style="red", markup=False)
-        console.print(outcome.seen, markup=False)
-        for line in again:
-            console.print(line, markup=False)
-        for path in (page, other):
-            if path is not None:
-                console.print(f"report: {path}", markup=False)
+            console.print(failure, style="red", markup=False, highlight=False)
+        console.print()
+        print_lines([*outcome.details, *again, *(f"report: {path}" for path in (page, other) if path is not None)])
+        print_lines([next_command])
     raise typer.Exit(outcome.exit_code)
 
 
@@ -152,6 +152,6 @@ def _report(
                 accept(evidence, found.declaration, accept_mismatch)
             else:  # the training is done: no reason to withhold its report
                 said = f"warning: --accept-mismatch: {study} has no undeclared difference; nothing is accepted"
-                console.print(said, markup=False, highlight=False, soft_wrap=True)
+                console.print(said, markup=False, highlight=False)
         found = Source(evidence, study)
         return write(render([found]), to)[0], lines(found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gspo_lab.cli.output import print_lines
 from gspo_lab.errors import LabError
 from gspo_lab.layout import STUDY, SUBJECT, SUBJECTS, database_of
 
@@ -101,7 +102,7 @@ def tell(line: str) -> None:
     """A line on stderr that keeps nothing from going on."""
     if line not in TOLD:
         TOLD.add(line)
-        typer.echo(f"gspo-lab: {line}", err=True)
+        print_lines([f"gspo-lab: {line}"], err=True)
 
 
 def bring_up_to_date(runs: Path) -> Path | None:
@@ -205,9 +206,11 @@ def seed_list(text: str | None) -> list[int] | None:
         numbers = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise LabError(f"--seeds {text}: a count (5) or a list (0,1,7) of whole numbers") from error
-    if len(numbers) == 1 and "," not in text and numbers[0] > 10_000:
-        raise LabError(f"--seeds {text}: a count is at most 10000; list the seeds that you mean")
-    return list(range(numbers[0])) if len(numbers) == 1 and "," not in text else numbers
+    if "," in text:
+        return numbers
+    if not 1 <= numbers[0] <= 10_000:
+        raise LabError(f"--seeds {text}: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7")
+    return list(range(numbers[0]))
 
 
 def names(text: str | None) -> list[str] | None:

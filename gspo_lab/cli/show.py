@@ -30,7 +30,7 @@ def show(
 
     Default: the latest study.
     """
-    from gspo_lab.cli.output import print_json, print_table
+    from gspo_lab.cli.output import print_json, print_lines, print_table
     from gspo_lab.errors import LabError
     from gspo_lab.layout import SUBJECTS
     from gspo_lab.registry import nearest
@@ -40,7 +40,7 @@ def show(
         named, _, rest = (name or "").partition("/")
         if named == SUBJECTS:
             rows = _evaluations(evidence, str(name))
-            print_json(rows) if json else print_table(rows, empty="not asked anything yet")
+            print_json(rows) if json else print_table(rows, empty="no evaluation yet")
             return
         study = study_named(evidence, named or None, runs)
         rows = _runs(evidence, study, runs, every=json)
@@ -53,10 +53,11 @@ def show(
     if json:
         print_json(rows)
     elif rest:
-        typer.echo("\n".join(_whole(rows[0])))
+        print_lines(_whole(rows[0]))
     else:
+        print_lines(told[:-1])
         print_table([_line(row) for row in rows], empty=f"{study} has no runs")
-        typer.echo("\n".join(told))
+        print_lines(told[-1:])
 
 
 def _told(evidence: "Evidence", study: str) -> list[str]:
@@ -72,7 +73,8 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
     found = Source(evidence, study)
     tune = found.declaration.tune
     tuned = [f"{budget(tune)}, {tune.trials}: {choices(tune)}"] if tune is not None and tune.trials is not None else []
-    return ["", found.declaration.question, *answer_lines(answer(found)), *tuned, *lines(found)]
+    *answered, next_command = answer_lines(answer(found))
+    return [found.declaration.question, *answered, *tuned, *lines(found), "", next_command]
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:

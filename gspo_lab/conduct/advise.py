@@ -7,16 +7,15 @@ A range changes what it is measured by, since a clipped policy moves less: only 
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from gspo_lab.conduct.crew import Crew
-from gspo_lab.conduct.pilots import details, pilot_errand
+from gspo_lab.conduct.pilots import details, pilot_item
 from gspo_lab.conduct.prepare import starts_to_make, write_run
-from gspo_lab.conduct.work import Interrupts
+from gspo_lab.conduct.worker_pool import WorkerPool
 from gspo_lab.errors import LabError
 from gspo_lab.files import held
 from gspo_lab.launch.base import Slot
@@ -28,6 +27,7 @@ from gspo_lab.objectives.ratios import RATIOS, RULES, Level
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import pilot
+from gspo_lab.progress import ProgressView
 from gspo_lab.readings import average, middle
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder
@@ -112,16 +112,23 @@ def advise(
     home = runs / ADVICE / study.name
     home.mkdir(parents=True, exist_ok=True)
     tried: dict[str, list[tuple[Band, RunFolder]]] = {rule: [] for rule in arms}
-    with held(home / CONDUCTOR_LOCK, f"another gspo-lab advise is at work in {home}"), Interrupts() as interrupts:
-        crew = Crew(runs, console, live, launcher, slots, interrupts)
+    view = ProgressView(console, f"advise {study.name}", live=live)
+    refusal = f"another gspo-lab advise is at work in {home}"
+    with held(home / CONDUCTOR_LOCK, refusal), WorkerPool(runs, console, launcher, slots, view) as pool:
         for number in range(TRIES + 1):
-            wanted: dict[str, Run] = {}
+            pilots: list[Run] = []
             for rule, arm in arms.items():
                 band = _next_band(arm, tried[rule])
                 if band is not None:
-                    wanted[rule] = pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}")
-                    tried[rule].append((band, RunFolder(wanted[rule].folder(runs))))
-            if not _piloted(crew, f"{study.name}: pilot {number + 1}", list(wanted.values()), runs):
+                    pilots.append(pilot(study, arm, band, f"{ADVICE}/{study.name}", f"{rule}-{number}"))
+                    tried[rule].append((band, RunFolder(pilots[-1].folder(runs))))
+            new = [run for run in pilots if not RunFolder(run.folder(runs)).standing().steps]
+            first = [replace(run, until=1) for run in new]
+            if number == 0 and not _piloted(pool, "first batch of pilot 1", first, runs):
+                return None
+            for run in pilots:
+                _refuse_equal_rewards(RunFolder(run.folder(runs)))
+            if not _piloted(pool, f"pilot {number + 1}", pilots, runs):
                 return None
     return [_advice(rule, arms[rule], pilots) for rule, pilots in tried.items()]
 
@@ -174,21 +181,30 @@ def _next_band(arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Band | None:
         raise LabError(f"{arm.name}: {error} (pilot: {folder.path})") from error
 
 
-def _piloted(crew: Crew, title: str, pilots: list[Run], runs: Path) -> bool:
+def _piloted(pool: WorkerPool, title: str, pilots: list[Run], runs: Path) -> bool:
     """Whether all pilots are finished; False where Ctrl-C ended the work. LabError where one failed."""
-    before = len(crew.endings)
-    done = crew.work(f"{title}, warm starts", starts_to_make(pilots, runs))
+    before = len(pool.results)
+    done = pool.work("warm starts", starts_to_make(pilots, runs))
     if done:
-        errands = [errand for run in pilots if (errand := pilot_errand(run, runs)) is not None]
+        items = [item for run in pilots if (item := pilot_item(run, runs)) is not None]
         for run in pilots:
             write_run(run, runs)
-        done = crew.work(title, errands)
-    if not done and not crew.interrupts.count:
-        raise LabError(
-            "a pilot failed",
-            details=tuple(one.line for one in crew.endings[before:] if one.state is not State.FINISHED),
-        )
+        done = pool.work(title, items)
+    if not done and not pool.interrupts.count:
+        failed = [result.line for result in pool.results[before:] if result.state is not State.FINISHED]
+        raise LabError("a pilot failed", details=tuple(failed))
     return done
+
+
+def _refuse_equal_rewards(folder: RunFolder) -> None:
+    """LabError where all responses of a pilot's first batch earned the same as their group: nothing is clipped then."""
+    for step in folder.records(StepRecord.kind)[:1]:
+        if step.get("zero_variance_groups") == 1:
+            raise LabError(
+                f"in the first batch of {folder.path} all responses to a problem earned the same (mean reward "
+                f"{step.get('reward_mean') or 0:.3g}), so no range can be measured: use an easier task, or a model "
+                "that succeeds sometimes; then delete that folder"
+            )
 
 
 def _advice(rule: str, arm: Arm, tried: list[tuple[Band, RunFolder]]) -> Advice:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gspo_lab.conduct.live import duration
 from gspo_lab.layout import database_of
+from gspo_lab.progress import duration
 from gspo_lab.readings import FINISHED, average, read
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.named import DEVICE_SECONDS

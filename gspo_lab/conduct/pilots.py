@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.conduct.declaration import archive
-from gspo_lab.conduct.watch import RunWatch
-from gspo_lab.conduct.work import Errand
+from gspo_lab.conduct.prepare import run_item
+from gspo_lab.conduct.scheduler import WorkItem
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, write_json
 from gspo_lab.layout import BANDS
-from gspo_lab.plan.pilots import STEPS, settings_digest
+from gspo_lab.plan.pilots import settings_digest
 from gspo_lab.records import UpdateRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Arm, Run
@@ -18,8 +18,8 @@ DROPPED_STEPS = 2
 """Adam's first steps are nearly of unit size whatever the gradient: their moves are no sample of the later ones."""
 
 
-def pilot_errand(run: Run, runs: Path) -> Errand | None:
-    """The errand of a pilot whose run.json is about to be written; None where it has finished.
+def pilot_item(run: Run, runs: Path) -> WorkItem | None:
+    """The work item of a pilot whose run.json is about to be written; None where it has finished.
 
     What lies in its folder from a pilot with other settings is moved away.
     """
@@ -29,7 +29,7 @@ def pilot_errand(run: Run, runs: Path) -> Errand | None:
         archive(folder.path, runs, run.study.replace("/", "-") + f"-{run.arm}")
     if folder.standing().finished:
         return None
-    return Errand(f"pilot {run.arm}", folder, RunWatch(folder, STEPS, run.settings.rollout.group_size))
+    return run_item(run, runs, stage="pilots", row=f"pilot {run.arm}", column="")
 
 
 def find_band(arm: Arm, run: Run, runs: Path, home: Path) -> tuple[float, float]:

@@ -1,11 +1,11 @@
 """conduct: from a study to its finished runs.
 
     lock ─> check models, tasks ─> declare (study.json) ─> trials ─> warm starts ─> pilots ─> runs
-                                                           └───────── one crew of workers ─────────┘
+                                                           └───────── one pool of workers ─────────┘
     while workers work: their journals ─ ingest ─> runs/lab.db, and the live view; from there to `[record] mirror`
     with declared looks: the seeds of each look in turn, until one resolves every arm
 
-Whatever ends it, the same command goes on: finished runs are skipped, the others go on from their last checkpoint.
+Whatever ends it, the same command resumes: finished runs are skipped, the others go on from their last checkpoint.
 """
 
 import shlex
@@ -17,14 +17,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gspo_lab.conduct.crew import Crew
 from gspo_lab.conduct.declaration import archive, declare, set_band
 from gspo_lab.conduct.looks import look_at
-from gspo_lab.conduct.pilots import find_band, pilot_errand
-from gspo_lab.conduct.prepare import starts_to_make, write_run
+from gspo_lab.conduct.pilots import find_band, pilot_item
+from gspo_lab.conduct.prepare import run_item, starts_to_make, write_run
+from gspo_lab.conduct.scheduler import WorkItem, WorkItemResult
 from gspo_lab.conduct.tuning import settled
-from gspo_lab.conduct.watch import RunWatch
-from gspo_lab.conduct.work import Errand, ErrandEnd, Interrupts
+from gspo_lab.conduct.worker_pool import WorkerPool
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.exporters.mirror import Mirror
@@ -35,17 +34,19 @@ from gspo_lab.layout import CONDUCTOR_LOCK
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
 from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
+from gspo_lab.progress import ProgressView
 from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
+from gspo_lab.states import State
 from gspo_lab.store import ingest
 from gspo_lab.study import Declaration, Run, Study
 from gspo_lab.study.trials import trials_name
 
 
 @dataclass(frozen=True)
-class Conducted:
-    """What came of conducting a study: how each errand ended, and whether Ctrl-C ended the work."""
+class StudyRunResult:
+    """What came of running a study: how each piece of work ended, and whether Ctrl-C ended it all."""
 
-    endings: Sequence[ErrandEnd]
+    results: Sequence[WorkItemResult]
     interrupted: bool
 
 
@@ -59,7 +60,7 @@ def conduct(
     fresh: bool = False,
     live: bool = True,
     yes: bool = False,
-) -> Conducted:
+) -> StudyRunResult:
     """Run what is left of `study` under the folder `runs`; when it returns, everything is in the database.
 
     `on` names the launcher, `jobs` how many workers it may start at once. `fresh` moves the study's former runs to
@@ -81,19 +82,19 @@ def conduct(
     ingest(runs)  # a database that cannot take the records in is told now, and not after the training
     with ExitStack() as stack:
         home = _take(study, runs, fresh, launcher, stack)
-        interrupts = stack.enter_context(Interrupts())
         mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
-        crew = Crew(runs, console, live, launcher, slots, interrupts, mirror)
-        _through_the_stages(study, runs, home, crew)
-        crew.end()
-    if interrupts.count:
-        console.print("stopped; the same command goes on where this ended", markup=False)
-    return Conducted(crew.endings, interrupts.count > 0)
+        view = ProgressView(console, study.name, live=live)
+        pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
+        _run_stages(study, runs, home, pool)
+        pool.end()
+    if pool.interrupts.count:
+        console.print("stopped; the same command resumes where this ended", markup=False)
+    return StudyRunResult(pool.results, pool.interrupts.count > 0)
 
 
-def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> None:
+def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     begun = begun_arms(home)
-    if (ready := settled(study, home, begun, crew)) is None:
+    if (ready := settled(study, home, begun, pool)) is None:
         return
     study = ready
     declaration = declare(study, home)
@@ -103,59 +104,61 @@ def _through_the_stages(study: Study, runs: Path, home: Path, crew: Crew) -> Non
         if arm.name not in begun and arm.name not in found_bands(study, home)
     }
     left = []
+    first, *later = stages(study, declaration)
     for run in study.runs():
-        folder = RunFolder(run.folder(runs))
-        if folder.standing().finished:
-            folder.drop_resume()  # its worker may have been killed before it could
+        item = run_item(run, runs)
+        if RunFolder(item.folder.path).standing().finished:
+            RunFolder(item.folder.path).drop_resume()  # its worker may have been killed before it could
+            item.cell.progress.state = State.FINISHED
+            pool.view.add([item.cell])
         else:
             left.append(run)
-    first, *later = stages(study, declaration)
+            if run.seed in first:
+                pool.view.add([item.cell])
     first_left = [run for run in left if run.seed in first]
-    if not crew.work(f"{study.name}: warm starts", starts_to_make([*first_left, *pilots.values()], runs)):
+    if not pool.work("warm starts", starts_to_make([*first_left, *pilots.values()], runs)):
         return
-    pilot_errands = [errand for run in pilots.values() if (errand := pilot_errand(run, runs)) is not None]
+    pilot_items = [made for run in pilots.values() if (made := pilot_item(run, runs)) is not None]
     for run in pilots.values():
         write_run(run, runs)
-    if not crew.work(f"{study.name}: pilots", pilot_errands):
+    if not pool.work("pilots", pilot_items):
         return
     for name, run in pilots.items():
         low, high = find_band(study.arms[name], run, runs, home)
-        crew.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
+        pool.console.print(f"arm {name}: calibrated clip range {low:.3g} / {high:.3g}, frozen", markup=False)
     for name, band in found_bands(study, home).items():
         if name not in begun:
             declaration = set_band(home, name, band)
-    wanted = {run.id for run in left}
-    waiting = [run for run in declared_runs(study, declaration) if run.id in wanted]
+    ids = {run.id for run in left}
+    waiting = [run for run in declared_runs(study, declaration) if run.id in ids]
     skipped = len(study.runs()) - len(waiting)
-    title = f"{study.name}: training" + (f" ({skipped} finished before)" if skipped else "")
-    crew.work(title, _errands([run for run in waiting if run.seed in first], runs))
+    title = "training" + (f" ({skipped} finished before)" if skipped else "")
+    pool.work(title, _written([run for run in waiting if run.seed in first], runs))
     for look, seeds in zip(declaration.looks, later, strict=False):
-        if crew.interrupts.count or not _goes_on(study, look, runs, crew):
+        if pool.interrupts.count or not _goes_on(study, look, runs, pool):
             return
-        own = [run for run in waiting if run.seed in seeds]
-        if not crew.work(f"{study.name}: warm starts", starts_to_make(own, runs)):
+        of_look = [run for run in waiting if run.seed in seeds]
+        if not pool.work("warm starts", starts_to_make(of_look, runs)):
             return
-        crew.work(title, _errands(own, runs))
+        pool.work(title, _written(of_look, runs))
 
 
-def _errands(wanted: Sequence[Run], runs: Path) -> list[Errand]:
-    out = []
-    for run in wanted:
-        folder = write_run(run, runs)
-        watch = RunWatch(folder, run.settings.steps, run.settings.rollout.group_size)
-        out.append(Errand(f"{run.arm}/s{run.seed}", folder, watch))
-    return out
+def _written(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
+    """The work items of runs whose run.json is written first."""
+    for run in chosen:
+        write_run(run, runs)
+    return [run_item(run, runs) for run in chosen]
 
 
-def _goes_on(study: Study, look: int, runs: Path, crew: Crew) -> bool:
+def _goes_on(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
     """Whether the look after so many seeds leaves an arm open; says what it found where it does not."""
-    crew.ingest()
+    pool.ingest()
     found = look_at(study, look, runs)
     if found.stopped:
-        crew.console.print(found.line, markup=False, highlight=False, soft_wrap=True)
+        pool.console.print(found.line, markup=False, highlight=False, soft_wrap=True)
     elif found.missing:
         said = f"the look after {look} seeds cannot be taken yet ({', '.join(found.missing)}); later seeds wait for it"
-        crew.console.print(said, markup=False, highlight=False, soft_wrap=True)
+        pool.console.print(said, markup=False, highlight=False, soft_wrap=True)
     return not found.stopped and not found.missing
 
 

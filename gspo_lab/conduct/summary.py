@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.conduct.work import ErrandEnd
+from gspo_lab.conduct.scheduler import WorkItemResult
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes
@@ -63,14 +63,15 @@ class StudyOutcome:
     arms: tuple[ArmResult, ...]
     failures: tuple[str, ...]
     answer: "Answer"
-    seen: str
+    details: tuple[str, ...]
+    """The verdicts with their pairs, and the decision's flags."""
     exit_code: int
     """0 all runs that are needed finished; 1 some did not; 2 what failed can be fixed by the user; 130 interrupted."""
     report: object | None = None
 
     def table(self) -> Table:
         """The arms, for a console."""
-        table = Table(box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("arm")
         failing = any(arm.grader_errors for arm in self.arms)
         names = ("runs", self.primary or "score", "per seed", "reward", "clipped", "collapsed")
@@ -88,30 +89,36 @@ class StudyOutcome:
     def to_json(self) -> dict[str, Any]:
         """Plain data, as `gspo-lab run --json` prints it."""
         arms = [vars(arm) for arm in self.arms]
-        told = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
-        return {**vars(self), "arms": arms, "failures": list(self.failures), **told}
+        texts = {"answer": answer_to_json(self.answer), "report": None if self.report is None else str(self.report)}
+        kept = {key: value for key, value in vars(self).items() if key != "details"}
+        return {**kept, "seen": self.seen, "arms": arms, "failures": list(self.failures), **texts}
+
+    @property
+    def seen(self) -> str:
+        """The answer and its details as one text."""
+        return "\n".join([*lines(self.answer), *self.details])
 
 
 def outcome(
-    study: Study, runs: Path, endings: Sequence[ErrandEnd], *, interrupted: bool, report: object | None = None
+    study: Study, runs: Path, results: Sequence[WorkItemResult], *, interrupted: bool, report: object | None = None
 ) -> StudyOutcome:
     """The outcome of a study whose journals under `runs` are in the database."""
     from gspo_lab.claims import answer
 
-    failures = tuple(ending.line for ending in endings if ending.state is not State.FINISHED)
+    failures = tuple(result.line for result in results if result.state is not State.FINISHED)
     with Evidence.open(database_of(runs), runs) as evidence:
         found = Source(evidence, study.name)
         decided, arms, said = decision(found), arm_results(found, study), answer(found)
-        told = "\n".join([*lines(said), *seen(found, said)])
+        details = tuple(seen(found, said))
     complete = decided.stopped or all(arm.finished == arm.runs for arm in arms)
-    failed = {ending.code for ending in endings if ending.state in (State.FAILED, State.LOST)}
+    failed = {result.code for result in results if result.state in (State.FAILED, State.LOST)}
     if interrupted:
         code = Exit.INTERRUPTED
     elif failed:
         code = Exit.REFUSED if failed == {Exit.REFUSED} else Exit.INCOMPLETE
     else:
         code = Exit.FINISHED if complete else Exit.INCOMPLETE
-    return StudyOutcome(study.name, decided.primary, arms, failures, said, told, code, report)
+    return StudyOutcome(study.name, decided.primary, arms, failures, said, details, code, report)
 
 
 def arm_results(found: Source, study: Study) -> tuple[ArmResult, ...]:

@@ -9,11 +9,9 @@ What a round decides follows from the trials' records alone, so that a kill chan
 from dataclasses import replace
 from pathlib import Path
 
-from gspo_lab.conduct.crew import Crew
 from gspo_lab.conduct.declaration import declare
-from gspo_lab.conduct.prepare import starts_to_make, write_run
-from gspo_lab.conduct.watch import RunWatch
-from gspo_lab.conduct.work import Errand
+from gspo_lab.conduct.prepare import run_item, starts_to_make, write_run
+from gspo_lab.conduct.worker_pool import WorkerPool
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, sha256_of
 from gspo_lab.layout import STUDY, database_of
@@ -21,7 +19,7 @@ from gspo_lab.matching.tuned import Trials, choices, read_trials
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
-from gspo_lab.study import Declaration, Run, Study
+from gspo_lab.study import Declaration, Study
 from gspo_lab.study.trials import trial_study, tuned
 from gspo_lab.study.tune import Tune
 
@@ -29,7 +27,7 @@ SETTLED = (Exit.FINISHED, Exit.CRASHED)
 """How a trial ends that says something of its values; all else says something of the machine, and is tried again."""
 
 
-def settled(study: Study, home: Path, begun: set[str], crew: Crew) -> Study | None:
+def settled(study: Study, home: Path, begun: set[str], pool: WorkerPool) -> Study | None:
     """The study with the values that its arms chose, on trials where they have not yet; None where those were not
     brought to their end. LabError where all candidates of an arm died."""
     if study.tune is None or study.tune.chosen:
@@ -42,18 +40,18 @@ def settled(study: Study, home: Path, begun: set[str], crew: Crew) -> Study | No
     own = home.parent / trials.name
     _refuse_other_study(own, study.name)
     declaration = declare(trials, own)
-    found = _rounds(trials, study.tune, declaration, crew)
+    found = _rounds(trials, study.tune, declaration, pool)
     if found is None or found.chosen is None:
         return None
-    folders = [RunFolder(run.folder(crew.runs)) for run in trials.runs()]
+    folders = [RunFolder(run.folder(pool.runs)) for run in trials.runs()]
     written = [folder for folder in folders if folder.journal.is_file()]
-    journals = {folder.path.relative_to(crew.runs).as_posix(): sha256_of(folder.journal) for folder in written}
+    journals = {folder.path.relative_to(pool.runs).as_posix(): sha256_of(folder.journal) for folder in written}
     tune = study.tune.model_copy(update={"chosen": dict(found.chosen), "journals": journals})
     out = tuned(study, tune)
     declare(out, home)
     for folder in folders:
         folder.drop_resume()
-    crew.console.print(f"chosen on trials, and locked: {choices(tune)}", markup=False, highlight=False, soft_wrap=True)
+    pool.console.print(f"chosen on trials, and locked: {choices(tune)}", markup=False, highlight=False, soft_wrap=True)
     return out
 
 
@@ -76,17 +74,17 @@ def _refuse_other_study(own: Path, name: str) -> None:
         )
 
 
-def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> Trials | None:
+def _rounds(trials: Study, tune: Tune, declaration: Declaration, pool: WorkerPool) -> Trials | None:
     """Train round after round; None where Ctrl-C or the machine ended it before all arms had chosen."""
     runs = {run.id: replace(run, declaration=declaration.digest) for run in trials.runs()}
     asked: dict[str, int] = {}
-    began = len(crew.endings)
-    again = {run for run, one in runs.items() if RunFolder(one.folder(crew.runs)).standing().state is State.FAILED}
-    if not crew.work(f"{trials.name}: warm starts", starts_to_make(runs.values(), crew.runs)):
+    began = len(pool.results)
+    again = {run for run, one in runs.items() if RunFolder(one.folder(pool.runs)).standing().state is State.FAILED}
+    if not pool.work("warm starts", starts_to_make(runs.values(), pool.runs)):
         return None
     while True:
-        crew.ingest()
-        with Evidence.open(database_of(crew.runs), crew.runs) as evidence:
+        pool.ingest()
+        with Evidence.open(database_of(pool.runs), pool.runs) as evidence:
             found = read_trials(evidence, trials.name, tune, again)
         if found.dead:
             raise LabError(
@@ -94,7 +92,7 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> 
                 f"choose; gspo-lab show {trials.name} says how, give it calmer values under [tune]"
             )
         if not found.open:
-            del crew.endings[began:]  # a trial that died is a result, and no failure of the study
+            del pool.results[began:]  # a trial that died is a result, and no failure of the study
             return found
         if silent := [run for run, steps in found.open if asked.get(run) == steps]:
             raise LabError(
@@ -103,16 +101,14 @@ def _rounds(trials: Study, tune: Tune, declaration: Declaration, crew: Crew) -> 
             )
         asked |= dict(found.open)
         steps = found.open[0][1]
-        errands = [_errand(runs[run], steps, crew.runs) for run, _ in found.open]
+        waiting = [replace(runs[run], until=steps) for run, _ in found.open]
+        for run in waiting:
+            write_run(run, pool.runs)
+        items = [run_item(run, pool.runs, stage="trials", row=f"trial {run.arm}") for run in waiting]
         number = 1 + len(found.rounds)
-        before = len(crew.endings)
-        crew.work(f"{trials.name}: round {number} of {len(tune.rounds)}, to step {steps}", errands)
-        ended = crew.endings[before:]
-        if crew.interrupts.count or any(one.code not in SETTLED for one in ended):
+        before = len(pool.results)
+        pool.work(f"trials, round {number} of {len(tune.rounds)}, to step {steps}", items)
+        ended = pool.results[before:]
+        if pool.interrupts.count or any(one.code not in SETTLED for one in ended):
             return None
         again -= {run for run, _ in found.open}
-
-
-def _errand(run: Run, steps: int, runs: Path) -> Errand:
-    folder = write_run(replace(run, until=steps), runs)
-    return Errand(f"trial {run.arm}/s{run.seed}", folder, RunWatch(folder, steps, run.settings.rollout.group_size))

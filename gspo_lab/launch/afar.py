@@ -241,11 +241,13 @@ class FarProcess:
     def _take(self, seen: Seen, attempt: Mapping[str, Any], now: float) -> None:
         gone = seen.state is None or (seen.state is State.LOST and self._killed)
         self._gone = (self._gone or now) if gone else None
+        # The cluster has ended the keeper, or its job was cancelled in the queue.
+        no_code_follows = bool(attempt.get("ended")) or (seen.cancelled and not attempt)
         if seen.state is None and self._killed:
             self._code = -signal.SIGKILL
         elif seen.state is None and self._launch.to_stop:
             self._code = Exit.STOPPED
-        elif self._gone is not None and (now - self._gone >= SETTLE_SECONDS or _leaves_no_code(seen, attempt)):
+        elif self._gone is not None and (now - self._gone >= SETTLE_SECONDS or no_code_follows):
             self._code = Exit.CANCELLED if seen.cancelled else Exit.LOST
         state, place = seen.state or State.LOST, seen.place
         if state is State.QUEUED and self.state is not State.QUEUED and not attempt.get("requeued"):
@@ -270,8 +272,3 @@ class FarProcess:
         self._killed = True
         self._launch.ask_to_stop()
         self._cluster.kill(self._launch.name)
-
-
-def _leaves_no_code(seen: Seen, attempt: Mapping[str, Any]) -> bool:
-    """Whether no exit code will follow: the cluster has ended the keeper, or its job was cancelled in the queue."""
-    return bool(attempt.get("ended")) or (seen.cancelled and not attempt)

@@ -154,6 +154,8 @@ class RayCluster:
             if find_spec(NAME) is None:
                 raise MissingExtra(NAME, NAME, "--on ray")
             probe(self._address)
+            if self._address == AUTO:
+                probe_recorded(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster")
             self._driver, self._connected = _Driver(self._address), time.monotonic()
             self._address = self._driver.greet(self._named)["address"]
         elif self._due(self._driver) and _open(self._address):
@@ -182,6 +184,17 @@ def probe(address: str) -> None:
     if not _open(address):
         raise LabError(
             f"nobody listens at {address}: start Ray there (ray start --head), or correct --on ray:HOST:PORT"
+        )
+
+
+def probe_recorded(file: Path) -> None:
+    """LabError where `file`, in which Ray keeps the address of this machine's cluster, names one that has gone: Ray
+    itself would wait for it for minutes and not say where."""
+    address = file.read_text().strip() if file.is_file() else ""
+    if address and not _open(address):
+        raise LabError(
+            f"--on ray: nobody listens at {address}, which {file} names: delete that file if its cluster has gone, "
+            "start a new one (ray start --head), or name another one, --on ray:HOST:PORT"
         )
 
 
@@ -237,13 +250,20 @@ class _Driver:
 
     def greet(self, named: str) -> dict[str, Any]:
         """What it has found; LabError where Ray refuses, or says nothing."""
-        self._greeted.wait(GREETING_SECONDS)
+        if not self._greeted.wait(PROBE_SECONDS):
+            print(f"gspo-lab: waiting for {named}, at most {GREETING_SECONDS:.0f} s", file=sys.stderr, flush=True)
+            self._greeted.wait(GREETING_SECONDS - PROBE_SECONDS)
         if "error" in self.greeting or not self.greeting:
             ended = self.ended
             why = self.greeting.get("error") or (
                 self._last_words() if ended else f"no answer in {GREETING_SECONDS:.0f} s"
             )
             self.close()
+            if "Could not find any running Ray instance" in why:  # Ray goes on with an option of its own commands
+                raise LabError(
+                    "--on ray: no Ray cluster runs on this machine: start one (ray start --head), or name one, "
+                    "--on ray:HOST:PORT"
+                )
             raise LabError(f"{named} cannot be used: {why}")
         return self.greeting
 

@@ -136,7 +136,7 @@ class SlurmCluster:
             check=False,
         )
         if submitted.returncode:
-            raise LabError(f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command goes on")
+            raise LabError(f"{folder}: sbatch refuses it: {_last(submitted.stderr)}; the same command resumes")
         return self._follow(Launch(work, name_of(submitted.stdout.strip().partition(";")[0])))
 
     def find(self, folder: Path) -> FarProcess | None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,6 @@ def reason_in_words(reason: str) -> str:
     return reason.strip()
 
 
-def acceptance(reason: str, differences: Sequence[str]) -> Acceptance:
-    """An acceptance of now. LabError where no reason is given."""
-    return Acceptance(reason_in_words(reason), datetime.now(UTC).isoformat(timespec="seconds"), tuple(differences))
-
-
 def read_accepted(home: Path) -> tuple[Acceptance, ...]:
     """The acceptances in a study's folder, oldest first. LabError where the file is not what was written."""
     path = home / ACCEPTED
@@ -49,8 +43,6 @@ def read_accepted(home: Path) -> tuple[Acceptance, ...]:
         raise LabError(f"{path} cannot be read ({error}); delete it and accept again") from error
 
 
-def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> Path:
+def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> None:
     """Write all acceptances of a study, whole or not at all."""
-    path = home / ACCEPTED
-    write_json(path, [asdict(one) for one in acceptances])
-    return path
+    write_json(home / ACCEPTED, [asdict(one) for one in acceptances])

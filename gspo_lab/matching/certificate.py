@@ -5,14 +5,15 @@ the verdict is.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.layout import STUDY
-from gspo_lab.matching.acceptance import Acceptance, acceptance, read_accepted, write_accepted
+from gspo_lab.matching.acceptance import Acceptance, read_accepted, reason_in_words, write_accepted
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.own import accounts
 from gspo_lab.matching.pairing import (
@@ -166,7 +167,8 @@ class Certificate:
         if not self.pairs:
             return "no two runs with the same seed yet, nothing to match"
         counts = self.states()
-        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {_made(counts)} checks"
+        made = sum(set(states) != {NOT_VERIFIED} for states in counts.values())
+        scale = f"{len(self.pairs)} pair{'s' if len(self.pairs) > 1 else ''} of runs, {made} checks"
         unknown = [name for name, states in counts.items() if states[UNKNOWN]]
         gaps = f"; not recorded everywhere: {', '.join(unknown)}" if unknown else ""
         gaps = f"; {self.grade}" if self.grade else gaps
@@ -259,7 +261,8 @@ def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) ->
     found = certificate(evidence, declared)
     if not found.open:
         raise LabError(f"--accept-mismatch: {declared.name} has no undeclared difference; run it without that option")
-    found = replace(found, acceptances=(*found.acceptances, acceptance(reason, found.open)))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    found = replace(found, acceptances=(*found.acceptances, Acceptance(reason_in_words(reason), now, found.open)))
     write_accepted(evidence.runs_folder / declared.name, found.acceptances)
     return found
 
@@ -289,11 +292,6 @@ def grouped(found: Sequence[tuple[Pair | None, Check]]) -> list[tuple[State, str
     return out
 
 
-def _made(counts: Mapping[str, Counter[State]]) -> int:
-    """How many checks were made at all."""
-    return sum(set(states) != {NOT_VERIFIED} for states in counts.values())
-
-
 def _lock(declared: Declaration) -> Check:
     """Whether study.json still is what its digest was taken of, and what was added to it by later starts."""
     name, kept, now = "lock", declared.digest, declared.content_digest
@@ -304,6 +302,9 @@ def _lock(declared: Declaration) -> Check:
         return Check(name, UNDECLARED, said, (STUDY,))
     if declared.superseded and not declared.edits:
         return Check(name, UNDECLARED, "study.json was declared otherwise before, and does not say how", (STUDY,))
+    if declared.not_grown:
+        said = f"study.json did not only grow since it was first declared: {'; '.join(declared.not_grown)}"
+        return Check(name, UNDECLARED, said, declared.not_grown)
     edits = [str(edit) for edit in declared.edits]
     if declared.recorded is not None:
         said = f"declared as its runs were imported, after they were made: {shown(kept)}"

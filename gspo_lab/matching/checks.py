@@ -28,7 +28,7 @@ def all_checks(
     found = (
         origin.settings(pair),
         origin.declaration(pair, arms, bands),
-        origin.code(pair),
+        origin.facts(pair, "code", ["code"]),
         origin.facts(pair, "packages", ["gspo_lab", "python", "packages"], "engine"),
         origin.facts(pair, "device", ["device"]),
         origin.facts(pair, "numerics", ["threads", "instructions", "flags"]),

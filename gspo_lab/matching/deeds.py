@@ -1,6 +1,6 @@
 """What two runs did: the prompts they asked, their first step, which must be the very same, and their benchmarks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
 from gspo_lab.matching.settings import listed, shown
@@ -19,7 +19,8 @@ def prompts(pair: Sides) -> Check:
     if parted is not None:
         said = f"the streams of prompts part at step {parted}"
         return differs("prompts", said, (f"step {parted}",), pair.excuses("rollout.prompts_per_step", "task"))
-    kept = [step for bench, step in _common_asked(pair) if bench == ROLLOUT and not _varying(pair)]
+    common = sorted(pair.one.asked.keys() & pair.other.asked.keys())
+    kept = [step for bench, step in common if bench == ROLLOUT and not _varying(pair)]
     worded = next((step for step in kept if not _same_items(pair, ROLLOUT, step)), None)
     if worded is not None:
         said = f"equal prompt ids, but the texts or references kept of step {worded} differ"
@@ -53,17 +54,7 @@ def first_logprobs(pair: Sides) -> Check:
 
 def first_rewards(pair: Sides) -> Check:
     """The rewards of step 0: equal responses are graded equally."""
-    one, other = pair.one.first, pair.other.first
-    names = [name for name in REWARDS if name in one and name in other]
-    if not names or "rollout_digest" not in one or "rollout_digest" not in other:
-        known = ["rollout_digest" in side and "reward_mean" in side for side in (one, other)]
-        return Check("first rewards", UNKNOWN, pair.silent(*known) if not all(known) else "no reward in common")
-    odd = sorted(name for name in names if one[name] != other[name])
-    if not odd:
-        return Check("first rewards", EQUAL, f"mean reward {shown(one.get('reward_mean'))} at step 0")
-    said = "; ".join(f"{name} at step 0: {pair.told(one[name], other[name])}" for name in odd)
-    reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
-    return differs("first rewards", said, tuple(odd), reasons)
+    return _first_columns(pair, "first rewards", REWARDS)
 
 
 COSTS = (
@@ -77,20 +68,27 @@ decides whose advantage is 0, says little of the steps to come."""
 
 def first_counts(pair: Sides) -> Check:
     """Tokens and FLOPs counted in step 0: the same responses are as long, and cost the same."""
-    name, one, other = "first counts", pair.one.first, pair.other.first
-    names = [key for key in COUNTS if key in one and key in other]
+    return _first_columns(pair, "first counts", COUNTS)
+
+
+def _first_columns(pair: Sides, name: str, columns: Sequence[str]) -> Check:
+    """Numbers of step 0 that follow from its responses, so that another first rollout that is excused excuses them."""
+    one, other = pair.one.first, pair.other.first
+    names = [key for key in columns if key in one and key in other]
     if not names or "rollout_digest" not in one or "rollout_digest" not in other:
-        known = [any(key in side for key in COUNTS) and "rollout_digest" in side for side in (one, other)]
-        return Check(name, UNKNOWN, pair.silent(*known) if not all(known) else "no count in common")
+        known = [any(key in side for key in columns) and "rollout_digest" in side for side in (one, other)]
+        return Check(name, UNKNOWN, pair.silent(*known) if not all(known) else "no number in common")
     odd = [key for key in names if one[key] != other[key]]
     if not odd:
         return Check(name, EQUAL, ", ".join(f"{key} {shown(one[key])}" for key in names))
     said = "; ".join(f"{key} at step 0: {pair.told(one[key], other[key])}" for key in odd)
     reasons = _sampled_apart(pair) if one["rollout_digest"] != other["rollout_digest"] else []
-    costs = pair.excuses(*COSTS) if odd == ["flops_total"] else []
-    # What is dropped and not replaced was sampled all the same; lengths are of what trains.
-    dropped = pair.excuses("rollout.dynamic_sampling") if "tokens_sampled_total" not in odd else []
-    return differs(name, said, tuple(odd), list(dict.fromkeys([*reasons, *costs, *dropped])))
+    if odd == ["flops_total"]:
+        reasons += pair.excuses(*COSTS)
+    if columns is COUNTS and "tokens_sampled_total" not in odd:
+        # What is dropped and not replaced was sampled all the same; lengths are of what trains.
+        reasons += pair.excuses("rollout.dynamic_sampling")
+    return differs(name, said, tuple(odd), reasons)
 
 
 def compute(pair: Sides) -> Check:
@@ -192,7 +190,8 @@ def base_score(pair: Sides) -> Check:
     parts, said = [], []
     logged = [bench for bench in benches if any((bench, 0) not in side.asked for side in (pair.one, pair.other))]
     if logged:
-        return Check(name, UNKNOWN, "; ".join(f"{bench}: {_base(pair, bench)}, as logged" for bench in logged))
+        told = (f"{bench}: {pair.told(pair.one.base[bench], pair.other.base[bench])}, as logged" for bench in logged)
+        return Check(name, UNKNOWN, "; ".join(told))
     for bench in benches:
         one, other = pair.one.base[bench], pair.other.base[bench]
         if one != other:
@@ -204,10 +203,6 @@ def base_score(pair: Sides) -> Check:
     if not parts:
         return Check(name, EQUAL, ", ".join(f"{bench} {shown(pair.one.base[bench])}" for bench in benches))
     return differs(name, "; ".join(said), tuple(parts), pair.excuses(*STARTING, "rollout.sampler", "rollout.dtype"))
-
-
-def _base(pair: Sides, bench: str) -> str:
-    return pair.told(pair.one.base[bench], pair.other.base[bench])
 
 
 def _first(pair: Sides, name: str, digest: str, what: str) -> Check:
@@ -229,10 +224,5 @@ def _sampled_apart(pair: Sides) -> list[str]:
     return [*sampling, *(["rollout.coupled = false"] if uncoupled else [])]
 
 
-def _common_asked(pair: Sides) -> list[tuple[str, int]]:
-    return sorted(pair.one.asked.keys() & pair.other.asked.keys())
-
-
 def _same_items(pair: Sides, bench: str, step: int) -> bool:
-    one, other = pair.one.asked[bench, step], pair.other.asked[bench, step]
-    return one.items == other.items
+    return pair.one.asked[bench, step].items == pair.other.asked[bench, step].items

@@ -42,7 +42,9 @@ def declaration(pair: Sides, arms: Mapping[str, Arm], bands: Mapping[str, Any]) 
         if sorted(trace.declared) != sorted(stated):
             parts.append(f"{trace.arm}: declared keys")
             said.append(f"{trace.id} declares {listed(trace.declared)}, study.json {listed(stated)}")
-        for key in differing(trace.bands, bands) if trace.bands and bands else []:
+        measured = {key.removeprefix(BANDS): v for key, v in trace.facts.items() if key.startswith(BANDS)}
+        odd_bands = [key for own in (trace.bands, measured) if own and bands for key in differing(own, bands)]
+        for key in dict.fromkeys(odd_bands):
             parts.append(f"{trace.arm}: reference_bands.{key}")
             said.append(f"{trace.id} counts would_clip_* at another range of {key}")
     if parts:
@@ -67,11 +69,6 @@ def facts(pair: Sides, name: str, keys: Sequence[str], *excused: str, null_is_a_
     return differs(name, said, tuple(short.values()), pair.excuses(*excused))
 
 
-def code(pair: Sides) -> Check:
-    """The digest of the package's own source files, committed or not."""
-    return facts(pair, "code", ["code"])
-
-
 def weights(pair: Sides) -> Check:
     """The digests of the starting weights, a critic's too, known only from a worker that began its run at step 0."""
     if not (pair.one.begun and pair.other.begun):
@@ -81,6 +78,8 @@ def weights(pair: Sides) -> Check:
     return facts(pair, "weights", ["weights", *critics], *STARTING)
 
 
+BANDS = "reference_bands."
+"""Begins the facts that say at which ranges a worker counted clips that did not happen."""
 COVERED = (
     *("code", "gspo_lab", "python", "packages", "device", "threads", "instructions", "flags"),
     *("weights", "critic", "tokenizer", "chat_template", "grader", ORIGIN),
@@ -110,7 +109,7 @@ def restarts(pair: Sides) -> Check:
             assert start.facts is not None
             odd = [key for key in differing(first.facts, start.facts) if not under(key, [ORIGIN])]
             if start.step != first.step:  # the digests are then those of the weights it went on from
-                odd = [key for key in odd if key not in ("weights", "critic")]
+                odd = [key for key in odd if key not in ("weights", "critic", "start")]
             parts += [f"{trace.arm}: {key}" for key in odd]
             said += [
                 f"{trace.id} went on at step {start.step} with {key} = {shown(start.facts.get(key))}, "

@@ -3,7 +3,9 @@
 Runs that are no evidence of their own cannot be a pair. Nothing of a pair is compared here, and nothing excuses it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -13,6 +15,7 @@ from gspo_lab.matching.settings import shown
 from gspo_lab.matching.trace import Trace, resolved
 from gspo_lab.records import ROLLOUT
 from gspo_lab.store.consistency import answer_digests, at_odds, first_missing
+from gspo_lab.store.traces import read_equal_norms
 from gspo_lab.study import Declaration, Settings, VerdictTable, digest, flat
 from gspo_lab.study.declaration import rule_of
 from gspo_lab.study.dotted import differing
@@ -30,9 +33,8 @@ Odd = tuple[str, str]
 Account = Mapping[str, tuple[Odd, ...]]
 """Per check what is wrong with one run's record. A check that is missing could not be made of it."""
 
-NAMES = ("identity", "plan", "own numbers", "sealed answers")
 MEANINGS = {
-    "identity": "both journals name their run and what study.json locks; no seed sampled what another one did",
+    "identity": "both journals name their run and what study.json locks; no seed did what another one did",
     "plan": "every step, update and evaluation that is declared, and no other",
     "own numbers": "clips, learning rates and counts agree with each other and the settings",
     "sealed answers": "every evaluation's answers have the digest that the run's last word holds",
@@ -41,7 +43,7 @@ MEANINGS = {
 
 def checks(pair: Sides, accounts: Mapping[str, Account]) -> tuple[Check, ...]:
     """The rows of a pair: what is wrong with either run."""
-    return tuple(_check(pair, name, accounts) for name in NAMES)
+    return tuple(_check(pair, name, accounts) for name in MEANINGS)
 
 
 def _check(pair: Sides, name: str, accounts: Mapping[str, Account]) -> Check:
@@ -57,7 +59,7 @@ def _check(pair: Sides, name: str, accounts: Mapping[str, Account]) -> Check:
 def accounts(evidence: "Evidence", declared: Declaration, traces: Sequence[Trace]) -> dict[str, Account]:
     """Per run id what its record says of itself, beside the study's declaration and its arm's other runs."""
     known = {declared.content_digest: declared.locked()} | {digest(one): one for one in declared.superseded}
-    twins = list(_copies(traces))
+    twins = [*_copies(traces), *_twins(traces, read_equal_norms(evidence, declared.name))]
     most: dict[str, int] = {}
     for trace in traces:
         for (bench, _), asked in trace.asked.items():
@@ -79,7 +81,7 @@ def _account(
     twins: Sequence[tuple[Trace, Trace]],
     most: Mapping[str, int],
 ) -> Account:
-    copied = [("seed", f"it sampled in step 0 what {one.id} did") for one, copy in twins if copy is trace]
+    copied = [("seed", f"it sampled or learned what {one.id} did") for one, copy in twins if copy is trace]
     signed = [start for start in trace.starts if start.run is not None]
     out: dict[str, tuple[Odd, ...]] = {}
     if not signed and trace.declaration is None and trace.seal is None:
@@ -142,6 +144,17 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
                 yield known, trace
 
 
+def _twins(traces: Sequence[Trace], alike: Iterable[Collection[str]]) -> Iterator[tuple[Trace, Trace]]:
+    """Runs of one arm and different seeds with the same gradient norm, to the last digit, in two steps or more; `alike`
+    has per step and norm the runs that share it."""
+    known = {trace.id: trace for trace in traces}
+    counts: Counter[tuple[str, str]] = Counter()
+    for ids in alike:
+        runs = sorted((known[run] for run in ids if run in known), key=lambda trace: trace.seed)
+        counts.update((one.id, copy.id) for one, copy in combinations(runs, 2) if one.arm == copy.arm)
+    yield from ((known[one], known[copy]) for (one, copy), steps in counts.items() if steps > 1)
+
+
 def _settings(nested: Mapping[str, Any]) -> Settings | None:
     try:
         return Settings.model_validate(nested)
@@ -185,6 +198,7 @@ def _numbers(evidence: "Evidence", trace: Trace, settings: Settings) -> Iterator
         "kept": settings.record.rollouts,
         "varying": rollout.varying,
         "rounds": rollout.dynamic_sampling,
+        "replays": settings.routing_replay != "none",
     }
     band = [objective.clip_low, objective.clip_high]
     same = objective.policy_loss == "clip" and trace.bands.get(rule) == band

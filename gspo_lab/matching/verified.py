@@ -1,5 +1,6 @@
 """What only `gspo-lab certify` looks at: whether files and database are what was recorded, and grades what they say."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -7,8 +8,9 @@ from typing import TYPE_CHECKING
 from gspo_lab.layout import STUDY
 from gspo_lab.matching.certificate import JOURNALS, REGRADED, SIGNATURE, Certificate
 from gspo_lab.matching.pairing import EQUAL, NOT_VERIFIED, UNDECLARED, UNKNOWN, Check
-from gspo_lab.store.audit import journals_changed, runs_at_fault, runs_left_out, study_at_fault
+from gspo_lab.store.audit import journals_changed, models_changed, runs_at_fault, runs_left_out, study_at_fault
 from gspo_lab.store.signature import check as check_signature
+from gspo_lab.store.traces import read_starts
 from gspo_lab.study import Declaration
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ def _journals(evidence: "Evidence", study: str) -> Check:
         if whole is None:
             unsealed.append(_short(run))
         odd += [(_short(run), f"{run}: {fault}") for fault in faults]
+    starts = {row["run_id"]: row["facts"] for row in read_starts(evidence, study).to_dict("records") if row["facts"]}
+    for run in runs:
+        start = json.loads(starts.get(run, "{}")).get("start")
+        odd += [(_short(run), f"{run}: {why}") for why in models_changed(evidence.runs_folder / run, start)]
     if odd:
         return _failed(JOURNALS, odd)
     agree = "the database holds what the files do"

@@ -14,7 +14,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, check_model, refuse_damaged
+from gspo_lab.files import refuse_damaged
+from gspo_lab.models.check import EMBEDDED, check_model
 from gspo_lab.models.embedded import build
 from gspo_lab.models.lora import plain_state
 from gspo_lab.models.tokenizer import byte_tokenizer
@@ -54,7 +55,9 @@ def load_model(
             tokenizer = _load_tokenizer(source)
             model = _load_weights(source, settings, getattr(torch, dtype))
     _settle_special_tokens(name, model, tokenizer)
-    return model.to(device).eval(), tokenizer
+    model.to(device)
+    model.tie_weights()  # on a device other than CPU and CUDA torch has made tied weights two
+    return model.eval(), tokenizer
 
 
 def load_tokenizer(source: str) -> tuple[Any, tuple[int, ...]]:

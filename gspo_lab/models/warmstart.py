@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import waited_for, whole_folder
-from gspo_lab.models.check import EMBEDDED, write_sums
+from gspo_lab.files import waited_for, whole_folder, write_sums
+from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.embedded import build, config
 from gspo_lab.models.load import encode_prompt, quiet, weights_digest
 from gspo_lab.models.routing import Routers

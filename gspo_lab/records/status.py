@@ -26,6 +26,7 @@ class RunStatus:
     run: str | None = metric("-", "with `started`: the run that the worker was started on, study/arm/s<seed>")
     declaration: str | None = metric("-", "with `started`: sha256 of what study.json locked at that moment")
     journal: str | None = metric("-", "with `finished`: sha256 of all lines of the journal before this one")
+    model: str | None = metric("-", "with `finished`: sha256 of the list of the trained model's files")
     facts: dict[str, Any] | None = metric("-", "what the worker found out about itself (JSON)")
     answers: dict[str, str] | None = metric(
         "-",

@@ -15,8 +15,12 @@ from gspo_lab.stats.cells import (
     HOLM,
     LOOKED,
     PAIRED,
+    UNEVEN_CONTRAST,
+    UNEVEN_CONTRAST_LOOKED,
     UNEVEN_HOLM,
     UNEVEN_LOOKED,
+    UNEVEN_ORDER,
+    UNEVEN_ORDER_LOOKED,
     UNEVEN_PAIRED,
     Method,
 )
@@ -105,22 +109,28 @@ def uneven_line(verdict: Comparison) -> str | None:
     if verdict.better is None or not any(k for k, _ in verdict.unstable or ()):
         return None
     looks = verdict.rule.looks
-    method = UNEVEN_LOOKED if len(looks) > 1 else UNEVEN_HOLM if verdict.family > 1 else UNEVEN_PAIRED
+    methods = (UNEVEN_HOLM, UNEVEN_LOOKED) if verdict.family > 1 else (UNEVEN_PAIRED, UNEVEN_LOOKED)
+    if verdict.question == "contrast":
+        methods = (UNEVEN_CONTRAST, UNEVEN_CONTRAST_LOOKED)
+    elif verdict.rule.order:
+        methods = (UNEVEN_ORDER, UNEVEN_ORDER_LOOKED)
+    method = methods[len(looks) > 1]
     rates = _uneven_rates(looks[-1] if len(looks) > 1 else verdict.paired.n, verdict.alpha, method)
     if not rates:
         return None
-    n, unstable, skewed = rates
+    n, unstable, *skewed = rates
     return (
         f"runs are unstable here: in simulated studies of {n} pairs with equal means 'better' is said in "
-        f"{_percent(unstable)} where 15 % of one arm's runs are unstable, in {_percent(skewed)} where one arm is skewed"
+        f"{_percent(unstable)} where 15 % of one arm's runs are unstable"
+        + "".join(f", in {_percent(rate)} where one arm is skewed" for rate in skewed)
     )
 
 
-def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[int, float, float] | None:
-    """Pairs, and the rates where one arm alone has unstable runs and where its scores alone are skewed."""
+def _uneven_rates(n: int, alpha: float, method: Method) -> tuple[Any, ...] | None:
+    """Pairs, and the rates where one arm alone has unstable runs and, if simulated, where its scores are skewed."""
     rows = _rows(n, alpha, lambda row: row["method"] == method.name)
-    unstable, skewed = ([row["rate"] for row in rows if name in row["cell"]] for name in UNEVEN)
-    return (rows[0]["n"], unstable[0], skewed[0]) if rows else None
+    rates = [row["rate"] for name in UNEVEN for row in rows if name in row["cell"]]
+    return (rows[0]["n"], *rates) if rows else None
 
 
 def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) -> str | None:

@@ -3,7 +3,7 @@
 Shapes: S seeds, M treatments, I items, T steps; a is the baseline, b what is held against it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -102,6 +102,33 @@ def _looking(looks: tuple[int, ...]) -> Judge:
             looks, lambda n: decide_all([Scores(a_S[:n], b_S[:n])], rule)[0], lambda verdict: verdict.resolved
         )
         return Conclusion(verdict.better is not None, None)
+
+    return judge
+
+
+def _contrast(looks: tuple[int, ...] = ()) -> Judge:
+    """The mean of the last two of four arms against the mean of the baseline and the first."""
+
+    def judge(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion | None:
+        return _looking(looks or (len(a_S),))((a_S + b_MS[0]) / 2, (b_MS[1] + b_MS[2]) / 2, alpha, rng)
+
+    return judge
+
+
+def _in_order(looks: tuple[int, ...] = ()) -> Judge:
+    """The arms in a declared order; the first look that resolves all of them."""
+
+    def judge(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
+        names = tuple(f"arm {place}" for place in range(len(b_MS)))
+        rule = Rule(1.0, alpha, looks, order=names)
+        _, verdicts = first_resolving(
+            looks or (len(a_S),),
+            lambda n: decide_all(
+                [Scores(a_S[:n], b_S[:n], ("a", name)) for name, b_S in zip(names, b_MS, strict=True)], rule
+            ),
+            lambda verdicts: all(verdict.resolved for verdict in verdicts),
+        )
+        return Conclusion(any(verdict.better is not None for verdict in verdicts), None)
 
     return judge
 
@@ -228,6 +255,10 @@ ADDED = Method("better, by the 5 declared of 10 seeds", _looking((5,)), "at most
 ONE_BY_ONE = Method("a seed at a time, first hit counts", _seed_by_seed, "must fail", 0.1)
 UNEVEN_PAIRED = Method("paired t, means equal", _decided, "stated")
 UNEVEN_HOLM = Method("better, of any arm, Holm, means equal", _any_of_several, "stated")
+UNEVEN_CONTRAST = Method("better, by the contrast, means equal", _contrast(), "stated")
+UNEVEN_ORDER = Method("better, of any arm, in order, means equal", _in_order(), "stated")
+UNEVEN_CONTRAST_LOOKED = Method("better, by the contrast, any look, means equal", _contrast(LOOKS), "stated")
+UNEVEN_ORDER_LOOKED = Method("better, in order, any look, means equal", _in_order(LOOKS), "stated")
 UNEVEN_LOOKED = Method("better, at any look, means equal", _looking(LOOKS), "stated")
 STABLE = Method("more or less stable", _stability("more stable", "less stable"), "at most the band")
 STABLER = Method("more stable", _stability("more stable"), "at most the band")
@@ -261,6 +292,19 @@ STABILITY = {
 }
 """A baseline and its arms, pairs, and what is asked."""
 CURVES = {3: (AREA, TAIL, ONE_SEED), 5: (AREA, TAIL)}
+
+
+def _declared_cells() -> Iterator[Cell]:
+    """A declared contrast and a declared order of the four arms of a 2 x 2 design, at once and with looks."""
+    unstable = next(iter(UNEVEN))
+    at_once, looked = (UNEVEN_CONTRAST, UNEVEN_ORDER), (UNEVEN_CONTRAST_LOOKED, UNEVEN_ORDER_LOOKED)
+    for name, noise in {"normal": NOISE["normal"], unstable: UNEVEN[unstable]}.items():
+        for when, stated, sizes in (("", at_once, (3, 5, 8)), (", looks after 5 and 8", looked, LOOKS[-1:])):
+            held = tuple(Method(m.name.removesuffix(", means equal"), m.judge, "at most the band") for m in stated)
+            methods = held if name == "normal" else stated
+            for n in sizes:
+                yield Cell(f"2 x 2, {name}{when}", n, partial(several, arms=3, seeds=n, noise=noise), methods)
+
 
 CELLS = (
     *(
@@ -333,4 +377,5 @@ CELLS = (
         for arms in (2, 3)
         for n in (4, 8)
     ),
+    *_declared_cells(),
 )

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import holder, sha256_of
-from gspo_lab.journal import sealed
-from gspo_lab.layout import CHECKPOINTS, JOURNAL, LOCK, RUN, STUDY
+from gspo_lab.files import holder, refuse_damaged, sha256_of, sums_digest
+from gspo_lab.journal import from_end, sealed
+from gspo_lab.layout import CHECKPOINTS, FINAL, JOURNAL, LOCK, RUN, STUDY
+from gspo_lab.records import RunStatus
 from gspo_lab.store.damage import END_LOST, PLACES
 from gspo_lab.store.database import nowhere, transaction
 from gspo_lab.store.files import json_file, run_folders
@@ -73,6 +74,27 @@ def journals_changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
     """The runs, by their ids, whose journal is there and has another sha256 than is held against it."""
     paths = {run: folder / run / JOURNAL for run in digests}
     return [run for run, path in paths.items() if path.is_file() and sha256_of(path) != digests[run]]
+
+
+def models_changed(home: Path, start: str | None) -> Iterator[str]:
+    """What is wrong with the models of the run in `home` that are still there: whether they are those that its journal
+    names. `start` is its starting model's list of files, by its digest; None: not recorded."""
+    last = next((item for item in from_end(home / JOURNAL) if item.get("kind") == RunStatus.kind), {})
+    try:
+        began = json_file(home / RUN).get("warm_start")
+    except LabError:  # what is wrong with the run's files is told elsewhere
+        return
+    models = [("trained model", home / CHECKPOINTS / FINAL, last.get("model"))]
+    if began is not None:
+        models.append(("starting model", Path(began), start))
+    for what, folder, named in models:
+        if named is not None and folder.is_dir():
+            try:
+                refuse_damaged(folder)
+            except LabError as error:
+                yield str(error)
+            if sums_digest(folder) != named:
+                yield f"its {what} {folder.name} is not the one that its journal names"
 
 
 COUNTED = f"SELECT {', '.join(f'(SELECT COUNT(*) FROM {table.name})' for table in TAKEN)}"

@@ -53,6 +53,7 @@ COUNTS = {
         f"CASE WHEN :varying THEN more_updates <> {UPDATES_DUE} ELSE updates_total <> (step + 1) * :updates END"
     ),
     "flops_total": "more_flops <= 0",
+    "replay_bytes": "(replay_bytes > 0) <> :replays",
     "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
 }
 """By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""
@@ -93,8 +94,8 @@ def at_odds(
 
     `settings`: prompts, group_size, epochs, updates (a step), rate, warmup, kept (share of prompts whose responses
     are), varying (whether the groups that a step trains on follow from what was sampled), rounds (of prompts that a
-    step may ask, 0 where no group is dropped). `rule`: the one whose would_clip_* the run's own clips must equal, where
-    both have the same range.
+    step may ask, 0 where no group is dropped), replays (whether old choices of experts are replayed). `rule`: the one
+    whose would_clip_* the run's own clips must equal, where both have the same range.
     """
     conditions = dict(CLIPS)
     if rule is not None:

@@ -91,3 +91,13 @@ def read_first_minibatches(
         ((count, step, *recorded),) = evidence.rows(query, (run.id,))
         out[run.id] = bool(count), step, recorded
     return out
+
+
+def read_equal_norms(evidence: "Evidence", study: str) -> list[list[str]]:
+    """The ids of runs that have the same gradient norm on a step's first mini-batch, per step and norm."""
+    evidence.columns("updates", ["grad_norm"])
+    query = (
+        f"{CHOSEN} SELECT GROUP_CONCAT(run_id, '\n') FROM chosen JOIN updates USING (run_id) "
+        "WHERE minibatch = 0 AND grad_norm > 0 GROUP BY step, grad_norm HAVING COUNT(*) > 1"
+    )
+    return [ids.split("\n") for (ids,) in evidence.rows(query, (study,))]

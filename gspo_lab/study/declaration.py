@@ -7,7 +7,7 @@ clipping, what a person typed, and every later edit.
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -174,9 +174,22 @@ class Declaration:
 
     @property
     def arms_added(self) -> tuple[str, ...]:
-        """The arms that were added after the first step, a sweep's further values among them."""
+        """The arms that the first step was not declared with, a sweep's further values among them; of records that
+        keep no earlier declaration those that an edit names."""
+        if self.superseded:
+            return tuple(name for name in self.arms if name not in self.superseded[0].get("arms", {}))
         noted = [edit.what.removeprefix(ARMS_ADDED) for edit in self.edits if edit.what.startswith(ARMS_ADDED)]
         return tuple(name for names in noted for name in names.split(", ") if name in self.arms)
+
+    @property
+    def not_grown(self) -> tuple[str, ...]:
+        """What later starts cannot have done to the declarations that are kept under "superseded": a study grows by
+        seeds, which it names as added, and by arms."""
+        versions = [*self.superseded, self.locked()]
+        odd = list(dict.fromkeys(chain.from_iterable(map(_not_grown, versions, versions[1:]))))
+        if silent := [str(s) for s in self.seeds if s not in (*versions[0].get("seeds", ()), *self.added)]:
+            odd.append(f"seeds added, and not named as added: {', '.join(silent)}")
+        return tuple(odd)
 
     @property
     def deciding(self) -> tuple[int, ...]:
@@ -291,6 +304,23 @@ class Declaration:
             raise LabError(
                 f"{where} is no study of this lab: restore it from a copy, or move its folder away"
             ) from error
+
+
+def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """What of two declarations of a study, one later than the other, is no growth."""
+    for what, unit in (("seeds", "seeds"), ("added", "added seeds"), ("arms", "arms")):
+        if lost := [str(one) for one in before.get(what, ()) if one not in after.get(what, ())]:
+            yield f"{unit} taken away: {', '.join(lost)}"
+    try:
+        claims = [[ClaimTable.model_validate(claim) for claim in one.get("claims", ())] for one in (before, after)]
+        rules = [VerdictTable.model_validate(one["verdict"]) for one in (before, after)]
+    except (KeyError, TypeError, ValidationError):
+        yield "an earlier declaration that holds no verdict or claims"
+        return
+    if claims[0] != claims[1]:
+        yield "other claims"
+    if rules[0] != rules[1]:
+        yield "another rule of the verdict"
 
 
 def locked_of(data: Mapping[str, Any]) -> dict[str, Any]:

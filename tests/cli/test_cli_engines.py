@@ -64,7 +64,7 @@ def test_what_an_engine_would_be_given_is_written_and_nothing_run(alone: Path) -
     assert not (alone / "runs").exists()
     again = gspo_lab("check", "files.toml", "--engine", "verl", "--write-config", "to")
     assert again.code == 2
-    assert "--write-config to: that exists" in again.err
+    assert "--write-config to: this path exists" in again.err
 
 
 def test_where_no_folder_can_be_made_that_is_one_line() -> None:
@@ -76,7 +76,7 @@ def test_where_no_folder_can_be_made_that_is_one_line() -> None:
 def test_an_engine_without_files_says_so() -> None:
     said = gspo_lab("check", "files.toml", "--write-config", "to")
     assert said.code == 2
-    assert "the engine 'native' trains in the worker, without files" in said.err
+    assert "the engine 'native' has no input files of its own" in said.err
 
 
 def test_a_study_that_another_engine_cannot_do_is_refused() -> None:

@@ -1,27 +1,18 @@
 """Responses that a grader failed on trained with reward 0: whoever shows the run says how many."""
 
-import io
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from calling import gspo_lab
 from finished_runs import leave_runs, write_study
-from rich.console import Console
 
 from gspo_lab.conduct import outcome
-from gspo_lab.conduct.live import LineView, LiveView
-from gspo_lab.conduct.watch import RunWatch
-from gspo_lab.conduct.work import Errand
 from gspo_lab.journal import Journal
-from gspo_lab.launch.base import Slot
 from gspo_lab.readings import Source
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.records import StepRecord
-from gspo_lab.runfolder import RunFolder
-from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import load_study
 
@@ -57,12 +48,6 @@ def test_dropped_groups_were_graded_too(path: Path, here: Path) -> None:
     share = 128 / (768 + 32 * group_size)
     with Evidence.open(here / "runs/lab.db") as evidence:
         assert grader_errors(Source(evidence, "seen")) == {RUN: share}
-    folder = RunFolder(here / "runs" / "seen/gspo/s1")
-    watch = RunWatch(folder, 4, group_size)
-    with Journal(folder.path) as journal:
-        journal.write([replace(record, dropped_groups=32)])
-    assert watch.look(0.0)
-    assert watch.progress.grader_errors == 64 / (256 + 32 * group_size)
 
 
 def test_show_and_report_say_it(path: Path, here: Path) -> None:
@@ -84,26 +69,3 @@ def test_the_table_at_the_end_has_a_column_where_any_failed(path: Path, here: Pa
     assert [arm.grader_errors for arm in done.arms] == [0.125, None]
     assert done.table().columns[-1].header == "not graded"
     assert list(done.table().columns[-1].cells) == ["12.5%", "-"]
-
-
-def test_the_live_view_says_it_as_it_goes(here: Path) -> None:
-    folder = RunFolder(here / "runs" / RUN)
-    folder.path.mkdir(parents=True)
-    watch = RunWatch(folder, steps=4)
-    watch.progress.state = State.RUNNING
-    errand = Errand(RUN, folder, watch)
-    told = io.StringIO()
-    console = Console(file=told, width=200)
-    lines = LineView(console, [errand], 1)
-    lines._when[RUN] = -1e9
-    with Journal(folder.path) as journal:
-        for index, failed in enumerate((16, 48)):
-            journal.write([step(index, failed)])
-            assert watch.look(time.monotonic())
-    lines.tick(time.monotonic())
-    assert "step 2/4, reward 0.100, not graded 12.5%" in told.getvalue()
-    screen = io.StringIO()
-    with LiveView(Console(file=screen, width=200, force_terminal=True), "seen", [errand], [Slot("core", "0", {})]):
-        pass
-    assert "not graded" in screen.getvalue()
-    assert "12.5%" in screen.getvalue()

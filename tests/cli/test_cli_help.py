@@ -78,34 +78,32 @@ def test_scripts_are_served(name: str) -> None:
     assert "--json" in {option for parameter in COMMANDS[name].params for option in parameter.opts}
 
 
-def _modules(*arguments: object) -> set[str]:
-    """The top-level packages that `gspo-lab ARGUMENTS` imports."""
-    code = (
-        "import sys, json\nfrom gspo_lab.cli import main\n"
-        "try:\n    main()\nexcept SystemExit as left:\n    assert not left.code, left.code\n"
-        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True, timeout=240
-    )
-    return set(json.loads(done.stderr.splitlines()[-1]))
+LIGHT = """
+import json, sys
+from gspo_lab.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["gspo-lab", *words]
+    try:
+        main()
+    except SystemExit as left:
+        assert not left.code, words
+    print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
+"""
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("run", "--help"), ("eval", "--help")])
-def test_help_is_light(arguments: tuple[str, ...]) -> None:
-    assert not _modules(*arguments) & {*HEAVY, "sqlite3"}
-
-
-def test_check_is_light(here: Path) -> None:
-    assert not _modules("check", write_study(here)) & HEAVY
-
-
-def test_list_is_light_with_and_without_studies(here: Path) -> None:
-    runs = here / "runs"
-    runs.mkdir()
-    assert not _modules("list", "--runs", runs) & HEAVY
-    assert tree(runs) == [], "looking into an empty folder leaves it empty"
-    leave_runs(write_study(here), runs)
+def test_help_check_and_list_are_light(here: Path) -> None:
+    """One process for all: what an earlier command had imported, a later one would have too."""
+    study, runs, empty = write_study(here), here / "runs", here / "empty"
+    empty.mkdir()
+    leave_runs(study, runs)
     assert gspo_lab("list", "--runs", runs).code == 0  # makes the database
-    assert not _modules("list", "--runs", runs) & HEAVY
-    assert not _modules("list", "--json", "--runs", runs) & HEAVY
+    helps = [["--help"], ["--version"], ["run", "--help"], ["eval", "--help"]]
+    lists = [["list", "--runs", str(empty)], ["list", "--runs", str(runs)], ["list", "--json", "--runs", str(runs)]]
+    words = [*helps, ["check", str(study)], *lists]
+    command = [sys.executable, "-c", LIGHT, json.dumps(words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    modules = [set(json.loads(line)) for line in done.stderr.splitlines()]
+    assert len(modules) == len(words)
+    assert not modules[len(helps) - 1] & {*HEAVY, "sqlite3"}
+    assert not modules[-1] & HEAVY
+    assert tree(empty) == [], "looking into an empty folder leaves it empty"

@@ -10,6 +10,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from calling import gspo_lab
 from synthetic_lab import make_lab
 
 from gspo_lab.cli.output import wrapped
@@ -18,7 +19,7 @@ STUDY = Path(__file__).parents[2] / "studies" / "moe_stability.toml"
 
 
 def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
-    """The lines that a command writes on a terminal of so many columns, without the terminal's own folding."""
+    """The lines that a command of its own process writes on a terminal, without the terminal's own folding."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
@@ -38,11 +39,6 @@ def in_a_terminal(*words: str, columns: int = 80) -> list[str]:
     return b"".join(parts).decode().replace("\r\n", "\n").splitlines()
 
 
-def piped(*words: str) -> list[str]:
-    command = [sys.executable, "-m", "gspo_lab", *words]
-    return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_lab(tmp_path_factory.mktemp("lab")).parent)
@@ -56,7 +52,8 @@ def test_lines_are_wrapped_at_words_in_a_terminal_and_whole_in_a_pipe(command: s
         "diff": ["diff", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs],
     }.get(command, [*command.split(), "--runs", runs])
     columns = 60 if command == "diff" else 80  # a difference is told in few words
-    shown, whole = in_a_terminal(*words, columns=columns), piped(*words)
+    whole = gspo_lab(*words).out.splitlines()
+    shown = in_a_terminal(*words) if command == "check" else gspo_lab(*words, columns=columns).out.splitlines()
     assert max(map(len, whole)) > columns, "nothing here needs wrapping"
     assert [line for line in shown if len(line) > columns and " " in line.strip()] == []
     assert " ".join(shown).split() == " ".join(whole).split()
@@ -77,21 +74,19 @@ def test_a_line_goes_on_under_its_last_column(line: str, wanted: list[str]) -> N
 
 
 def test_claims_without_a_study_says_what_it_prints() -> None:
-    first = piped("claims")[0]
+    first = gspo_lab("claims").out.splitlines()[0]
     assert first.startswith("The ")
     assert "claims of the literature that a study can declare; gspo-lab claims STUDY" in first
 
 
 def test_a_run_needs_no_study_where_only_one_has_it(tmp_path: Path) -> None:
     runs = str(make_lab(tmp_path).parent)
-    assert piped("show", "gspo/s0", "--runs", runs)[0] == "run: toy/gspo/s0"
-    assert piped("show", "gspo/s0", "--runs", runs) == piped("show", "toy/gspo/s0", "--runs", runs)
-    assert piped("diff", "grpo/s0", "gspo/s0", "--runs", runs) == piped(
-        "diff", "toy/grpo/s0", "toy/gspo/s0", "--runs", runs
-    )
+    short, long = (gspo_lab("show", f"{study}gspo/s0", "--runs", runs).out for study in ("", "toy/"))
+    assert short.startswith("run: toy/gspo/s0\n")
+    assert short == long
+    short, long = (gspo_lab("diff", f"{s}grpo/s0", f"{s}gspo/s0", "--runs", runs).out for s in ("", "toy/"))
+    assert short == long
     make_lab(tmp_path, name="other")
-    ended = subprocess.run(
-        [sys.executable, "-m", "gspo_lab", "show", "gspo/s0", "--runs", runs], capture_output=True, text=True
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "gspo-lab: 'gspo/s0' is a run of several studies: other/gspo/s0, toy/gspo/s0\n"
+    refused = gspo_lab("show", "gspo/s0", "--runs", runs)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "gspo-lab: 'gspo/s0' is a run of several studies: other/gspo/s0, toy/gspo/s0\n"

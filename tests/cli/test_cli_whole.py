@@ -142,7 +142,7 @@ def test_an_interrupted_study_goes_on_and_records_what_it_would_have(study: Path
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 130, out + err
-    assert "the same command goes on where this ended" in out
+    assert "the same command resumes where this ended" in out
     (stopped,) = json.loads(shell("show", "--json"))
     assert stopped["state"] == "stopped"
     assert 2 <= stopped["steps_done"] < 12

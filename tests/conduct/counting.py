@@ -65,6 +65,7 @@ class Bench:
     fail: dict[str, str] = field(default_factory=dict)
     right: dict[str, int] = field(default_factory=dict)
     bonus: dict[str, float] = field(default_factory=dict)
+    flat: bool = False
     verdict: str = ""
     conductors: list["subprocess.Popen[str]"] = field(default_factory=list)
 
@@ -85,7 +86,7 @@ class Bench:
         toml = TOML.format(engine=ENGINE, steps=self.steps, seeds=self.seeds, a=self.a, b=self.b)
         self.toml.write_text(toml + self.verdict + self.launch)
         (self.folder / "behaviour.json").write_text(
-            json.dumps({one: getattr(self, one) for one in ("hold", "deaf", "fail", "right", "bonus")})
+            json.dumps({one: getattr(self, one) for one in ("hold", "deaf", "fail", "right", "bonus", "flat")})
         )
         return load_study(self.toml, **how)
 
@@ -146,7 +147,7 @@ def conducted(study: Study, runs: Path, **how: Any) -> tuple[StudyOutcome, str]:
     """The outcome and what the console showed."""
     console = Console(file=io.StringIO(), width=200)
     done = conduct(study, runs, console=console, **how)
-    found = outcome(study, runs, done.endings, interrupted=done.interrupted)
+    found = outcome(study, runs, done.results, interrupted=done.interrupted)
     return found, console.file.getvalue()  # type: ignore[attr-defined]
 
 

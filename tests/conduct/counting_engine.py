@@ -45,7 +45,12 @@ class CountingEngine:
                 raise ZeroDivisionError("the counting engine divided by its conscience")
             if failure in ("exit 0", "exit 7") and step == 2:
                 leave(int(failure[-1]), folder)
-            sink.write([*updates(run, step), record(run, step, behaviour["bonus"].get(run.arm, 0.0))])
+            sink.write(
+                [
+                    *updates(run, step),
+                    record(run, step, behaviour["bonus"].get(run.arm, 0.0), behaviour.get("flat", False)),
+                ]
+            )
             if step + 1 < run.settings.steps and any(step + 1 in one.moments(step + 2) for one in run.settings.bench):
                 sink.write(answers(run, step + 1, right(run, behaviour)))
             if (step + 1) % run.settings.update.checkpoint_every == 0:
@@ -79,13 +84,14 @@ def right(run: Run, behaviour: dict[str, Any]) -> int:
     return int(behaviour["right"].get(f"{run.arm}/s{run.seed}", 6 if run.arm == "b" else 5))
 
 
-def record(run: Run, step: int, bonus: float) -> StepRecord:
+def record(run: Run, step: int, bonus: float, flat: bool) -> StepRecord:
     rollout = run.settings.rollout
     return StepRecord(
         step=step,
         prompts=rollout.prompts_per_step,
         responses=rollout.prompts_per_step * rollout.group_size,
         reward_mean=reward(run, step) + bonus,
+        zero_variance_groups=float(flat),
         seconds_step=2.0,
         seconds_rollout=1.0,
     )

@@ -101,6 +101,14 @@ def test_a_failing_pilot_is_told(bench: Bench) -> None:
     assert "buy gloves" in caught.value.details[0]
 
 
+def test_a_first_batch_without_a_lesson_is_told_before_the_rest_of_the_pilot(bench: Bench) -> None:
+    bench.flat = True
+    with pytest.raises(LabError, match="all responses to a problem earned the same"):
+        advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
+    (journal, _) = sorted((bench.runs / "_advice/count").rglob("journal.jsonl"))
+    assert journal.read_text().count('"kind":"step"') == 1
+
+
 @pytest.mark.parametrize(("share", "wanted", "found"), [(0.1, 0.15, True), (0.226, 0.15, False), (0.0, 0.15, False)])
 def test_what_is_near(share: float, wanted: float, found: bool) -> None:
     assert near(share, wanted) == found

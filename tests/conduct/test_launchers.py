@@ -52,7 +52,7 @@ def test_an_outsider_s_launcher_runs_a_study_and_its_words_are_shown(bench: Benc
     assert said[:3] == [
         "a/s0: queued on node 0 of far",
         "a/s0: lost on node 0 of far",
-        "a/s0: at work again on node 0 of far",
+        "a/s0: running again on node 0 of far",
     ]
     assert said[-1] == "a/s0: finished at step 4/4"
     assert plan(bench.study(), bench.runs, on="slow_queue:SlowQueue", jobs=3).workers == 3

@@ -79,12 +79,12 @@ def test_a_lost_node_s_run_is_retried_on_another_and_goes_on(bench: Bench, nodes
     bench.hold_anew({"a/s0": 5})  # which would let the first worker go on
     nodes.add()
     bench.until_held()
-    shown = until_said(conductor, "a/s0: at work again on ", "a/s0: goes on at step 2")
+    shown = until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)  # both are held
     shown += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 130, shown
     assert f"a/s0: lost at step 3 on {first}" in shown
-    (retried,) = re.findall(r"a/s0: at work again on (.*), retry 1", shown)
+    (retried,) = re.findall(r"a/s0: running again on (.*), retry 1", shown)
     assert retried != first
     assert "b/s0: stopped at step 4/8" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]

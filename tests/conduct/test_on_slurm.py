@@ -73,7 +73,7 @@ def ended_well_after_a_requeue(bench: Bench, conductor: "subprocess.Popen[str]",
     shown = conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 0, shown
     assert re.search(rf"a/s0: queued at step 3 on Slurm, partition main \(job \d+.*\), requeued {why}\n", shown), shown
-    assert "a/s0: goes on at step 2\n" in shown
+    assert "a/s0: resumes at step 2\n" in shown
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("finished", 6)]
     assert bench.steps_of("a/s0") == [0, 1, 2, 2, 3, 4, 5]
     assert not list(bench.home.glob("*/*/launches/*"))
@@ -140,11 +140,11 @@ def test_a_lost_node_s_run_is_queued_again_and_goes_on(bench: Bench, slurm: Slur
     shown = until_said(conductor, "a/s0: lost at step 3 on ")
     slurm.node()
     bench.until_held()
-    shown += until_said(conductor, "a/s0: at work again on ", "a/s0: goes on at step 2")
+    shown += until_said(conductor, "a/s0: running again on ", "a/s0: resumes at step 2")
     conductor.send_signal(signal.SIGINT)
     shown += conductor.communicate(timeout=120)[0]
     assert conductor.returncode == 130, shown
-    assert re.search(r"a/s0: at work again on \S+ \(job \d+\), retry 1", shown)
+    assert re.search(r"a/s0: running again on \S+ \(job \d+\), retry 1", shown)
     assert bench.states_of("a/s0") == [("started", 0), ("started", 2), ("stopped", 6)]
     assert slurm.ask("squeue", "--noheader", "--states=PENDING,RUNNING") == "", "a stop that stays stopped"
 
@@ -183,7 +183,7 @@ def test_slurm_may_go_away_and_come_back(bench: Bench, slurm: SlurmDaemons) -> N
     slurm.end("slurmctld")
     shown += until_said(conductor, "; squeue: Unable to contact slurm controller")
     slurm.control()
-    shown += until_said(conductor, "a/s0: at work again on ")
+    shown += until_said(conductor, "a/s0: running again on ")
     assert alive(worker)
     conductor.send_signal(signal.SIGINT)
     shown += until_said(conductor, "stopping: ")

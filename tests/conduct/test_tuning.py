@@ -101,8 +101,8 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: 
         "b@4e-05": 4,
         "b@0.0002": 2,
     }
-    assert "count-trials: round 1 of 2, to step 2: 16 to do" in shown
-    assert "count-trials: round 2 of 2, to step 4: 8 to do" in shown
+    assert "count: trials, round 1 of 2, to step 2, 16 to do" in shown
+    assert "count: trials, round 2 of 2, to step 4, 8 to do" in shown
     assert "chosen on trials, and locked: a update.learning_rate = 2e-05; b update.learning_rate = 4e-05" in shown
     assert {rate(tuned, f"a/s{seed}") for seed in range(3)} == {2e-5}
     assert {rate(tuned, f"b/s{seed}") for seed in range(3)} == {4e-5}

@@ -203,7 +203,7 @@ def test_interrupted_it_keeps_what_it_has(server: TinyServer, problems: Path, he
     with answering_only(server, 3):
         had, code, said = stopped_after(3, here / "runs", signal.SIGINT, *asking(server, "--concurrency", 2))
     assert (had, code) == (3, 130), said
-    assert "interrupted; the same command asks what is missing" in said
+    assert "interrupted; the same command asks for the missing answers" in said
     assert "Traceback" not in said
     assert rows(here / "runs", "SELECT COUNT(*) FROM answers") == [(had,)]
     assert gspo_lab(*asking(server)).code == 0
@@ -255,10 +255,10 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--samples", "0"), "--samples 0: a whole number"),
         (("--max-tokens", "-3"), "--max-tokens -3: a whole number"),
         (("--concurrency", "0"), "--concurrency 0: "),
-        (("--bench", "addition", "--data", "problems.jsonl"), "say for which of the benchmarks"),
-        (("--data", "nowhere.jsonl"), "no such file"),
+        (("--bench", "addition", "--data", "problems.jsonl"), "name the benchmark it belongs to"),
+        (("--data", "nowhere.jsonl"), "this file does not exist"),
         (("--study", "some"), "leave out --study and --run"),
-        (("--api-key-env", "NO_SUCH_KEY"), "no such environment variable"),
+        (("--api-key-env", "NO_SUCH_KEY"), "this environment variable is not set"),
         (("--model", "else"), "has no model 'else'"),
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),
         (("--server", "localhost"), "write it as http://HOST:PORT/v1"),

@@ -72,7 +72,9 @@ def test_the_evaluation_of_another_run_is_told_and_left_out(runs: Path, copied: 
     certified = gspo_lab("certify", "toy")
     assert certified.code == 1
     assert "evaluations/k/journal.jsonl: recorded for another run and left out" in certified.out
-    assert line in gspo_lab("rebuild").err
+    rebuilt = gspo_lab("rebuild")
+    assert line in rebuilt.err
+    assert rebuilt.code == 1, "what the journal holds is missing"
     assert scores(runs) == {SECOND: 0.375}
     shutil.rmtree(first.path)
     evaluated(runs, FIRST, 1)

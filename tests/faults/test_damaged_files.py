@@ -18,7 +18,7 @@ from test_damaged_database import rows
 from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
 from gspo_lab.layout import MADE, PROGRESS, RESUME, WARM_START
-from gspo_lab.matching.acceptance import acceptance, write_accepted
+from gspo_lab.matching.acceptance import Acceptance, write_accepted
 from gspo_lab.records import AnswerRecord, GradeRecord
 from gspo_lab.runfolder import EvaluationFolder, RunFolder, StartFolder, SubjectFolder
 from gspo_lab.store import ingest
@@ -85,7 +85,7 @@ def everything(folder: Path) -> Path:
     again.path.mkdir()
     with again.append() as journal:
         journal.write([GradeRecord(bench="addition", step=2, problem="addition-0", sample=0, correct=1, reward=1.0)])
-    write_accepted(runs / "toy", [acceptance("another host", ["study: code: toy"])])
+    write_accepted(runs / "toy", [Acceptance("another host", "2026-01-01T00:00:00+00:00", ("study: code: toy",))])
     write_json(runs / RUN / "launches" / "ray-1.json", {"state": "queued", "place": "node", "at": 1.0, "stop": False})
     for lock in (f"{RUN}/lock", "toy/.conductor"):
         (runs / lock).write_text("")

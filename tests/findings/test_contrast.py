@@ -104,6 +104,15 @@ def test_bad_declarations_are_one_line_each(tmp_path: Path, verdict: str, line: 
     assert raised.value.details[0].startswith(line)
 
 
+def test_a_contrast_over_an_arm_that_is_left_out_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{RULE}")
+    with pytest.raises(LabError) as raised:
+        load_study(path, arms=["grpo", "gspo", "grpo-replay"])
+    (line,) = raised.value.details
+    assert line.startswith("verdict.contrast: arm 'gspo-replay' is declared and not run; add it to --arms")
+
+
 def test_an_interaction_is_balanced(tmp_path: Path) -> None:
     path = tmp_path / "toy.toml"
     weights = "{gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}"

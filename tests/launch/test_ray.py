@@ -8,6 +8,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.make import make_launcher
+from gspo_lab.launch.ray import probe_recorded
 
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'gspo-lab[ray]'")
 
@@ -27,6 +28,20 @@ def test_a_closed_port_is_refused_at_once() -> None:
             make_launcher(f"ray:{address}").slots("cpu")
 
 
+def test_the_address_of_a_cluster_that_has_gone_is_named(tmp_path: Path) -> None:
+    """Ray's own file outlives its cluster, and Ray would wait for that in silence."""
+    recorded = tmp_path / "ray_current_cluster"
+    probe_recorded(recorded)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*taken.getsockname())
+        recorded.write_text(f"{address}\n")
+        with pytest.raises(LabError, match=f"nobody listens at {address}, which {recorded} names: delete that file"):
+            probe_recorded(recorded)
+        taken.listen()
+        probe_recorded(recorded)
+
+
 @installed
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "127.0.0.1", "here:there"])
 def test_what_is_no_address_is_refused(address: str) -> None:
@@ -44,7 +59,7 @@ def test_no_cluster_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if any("gcs_server" in process.read_text(errors="replace") for process in Path("/proc").glob("[0-9]*/comm")):
         pytest.skip("a Ray cluster runs on this machine")
-    with pytest.raises(LabError, match="the Ray cluster cannot be used: ConnectionError: Could not find any running"):
+    with pytest.raises(LabError, match="--on ray: no Ray cluster runs on this machine: start one"):
         make_launcher("ray").slots("cpu")
 
 

@@ -2,20 +2,23 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from laboratory import declare, finish, leave, recorded_anew, rendered
+from laboratory import declare, finish, leave, recorded_anew
 
+from gspo_lab.findings.decision import decision
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import scan
 from gspo_lab.matching import Certificate, Check, accept_mismatch
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
-from gspo_lab.store import Evidence, rebuild
+from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Run, load_study
+from gspo_lab.words import because
 
 TOML = """
 question = "Are the two arms matched?"
@@ -89,7 +92,17 @@ class Lab:
         for run in self.study.runs():
             run = replace(run, declaration=locked)
             finish(leave(run, self.runs, (records or history)(run)), 4, at=2000.0)
-        rebuild(self.runs)
+        ingest(self.runs)
+
+    @classmethod
+    def copied(cls, whole: Path, folder: Path) -> Self:
+        """A copy of a lab in another folder, made in no time."""
+        shutil.copytree(whole / "runs", folder / "runs")
+        lab = cls.__new__(cls)
+        lab.folder, lab.runs = folder, folder / "runs"
+        lab.home = lab.runs / "toy"
+        ingest(lab.runs)  # the copies are other files, which are read once
+        return lab
 
     def edit_json(self, name: str, edit: Callable[[dict[str, Any]], object]) -> None:
         """Change a JSON file under the study's folder by hand, as a tamperer would."""
@@ -97,13 +110,13 @@ class Lab:
         content = json.loads(path.read_text())
         edit(content)
         path.write_text(json.dumps(content))
-        rebuild(self.runs)
+        ingest(self.runs)
 
     def edit_journal(self, run: str, edit: Callable[[Lines], Lines | None]) -> None:
         """Change the lines of a run's journal and all its digests by hand; `edit` works in place or returns others."""
         lines = scan(self.home / run / "journal.jsonl").items
         recorded_anew(self.home / run, edit(lines) or lines)
-        rebuild(self.runs)
+        ingest(self.runs)
 
     def set_facts(self, run: str, **changes: Any) -> None:
         """Change what the worker of a run found out about itself."""
@@ -134,11 +147,10 @@ class Lab:
             return accept_mismatch(evidence, Source(evidence, "toy").declaration, reason)
 
     def verdict(self) -> dict[str, Any]:
-        """The report's word on gspo against grpo."""
-        report = rendered(self.runs / "lab.db", "toy")
-        answer: dict[str, Any] = json.loads(report.json)["studies"]["toy"]["answer"]
-        found: dict[str, Any] = answer["comparisons"]["gspo"]
-        return found
+        """What is said of gspo against grpo."""
+        with Evidence.open(self.runs / "lab.db") as evidence:
+            found = decision(Source(evidence, "toy")).verdicts["gspo"]
+        return {"word": found.word, "better": found.better, "reason": because(found)}
 
 
 def of(found: Certificate, name: str, seed: int = 0) -> Check:
@@ -185,6 +197,7 @@ def history(run: Run) -> list[Record]:
                     minibatch=minibatch,
                     loss=0.0 if minibatch == 0 and step == 0 else len(run.arm) / 8 + (0.5 if run.arm == "gspo" else 0),
                     log_ratio_max_abs=moved,
+                    grad_norm=1.0 + run.seed + step / 8 + minibatch / 64,
                     learning_rate=1e-4 * min(1.0, (2 * step + minibatch + 1) / 8),
                     response_tokens=16,
                     clipped_tokens=int(16 * moved / 2),

@@ -6,9 +6,9 @@ sealed   also the seal in the journal's last word
 sql      changes the database alone
 """
 
+import json
 import os
 import random
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +20,7 @@ from matched_lab import Lab, Lines, history
 
 from gspo_lab.cli.certify import graded_again
 from gspo_lab.evaluation.ask import Answer, graded_record, questions
+from gspo_lab.files import sums_digest, write_sums
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.journal import Journal, scan
 from gspo_lab.matching import Certificate
@@ -66,19 +67,27 @@ def said(right: bool, place: int) -> str:
 
 
 class SealedLab(Lab):
-    """The study `toy`; a copy of one is made in no time."""
-
     def __init__(self, folder: Path, bench: str = "") -> None:
         super().__init__(folder, bench=bench, records=gradable)
+        start = self.model(self.runs / "_starts" / "start", "a starting model")
+        for run in RUNS:
+            self.model(self.trained(run), f"what {run} has learned")
+            path = self.home / run / "run.json"
+            content = json.loads(path.read_text()) | {"warm_start": str(self.runs / "_starts" / "start")}
+            path.write_text(json.dumps(content))
+            self.set_facts(run, start=start, reference_bands=content["reference_bands"])
 
-    @classmethod
-    def copied(cls, whole: Path, folder: Path) -> "SealedLab":
-        shutil.copytree(whole / "runs", folder / "runs")
-        lab = cls.__new__(cls)
-        lab.folder, lab.runs = folder, folder / "runs"
-        lab.home = lab.runs / "toy"
-        ingest(lab.runs)  # the copies are other files, which are read once
-        return lab
+    def trained(self, run: str) -> Path:
+        return self.home / run / "checkpoints" / "final"
+
+    @staticmethod
+    def model(folder: Path, weights: str) -> str | None:
+        """A folder with one file of weights, and the digest of its list of files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "SHA256SUMS").unlink(missing_ok=True)
+        (folder / "model.safetensors").write_text(weights)
+        write_sums(folder)
+        return sums_digest(folder)
 
     def journal(self, run: str) -> Path:
         return self.home / run / "journal.jsonl"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laboratory import rendered
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
 from gspo_lab.errors import LabError
@@ -29,9 +30,14 @@ CHECKS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Lab(tmp_path_factory.mktemp("whole")).folder
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+def lab(whole: Path, tmp_path: Path) -> Lab:
+    return Lab.copied(whole, tmp_path)
 
 
 def test_matched_runs_pass_every_check(lab: Lab) -> None:
@@ -51,6 +57,13 @@ def test_matched_runs_pass_every_check(lab: Lab) -> None:
     )
     assert found.headline == "toy: matched (3 pairs of runs, 28 checks)"
     assert lab.verdict()["word"] == "better beyond margin"
+
+
+def test_the_report_withholds_the_verdict_with_the_certificates_reason(lab: Lab) -> None:
+    lab.set_facts("gspo/s0", threads=2)
+    answer = json.loads(rendered(lab.runs / "lab.db", "toy").json)["studies"]["toy"]["answer"]
+    assert answer["comparisons"]["gspo"]["word"] == "withheld"
+    assert "undeclared difference in numerics: threads (seed 0)" in answer["comparisons"]["gspo"]["reason"]
 
 
 def _swapped(seed: int, step: int) -> list[str]:

@@ -2,6 +2,7 @@
 that admits that none can."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from sealed_lab import OTHER, PROBLEMS, RUNS, SealedLab, changed, failed, said, 
 
 from gspo_lab.journal import Journal
 from gspo_lab.records import GradeRecord
-from gspo_lab.study import digest
+from gspo_lab.study import Declaration, digest
 from gspo_lab.study.declaration import locked_of
 
 DOCS = Path(__file__).parents[2] / "docs/reference/checks.md"
@@ -117,8 +118,9 @@ def exchanged(*, renamed: bool) -> Tampering:
     return tamper
 
 
-def copied(*, renamed: bool = False, other_tokens: bool = False) -> Tampering:
-    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, and its digests of step 0 may be others."""
+def copied(*, renamed: bool = False, other_tokens: bool = False, own_answers: bool = False) -> Tampering:
+    """Seed 2 is a copy of seed 0 in both arms; it says so, or not, its digests of step 0 may be others, and so may its
+    answers."""
 
     def tamper(lab: SealedLab) -> None:
         for arm in ("grpo", "gspo"):
@@ -128,9 +130,37 @@ def copied(*, renamed: bool = False, other_tokens: bool = False) -> Tampering:
             if other_tokens:
                 step = next(where(items, "step", step=0))
                 step.update(rollout_digest="other", logprob_digest="others")
+            if own_answers:
+                answered = where(lab.items(f"{arm}/s2"), "answer", bench="sums")
+                items = [one for one in items if one.get("bench") != "sums"]
+                items[-1:-1] = list(answered)
             recorded_anew(lab.home / f"{arm}/s2", items)
 
     return tamper
+
+
+def all_bands(lab: SealedLab) -> None:
+    """The yardstick of clipping in study.json and every run.json."""
+    bands = {"grpo": [0.1, 0.1], "gspo": [0.1, 0.1]}
+    study(lambda s: s.update(reference_bands=bands))(lab)
+    spec(RUNS, lambda run: run.update(reference_bands=bands))(lab)
+
+
+def models_exchanged(lab: SealedLab) -> None:
+    one, other, aside = lab.trained("grpo/s0"), lab.trained("gspo/s0"), lab.folder / "aside"
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def start_replaced(lab: SealedLab) -> None:
+    start = lab.runs / "_starts" / "start"
+    lab.model(start, "a better starting model")
+    spec(RUNS, lambda run: run.update(warm_start=str(start)))(lab)
+
+
+def weights_overwritten(lab: SealedLab) -> None:
+    (lab.trained(RUN) / "model.safetensors").write_text("what another run has learned")
 
 
 def last_step_cut(items: Lines) -> Lines:
@@ -222,6 +252,20 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         study(lambda s: s.update(superseded=[locked_of(s)]), lock=False),
         {"lock"},
     ),
+    "seeds taken away, the old declaration kept": (study(lambda s: s.update(seeds=[0, 2]), keep=True), {"lock"}),
+    "seeds added without a word, the old declaration kept": (
+        study(lambda s: s.update(seeds=[0, 1, 2, 3]), keep=True),
+        {"lock"},
+    ),
+    "a claim added, the old declaration kept": (
+        study(lambda s: s.update(claims=[{"name": "clips-more-tokens"}]), keep=True),
+        {"lock"},
+    ),
+    "alpha, the old declaration kept": (study(lambda s: s["verdict"].update(alpha=0.2), keep=True), {"lock"}),
+    "an old declaration that never was": (
+        study(lambda s: s.update(superseded=[{**locked_of(s), "seeds": [0, 1]}], added=[2], edits=[{"what": "x"}])),
+        {"identity"},
+    ),
     # What the runs were to do
     "a learning rate in one run.json": (
         spec([RUN], rate),
@@ -232,6 +276,11 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])),
         {"declaration"},
     ),
+    "the yardstick of clipping in study.json too": (all_bands, {"declaration"}),
+    "the yardstick in one journal": (
+        sealed(lambda items: items[0]["facts"].update(reference_bands={"grpo": [0.1, 0.1]}), RUN),
+        {"declaration", "other facts"},
+    ),
     "settings in the database": (
         sql("UPDATE runs SET settings = replace(settings, '\"steps\":4', '\"steps\":3')"),
         {"declaration", "identity", "plan", "journals"},
@@ -241,7 +290,8 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "the same, each renamed": (exchanged(renamed=True), {"own numbers"}),
     "a seed copied from another": (copied(), {"identity", "regraded"}),
     "the same, renamed": (copied(renamed=True), {"identity", "regraded"}),
-    "the same, with another first step": (copied(renamed=True, other_tokens=True), {"regraded"}),
+    "the same, with another first step": (copied(renamed=True, other_tokens=True), {"identity", "regraded"}),
+    "the same, with answers of its own": (copied(renamed=True, other_tokens=True, own_answers=True), {"identity"}),
     "another declaration in one journal": (
         sealed(lambda items: items[0].update(declaration="ab" * 32), RUN),
         {"identity"},
@@ -249,6 +299,17 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "no name in one journal": (sealed(unsigned, RUN), {"identity"}),
     "no seal in one journal": (sealed(unsealed, RUN), {"sealed answers"}),
     "other starting weights": (sealed(lambda items: items[0]["facts"].update(weights="cc" * 32), RUN), {"weights"}),
+    "another starting model in one journal": (
+        sealed(lambda items: items[0]["facts"].update(start="dd" * 32), RUN),
+        {"other facts", "journals"},
+    ),
+    "the starting model replaced": (start_replaced, {"journals"}),
+    "trained models of two arms exchanged": (models_exchanged, {"journals"}),
+    "trained weights overwritten": (weights_overwritten, {"journals"}),
+    "a trained model replaced, its list of files too": (
+        lambda lab: lab.model(lab.trained(RUN), "what another run has learned"),
+        {"journals"},
+    ),
     # What is there
     "a last step cut, yet finished": (sealed(last_step_cut, RUN), {"plan"}),
     "a last step cut in all runs": (sealed(last_step_cut), {"plan"}),
@@ -306,6 +367,14 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "prompts doubled": (sealed(doubled("prompts_total")), {"own numbers"}),
     "updates doubled": (sealed(doubled("updates_total")), {"own numbers"}),
     "device time halved": (sealed(scaled("step", 0.5, "device_seconds_total")), {"own numbers"}),
+    "replay where none was declared": (
+        sealed(changed("step", lambda one: one.update(replay_bytes=64)), RUN),
+        {"own numbers"},
+    ),
+    "rewards of one run": (
+        sealed(changed("step", lambda one: one.update(reward_mean=one["reward_mean"] + 0.01), step=3), RUN),
+        {"own numbers"},
+    ),
     "rewards scaled": (sealed(scaled("step", 1.25, "reward_mean")), {"own numbers"}),
     "a share above one": (
         sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))),
@@ -334,6 +403,10 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
     "every signature and seal taken away": (
         lambda lab: (sealed(stripped)(lab), spec(RUNS, lambda run: run.pop("declaration"))(lab)),
         "all digests taken away",
+    ),
+    "the day on which the study was declared": (
+        study(lambda s: s.update(created="2020-01-01T00:00:00+00:00")),
+        "dates",
     ),
     "later grades by a grader that is not here": (graded_by_hand("mine/9"), "a grader that is not here"),
 }
@@ -382,8 +455,30 @@ def test_what_cannot_be_seen_is_admitted(lab: SealedLab, what: str) -> None:
     assert f"* *{words[0].upper()}{words[1:]}*" in DOCS.read_text(encoding="utf-8").replace(".*", "*")
 
 
-def test_there_are_the_tamperings_that_were_asked_for() -> None:
-    assert len(CAUGHT) + len(ADMITTED) >= 59
+def test_arms_that_were_added_are_those_that_the_first_declaration_lacks(lab: SealedLab) -> None:
+    """Whatever the edits say: these are under no digest."""
+    content = json.loads((lab.home / "study.json").read_text())
+    first = locked_of(content) | {"arms": {"grpo": content["arms"]["grpo"]}}
+    grown = content | {"superseded": [first], "edits": [{"what": "a word was corrected"}]}
+    assert Declaration.parse(grown, "study.json").arms_added == ("gspo",)
+    assert Declaration.parse(content | {"edits": [{"what": "arms added: gspo"}]}, "").arms_added == ("gspo",)
+
+
+def test_an_arm_that_is_taken_away_is_no_growth(lab: SealedLab) -> None:
+    content = json.loads((lab.home / "study.json").read_text())
+    fewer = content | {"superseded": [locked_of(content)], "arms": {"grpo": content["arms"]["grpo"]}}
+    assert Declaration.parse(fewer, "study.json").not_grown == ("arms taken away: gspo",)
+
+
+def test_the_odds_that_a_sample_finds_what_was_changed() -> None:
+    """Of 7,168 answers some are changed: 1 less the share of samples that hold none of these."""
+    text = DOCS.read_text(encoding="utf-8")
+    for changed_ones, line in ((1, "1 changed answer"), (12, "any of 12")):
+        shown = [
+            float(cell) for cell in text.partition(f"| chance to find {line} |")[2].partition("\n")[0].split("|")[:4]
+        ]
+        odds = [1 - math.comb(7168 - changed_ones, n) / math.comb(7168, n) for n in (100, 1000, 5000, 7168)]
+        assert shown == pytest.approx(odds, abs=5e-4)
 
 
 def test_a_run_whose_last_word_is_gone_is_not_finished(lab: SealedLab) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,17 @@ from gspo_lab.store import Evidence, rebuild
 TWIN, OTHER = "toy/grpo/s0", "copy/grpo/s0"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study `toy`, and a copy of it with nothing changed."""
-    lab = Lab(tmp_path)
-    for path in [path for path in lab.home.rglob("*") if path.is_file()]:
-        target = lab.runs / "copy" / path.relative_to(lab.home)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-    rebuild(lab.runs)
-    return lab
+    lab = Lab(tmp_path_factory.mktemp("whole"))
+    shutil.copytree(lab.home, lab.runs / "copy")
+    return lab.folder
+
+
+@pytest.fixture
+def lab(whole: Path, tmp_path: Path) -> Lab:
+    return Lab.copied(whole, tmp_path)
 
 
 def parting(lab: Lab, one: str = TWIN, other: str = OTHER) -> Difference | None:
@@ -153,7 +155,7 @@ def test_rounding_is_a_difference_only_where_the_settings_are_equal(lab: Lab) ->
 
 
 def test_times_are_no_difference_and_neither_is_what_one_side_did_not_record(lab: Lab) -> None:
-    lab.set_of("grpo/s0", "update", {"seconds": 9.0, "grad_norm": 1.0}, step=2, minibatch=1)
+    lab.set_of("grpo/s0", "update", {"seconds": 9.0, "kl": 1.0}, step=2, minibatch=1)
     lab.edit_journal("grpo/s0", lambda lines: [line for line in lines if line["step"] < 3])
     assert parting(lab) is None
 

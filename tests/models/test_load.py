@@ -14,7 +14,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
-from gspo_lab.models.check import EMBEDDED, SUMS, check_model, is_moe, write_sums
+from gspo_lab.files import SUMS, write_sums
+from gspo_lab.models.check import EMBEDDED, check_model, is_moe
 from gspo_lab.models.embedded import build
 from gspo_lab.models.load import (
     chat_template_digest,

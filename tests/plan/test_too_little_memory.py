@@ -92,7 +92,7 @@ def test_a_study_goes_on_only_if_told_so(tmp_path: Path, huge: Path) -> None:
     with pytest.raises(LabError, match="too little memory"):
         conduct(one, tmp_path / "runs", jobs=1, console=console, live=False)
     assert not (tmp_path / "runs").exists()
-    (ended,) = conduct(one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True).endings
+    (ended,) = conduct(one, tmp_path / "runs", jobs=1, console=console, live=False, yes=True).results
     assert ended.code == 2, "something that the user can mend"
     assert "the weights of the model" in ended.line
 

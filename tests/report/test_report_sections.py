@@ -330,6 +330,14 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
     assert rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
     assert line(high, (0, 0)) is None
     assert line(low, (1, 0)) is None
+    counts = (1, 5), (0, 5)
+    (judged,) = decide_all([Scores(low, high, ("a", "b"), unstable=counts)], Rule(0.02, order=("b",)))
+    crossed = {"better, of any arm, in order": judged, "better, by the contrast": replace(judged, question="contrast")}
+    for method, verdict in crossed.items():
+        said = uneven_line(verdict)
+        assert said is not None
+        assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
+        assert "skewed" not in said
     badge = calibration_line(5, 0.05)
     assert badge is not None
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.report.calibration import record
 from gspo_lab.stats import calibration, cells
 from gspo_lab.stats.calibration import Calibration, run_calibration
+from gspo_lab.stats.power import detection_chance
 from gspo_lab.stats.simulate import NOISE, Benchmark, benchmark_scores, curves, scores
 from gspo_lab.stats.verdict import Comparison, decide
 
@@ -28,10 +30,10 @@ def test_production_code_keeps_its_promise(found: Calibration) -> None:
 
 
 def test_rows_that_no_rule_holds_are_stated_with_their_rate() -> None:
-    """One arm's runs alone are unstable or skewed, and means are equal: scores, four arms, looks, claims."""
+    """Only one arm is unstable or skewed, means are equal: scores, four arms, looks, claims, a contrast, an order."""
     stated = {(row["cell"], row["n"]): row["rate"] for row in record()["rows"] if row["expectation"] == "stated"}
-    assert {cell.partition(",")[0] for cell, _ in stated} >= {"score", "4 arms against one", "4 claims"}
-    assert len(stated) == 8 + 8 + 2 + 6
+    assert {cell.partition(",")[0] for cell, _ in stated} >= {"score", "4 arms against one", "4 claims", "2 x 2"}
+    assert len(stated) == 8 + 8 + 2 + 6 + 4
     assert all(0.04 < rate < 0.2 for rate in stated.values())
     # .85 ** 5 of the studies show no unstable run; a fifth of those say "better".
     assert stated["score, 15 % of one arm's runs unstable", 5] == pytest.approx(0.2 * 0.85**5, abs=0.02)
@@ -68,6 +70,18 @@ def test_equivalence_has_the_power_that_five_and_eight_pairs_buy(found: Calibrat
     for n, power in ((5, 0.63), (8, 0.97)):
         rate = said["seed sd 0.3, answers' sd 0.5 margins", n]
         assert rate.low < power < rate.high
+
+
+def test_the_table_of_power_is_that_of_the_noncentral_t() -> None:
+    """A pair of sd .05 sqrt(2) at a third of alpha and at alpha, and the contrast of sd .05 at alpha."""
+    text = (Path(__file__).parents[2] / "docs" / "explanation" / "calibration.md").read_text(encoding="utf-8")
+    rows = text.partition("| seeds | .04: pair of three |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in rows] == ["3", "5", "7", "8", "10"]
+    ways = [(0.05 * math.sqrt(2), 0.05 / 3), (0.05 * math.sqrt(2), 0.05), (0.05, 0.05)]
+    for row in rows:
+        seeds, *shown = (float(cell) for cell in row.strip("|").split("|"))
+        chances = [detection_chance(int(seeds), effect / sd, alpha) for effect in (0.04, 0.08) for sd, alpha in ways]
+        assert shown == pytest.approx(chances, abs=0.0051)
 
 
 def test_a_decision_that_takes_1_96_for_t_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

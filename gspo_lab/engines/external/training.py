@@ -17,8 +17,7 @@ from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.native.prompts import training_prompts
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
-from gspo_lab.files import whole_folder
-from gspo_lab.models.check import write_sums
+from gspo_lab.files import whole_folder, write_sums
 from gspo_lab.records import RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import STARTED

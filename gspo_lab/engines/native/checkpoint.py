@@ -15,8 +15,7 @@ from typing import IO, Any, Protocol
 import torch
 
 from gspo_lab.errors import LabError
-from gspo_lab.files import whole, whole_folder
-from gspo_lab.models.check import write_sums
+from gspo_lab.files import whole, whole_folder, write_sums
 from gspo_lab.models.lora import merged_state
 from gspo_lab.models.saving import told_by_name
 

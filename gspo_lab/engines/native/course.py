@@ -32,7 +32,7 @@ from gspo_lab.records import Record, RunStatus
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.base import Request, Rollout, noise_key
 from gspo_lab.samplers.turns import converse
-from gspo_lab.states import STARTED
+from gspo_lab.states import STARTED, Phase
 from gspo_lab.study import Run
 from gspo_lab.tasks.base import Grade, Problem, grade_answer
 
@@ -99,6 +99,7 @@ class Course:
     def sample(self, requests: Sequence[Request], problems: Sequence[Problem]) -> list[Rollout]:
         """The responses asked for, in their order, with the turns that the task has; `problems` are the requests'."""
         parts, sampler = self.parts, self.parts.sampler
+        self.folder.enter(Phase.SAMPLING)
         routes = self.settings.routing_replay == "rollout" or (
             parts.policy.routers is not None and sampler.separate and sampler.tells_routes
         )
@@ -138,6 +139,7 @@ class Course:
         """The batch as tensors, with its advantages; the old policy is not yet known in it. Where turns are credited
         `grades` tell what each has earned."""
         parts, how = self.parts, self.settings.objective
+        self.folder.enter(Phase.UPDATING)
         experience = pack(rollouts, parts.tokenizer.pad_token_id, parts.device)
         if not rollouts:
             adv = reward_PG.view(0, 1)
@@ -186,6 +188,7 @@ class Course:
         due = [bench for bench in self.settings.bench if done in (0, steps) or done % bench.every == 0]
         if not due:
             return
+        self.folder.enter(Phase.EVALUATING)
         with parts.lag.present(parts.sampler):
             for bench in due:
                 task, sampler = parts.bench_tasks[bench.name], parts.sampler
