@@ -29,7 +29,7 @@ from gspo_lab.study.undeclared import LaunchTable, MirrorTable
 
 OBJECTIVE_KEYS = tuple(key for key in Objective.model_fields if key != "preset")
 BASE_KEYS = tuple(Settings.model_fields)
-NAMED = "use at most 100 of the letters a to z and A to Z, digits, '-', '_' and '.', a letter or digit first"
+NAMED = "names are made of at most 100 of a to z, A to Z, digits, '-', '_' and '.', and begin with a letter or digit"
 RESERVED = re.compile(r"lab\.db.*|study\.json")
 MOST_SEEDS = 10_000
 SWEPT = "a sweep gives its arms their values itself; leave [sweep] or [tune] out"

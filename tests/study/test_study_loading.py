@@ -168,7 +168,7 @@ def test_a_benchmark_s_mistake_names_it_and_slips_of_the_finger_are_understood(t
     [line] = mistakes(tmp_path, SHARED + ARMS.replace('"gspo"', '"gpso"'))
     assert "(did you mean 'gspo'?)" in line
     [line] = mistakes(tmp_path, SHARED + ARMS.replace("[arm.gspo]", '[arm."gspö"]'))
-    assert "use at most 100 of the letters a to z and A to Z" in line
+    assert "names are made of at most 100 of a to z, A to Z" in line
 
 
 def test_a_mistake_in_the_shared_objective_is_told_once(tmp_path: Path) -> None:
