@@ -55,6 +55,16 @@ const address = (() => {
 })();
 
 addEventListener("DOMContentLoaded", () => {
+  // The baseline of each table of arms is a part of the link: it is read before the address is written.
+  for (const arms of document.querySelectorAll(".arms")) {
+    const inputs = [...arms.querySelectorAll("input")];
+    arms.addEventListener("change", (event) => address.set(event.target.name, encodeURIComponent(event.target.value)));
+    address.watch(inputs[0].name, (wanted) => {
+      const chosen = inputs.find((input) => encodeURIComponent(input.value) === wanted) ?? inputs[0];
+      chosen.checked = true;
+    });
+  }
+
   const reloaded = document.documentElement.dataset.watch && performance.getEntriesByType("navigation")[0]?.type === "reload";
   function reveal() {
     const target = document.getElementById(address.follow());
@@ -85,16 +95,6 @@ addEventListener("DOMContentLoaded", () => {
   addEventListener("hashchange", reveal);
   if (reloaded) address.follow();
   else reveal();
-
-  // The baseline of each table of arms is a part of the link.
-  for (const arms of document.querySelectorAll(".arms")) {
-    const inputs = [...arms.querySelectorAll("input")];
-    arms.addEventListener("change", (event) => address.set(event.target.name, encodeURIComponent(event.target.value)));
-    address.watch(inputs[0].name, (wanted) => {
-      const chosen = inputs.find((input) => encodeURIComponent(input.value) === wanted) ?? inputs[0];
-      chosen.checked = true;
-    });
-  }
 
   // Printed are the sections that decide; all of them, with every table, where that is asked for.
   const root = document.documentElement;

@@ -159,7 +159,8 @@ def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Pat
     target = browser.evaluate("[...document.querySelectorAll('.item')].at(-1).id")
     browser.open(page, f"#{target}")
     browser.wait_for(f"document.getElementById('{target}').open")
-    browser.wait_for(f"Math.abs(document.getElementById('{target}').getBoundingClientRect().top) < 300")
+    top = f"document.getElementById('{target}').getBoundingClientRect().top"
+    browser.wait_for(f"{top} >= 0 && {top} < innerHeight")
     assert browser.evaluate(f"document.querySelectorAll('#{target} .answer').length") == 4
 
 

@@ -113,10 +113,10 @@ def test_a_dark_page_is_printed_in_light_colours(browser: Browser, page: Path) -
     browser.open(page, "#m-reward", dark=True)
     browser.wait_for("document.querySelector('#m-reward .main-svg')")
     paper = "document.querySelector('#m-reward .plot')._fullLayout.paper_bgcolor"
-    line = "document.querySelector('#m-reward .plot').data[0].line.color"
-    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#14171a", "#4aa8e0")
+    line = "document.querySelector('#m-reward .plot').data.at(-1).line.color"
+    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#14171a", "#f0803c")
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#ffffff", "#0072b2")
+    assert (browser.evaluate(paper), browser.evaluate(line)) == ("#ffffff", "#c24e00")
     browser.evaluate("dispatchEvent(new Event('afterprint'))")
     assert browser.evaluate(paper) == "#14171a"
 
