@@ -196,6 +196,12 @@ class ProgressView:
         if self._live is None or cell.progress.state is State.FAILED:
             self.say(line)
 
+    def finish(self) -> None:
+        """All is done: a plain line says how much that was."""
+        if self._live is None:
+            done = ", ".join(f"{cell.name}: {cell.progress.step:,} of {cell.progress.steps:,}" for cell in self._cells)
+            self.say(f"{done}, {self._summary(time.monotonic())}")
+
     def say(self, text: str) -> None:
         """A line above the table, or with the time of day before it."""
         before = "" if self._live is not None else f"{time.strftime('%H:%M:%S')} "
@@ -358,3 +364,4 @@ def counting(title: str, totals: Mapping[str, int], waits_for: str = "") -> Iter
         finally:
             over.set()
             shower.join()
+        view.finish()

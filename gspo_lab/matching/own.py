@@ -146,8 +146,9 @@ def _copies(traces: Sequence[Trace]) -> Iterator[tuple[Trace, Trace]]:
 
 def _twins(traces: Sequence[Trace], alike: Iterable[Collection[str]]) -> Iterator[tuple[Trace, Trace]]:
     """Runs of one arm and different seeds with the same gradient norm, to the last digit, in two steps or more; `alike`
-    has per step and norm the runs that share it."""
-    known = {trace.id: trace for trace in traces}
+    has per step and norm the runs that share it. Imported logs may round, or hold norms after clipping: they are left
+    out."""
+    known = {trace.id: trace for trace in traces if trace.recorder is None}
     counts: Counter[tuple[str, str]] = Counter()
     for ids in alike:
         runs = sorted((known[run] for run in ids if run in known), key=lambda trace: trace.seed)

@@ -67,7 +67,7 @@ def _records(run: Run, at: float, steps: int) -> list[Record]:
                 response_tokens=100,
                 clipped_tokens=10 * index,
                 clip_fraction_tokens=0.1 * index,
-                grad_norm=1.0,
+                grad_norm=1.0 + run.seed * 1e-9,  # no two seeds have the very same
                 nonfinite=0,
             )
             for index in range(run.settings.update.minibatches)

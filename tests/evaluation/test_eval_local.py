@@ -77,7 +77,7 @@ def test_a_folder_is_asked_once_and_other_weights_in_it_anew(here: Path, problem
     assert row["run_id"].startswith("_subjects/mine-")
     assert row["limits"]["context"] == 4096
     every = f": {row['answers']} of {row['answers']}"
-    assert any(line.endswith(every) for line in first.err.splitlines()), "a log shows how far it is"
+    assert any(every in line for line in first.err.splitlines()), "a log shows how far it is"
     assert gspo_lab(*asking(here / "mine")).json == first.json
     lines = kept(here / "runs")
     assert lines == row["answers"] == 2 * row["problems"]
@@ -153,7 +153,7 @@ def test_what_was_declared_otherwise_is_refused(here: Path, problems: Path) -> N
         (("tiny-qwen4",), "did you mean 'tiny-qwen3'?"),
         (("nobody/nothing",), "HF_HUB_OFFLINE keeps it from being downloaded"),
         (("tiny-qwen3", "--raw-prompts"), "--raw-prompts is for --server"),
-        (("tiny-qwen3", "--run", "a/b/s0"), "leave out --study and --run"),
+        (("tiny-qwen3", "--run", "a/b/s0"), "remove --study and --run"),
     ],
 )
 def test_a_model_that_cannot_be_asked_is_one_line(

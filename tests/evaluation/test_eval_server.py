@@ -257,7 +257,7 @@ def test_samples_that_an_engine_seeds_alike_are_noticed(
         (("--concurrency", "0"), "--concurrency 0: "),
         (("--bench", "addition", "--data", "problems.jsonl"), "name the benchmark it belongs to"),
         (("--data", "nowhere.jsonl"), "this file does not exist"),
-        (("--study", "some"), "leave out --study and --run"),
+        (("--study", "some"), "remove --study and --run"),
         (("--api-key-env", "NO_SUCH_KEY"), "this environment variable is not set"),
         (("--model", "else"), "has no model 'else'"),
         (("--server", f"http://127.0.0.1:{free_port()}/v1"), "does not answer"),

@@ -75,7 +75,7 @@ def update(run: Run, step: int, minibatch: int) -> UpdateRecord:
         nonfinite=0,
         response_tokens=4 * length,
         active_tokens=4 * length,
-        grad_norm=length**-0.25,
+        grad_norm=length**-0.25 * (1 + run.seed * 1e-9),  # no two seeds have the very same
         stale_k3=moves * DRIFT,
         response_detail=detail,
         band_counts={rule: {"low": counts, "high": [0] * 5} for rule in ("grpo", "gspo")},

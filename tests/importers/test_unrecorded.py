@@ -58,9 +58,9 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
         said = answer(found)
         frame = Study(found).runs()
         assert (regime(found).finished, regime(found).judged) == (16, 0)
-    assert words.said(said).startswith(
-        "gspo and grpo are equivalent within the margin. Whether runs collapse is not judged."
-    )
+    sentence, verdict = words.said(said), "gspo and grpo are equivalent within the margin: +0.005"
+    assert sentence.startswith(verdict)
+    assert "Whether runs collapse is not judged." in sentence
     assert words.rests_on(said).endswith(
         "Whether runs were unstable is not judged: too few evaluations and training steps."
     )
