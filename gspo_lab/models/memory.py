@@ -137,5 +137,5 @@ def layer_activations(shape: ModelShape, dtype: str) -> float:
         inner = 2 * spread * shape.width + 4 * spread * shape.inner if shape.experts else 4 * shape.inner
         return 4.0 * (6 * shape.width + 2 * heads + 2 * keys + 2 * norms + inner)
     # Under autocast the residual stream and the norms stay float32, and every matrix product casts its own input.
-    inner = 10 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
+    inner = 2 * spread * shape.width + 8 * spread * shape.inner if shape.experts else 8 * shape.inner
     return 26.0 * shape.width + 7 * (heads + 2 * keys) + 6 * norms + inner

@@ -10,6 +10,7 @@ import transformers as tf
 
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.memory import BYTES, estimate, layer_activations
+from gspo_lab.models.precision import computing_in
 from gspo_lab.models.shapes import PUBLISHED, ModelShape, model_shape, shape_of
 from gspo_lab.study import Settings, load_study
 
@@ -79,7 +80,7 @@ def test_checkpointing_keeps_a_layers_input(dtype: str) -> None:
     assert (found[1] - found[0]) / POSITIONS == pytest.approx(4 * BASE["hidden_size"], rel=0.01)
 
 
-def kept(model: Any, dtype: str) -> int:
+def kept(model: Any, dtype: Any) -> int:
     """Bytes of all storages saved for the backward pass, the model's own weights left out."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held: dict[int, int] = {}
@@ -95,7 +96,7 @@ def kept(model: Any, dtype: str) -> int:
     ids = torch.randint(2, 500, (8, POSITIONS // 8), generator=torch.Generator().manual_seed(1))
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
-        torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"),
+        computing_in(dtype, "cpu"),
     ):
         model.base_model(input_ids=ids, use_cache=False)
     return sum(held.values())
