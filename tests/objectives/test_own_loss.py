@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 from measuring import batch_of
+from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Objective, surrogate
 from gspo_lab.objectives.losses import LOSSES, loss_of
+from gspo_lab.objectives.losses.vespo import Vespo
 
 MINE = '''
 from pydantic import Field
@@ -58,3 +60,15 @@ def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:
 def test_a_lab_s_loss_needs_no_file(tmp_path: Path) -> None:
     objective = Objective(policy_loss="sapo")
     assert loss_of(objective, tmp_path) == (LOSSES["sapo"], objective)
+
+
+def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ValidationError, match=r"must be one of bapo, .* or 'file\.py:LOSS'.*'sapo'"):
+        Objective(policy_loss="spao")
+
+
+def test_vespo_refuses_a_mismatch_correction() -> None:
+    refuses = LOSSES["vespo"].refuses
+    assert not list(refuses(Vespo(policy_loss="vespo")))
+    (reason,) = refuses(Vespo(policy_loss="vespo", mismatch_correction="tis"))
+    assert reason.startswith("mismatch_correction = 'tis' with policy_loss = 'vespo'")
