@@ -50,10 +50,6 @@ def evaluate(
     data: Annotated[
         list[str] | None, typer.Option(metavar="[BENCH=]FILE", help="Local copy of a benchmark's problems. Repeatable.")
     ] = None,
-    standings: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="With codeforces: standings of its contests, for a CodeElo rating."),
-    ] = None,
     seed: Annotated[int, typer.Option(help="Seed for --model and --server. A run uses its own seed.")] = 0,
     raw_prompts: Annotated[
         bool, typer.Option("--raw-prompts", help="With --server: send prompts without a chat template.")
@@ -83,8 +79,6 @@ def evaluate(
         raise LabError("--raw-prompts is for --server: a model in this process gets the prompts of its training")
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: must be auto, cpu or cuda")
-    if standings is not None and not standings.is_dir():
-        raise LabError(f"--standings {standings}: no such folder; see docs/reference/benchmarks.md")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
     given = Given(_copies(data or [], bench), unsafe)
     if server is not None:
@@ -102,15 +96,13 @@ def evaluate(
     else:
         study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
 
-    if standings is not None and not any(getattr(one.task, "columns", None) for one, _ in pairs):
-        raise LabError("--standings needs --bench codeforces, whose contests they are")
     _check_graders(pairs)
     missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
     ingest(runs)
     wanted = {one.evaluation: one for one, _ in pairs}
     ids = list(dict.fromkeys(subject.id for _, subject in pairs))
     served = model if server is not None else None
-    graded = _show(runs, ids, wanted, None if run or model else study, json, served, standings)
+    graded = _show(runs, ids, wanted, None if run or model else study, json, served)
     if missing or not graded:
         raise typer.Exit(Exit.INCOMPLETE)
 
@@ -237,7 +229,6 @@ def _show(
     study: str | None,
     json: bool,
     served: str | None,
-    standings: Path | None,
 ) -> bool:
     """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server.
 
@@ -248,8 +239,10 @@ def _show(
     from gspo_lab.readings import Source
 
     with evidence_of(runs) as evidence:
-        columns = {name: evaluation_tables.columns_of(bench, standings) for name, bench in benches.items()}
-        rows = {name: evaluation_tables.scores(evidence, ids, name, columns[name]) for name in benches}
+        rows = {
+            name: evaluation_tables.scores(evidence, ids, name, evaluation_tables.difficulties(bench))
+            for name, bench in benches.items()
+        }
         found = None if study is None else Source(evidence, study)
         compared = {} if found is None else {name: evaluation_tables.comparisons(found, name) for name in benches}
     if json:
@@ -260,7 +253,7 @@ def _show(
     else:
         for name, bench in benches.items():
             together = evaluation_tables.with_shared_starts(rows[name])
-            seen = [evaluation_tables.shown(row, columns[name]) for row in together]
+            seen = [evaluation_tables.shown(row) for row in together]
             print_table(seen, empty="no answers", title=f"{name}\n{evaluation_tables.asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")

@@ -1,14 +1,12 @@
 """What an evaluation came to, as rows: scores with intervals over problems, pass@k, arms against each other."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gspo_lab.registry import look_up
-
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pandas import DataFrame
 
     from gspo_lab.evaluation.bench import Bench
-    from gspo_lab.findings.standings import ContestRatings
     from gspo_lab.readings import Source
     from gspo_lab.store import Evidence
 
@@ -18,16 +16,33 @@ SUSPICIOUS = 0.02
 LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
 """What kept answers from the token limit that was asked for."""
 
+RATINGS = {"rating": ("rating of one attempt", 1), "rating_of_eight": ("rating of up to 8 attempts", 8)}
+"""Estimates from the problems' ratings on CodeForces, with the attempts of each. Neither is CodeElo, which ranks a
+model among the contestants of whole contests."""
 
-def columns_of(bench: "Bench", standings: "Path | None") -> "ContestRatings | None":
-    """What adds columns to the scores of a benchmark; None: nothing does."""
-    made_by = getattr(bench.task, "columns", None)
-    references = {problem.id: problem.reference for problem in bench.problems}
-    return None if made_by is None else look_up("columns", made_by, {})(references, standings)
+
+def difficulties(bench: "Bench") -> dict[str, float]:
+    """The ratings of a benchmark's problems on CodeForces, by their ids; nothing for other benchmarks."""
+    rating = getattr(bench.task, "difficulty", lambda problem: None)
+    known = {problem.id: rating(problem) for problem in bench.problems}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
+    """The rating by the chance that `attempts` answers solve each problem of known difficulty. None without such a
+    problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded (counts)."""
+    from gspo_lab.stats.passk import pass_at_k
+    from gspo_lab.stats.rating import estimate_rating
+
+    graded = graded[graded["problem"].isin(list(difficulty))]
+    if graded.empty or graded["graded"].min() < attempts:
+        return None
+    solved = pass_at_k(graded["correct"], graded["graded"], attempts)
+    return {**vars(estimate_rating(graded["problem"].map(difficulty), solved)), "note": "estimate, not CodeElo"}
 
 
 def scores(
-    evidence: "Evidence", ids: list[str], evaluation: str, columns: "ContestRatings | None" = None
+    evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
 ) -> list[dict[str, Any]]:
     """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
     from gspo_lab.readings.later_evaluations import checkpoints
@@ -47,8 +62,8 @@ def scores(
             "limits": one.how.get("limits"),
             "weights": one.how.get("subject", {}).get("checkpoints", {}).get(str(one.step)),
         }
-        if columns is not None:
-            row |= columns.of(row, one.graded, evidence)
+        if difficulty:
+            row |= {name: rated(difficulty, one.graded, attempts) for name, (_, attempts) in RATINGS.items()}
         out.append(row)
     return out
 
@@ -86,7 +101,7 @@ def _together(ids: list[str]) -> str:
     return "/".join("+".join(dict.fromkeys(names)) for names in parts)
 
 
-def shown(row: dict[str, Any], columns: "ContestRatings | None") -> dict[str, Any]:
+def shown(row: dict[str, Any]) -> dict[str, Any]:
     """A row of `scores` as a person reads it."""
     k = row["k"]
     several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
@@ -96,11 +111,18 @@ def shown(row: dict[str, Any], columns: "ContestRatings | None") -> dict[str, An
         f"avg@{row['samples']}": row["score"],
         "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
         **several,
-        **({} if columns is None else columns.shown(row)),
+        **{words: _rating_words(row[name]) for name, (words, _) in RATINGS.items() if row.get(name)},
         "cut": row["truncated"],
         "not graded": row["errors"],
         **({"answered by": row["answered_by"]} if row["by_others"] else {}),
     }
+
+
+def _rating_words(rating: Mapping[str, Any]) -> str:
+    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
+    if rating["rating"] is None:
+        return f"below {high}" if low is None else f"above {low}"
+    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
 
 
 def asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:

@@ -136,19 +136,6 @@ def by_problem(evidence: "Evidence", runs: Sequence[str], evaluation: str) -> "D
     return evidence.table(query, evaluation, *runs)
 
 
-def first_right(evidence: "Evidence", runs: Sequence[str], evaluation: str, attempts: int) -> "DataFrame":
-    """run_id, step, problem, attempt (of the first right answer among the first `attempts`, NaN without one) and
-    ungraded (how many of those were not graded) in a later evaluation. Grades are those in force."""
-    query = f"""
-        SELECT run_id, step, problem, MIN(CASE WHEN correct THEN sample END) AS attempt,
-               SUM(correct IS NULL) AS ungraded
-        FROM (SELECT {all_in_force(("run_id", "step", "problem", "sample", "correct"))}
-              FROM answers {WITH_GRADES}
-              WHERE evaluation = ? AND sample < ? AND run_id IN ({", ".join("?" * len(runs))}))
-        GROUP BY run_id, step, problem ORDER BY run_id, step, problem"""
-    return evidence.table(query, evaluation, attempts, *runs)
-
-
 def questions(evidence: "Evidence", run: str) -> list[tuple[str, int, str, int, int | None, str | None, str | None]]:
     """bench, step, problem, sample, sample_seed, prompt, reference of the benchmark answers that a run gave itself."""
     names = ("bench", "step", "problem", "sample", "sample_seed", "prompt", "reference")

@@ -10,9 +10,9 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
+from gspo_lab.cli.evaluation_tables import rated
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
-from gspo_lab.findings.standings import ContestRatings
 from gspo_lab.journal import Journal
 from gspo_lab.plan.check import obstacle
 from gspo_lab.records import GradeRecord
@@ -102,47 +102,12 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
 def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_eight_is_right() -> None:
     # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
-    columns = ContestRatings(dict.fromkeys("ab", '{"rating": 1500}'), None)
-    eight, one = (columns.rating(graded, attempts) for attempts in (8, 1))
+    eight, one = (rated({"a": 1500.0, "b": 1500.0}, graded, attempts) for attempts in (8, 1))
     assert eight is not None
     assert one is not None
     assert eight["rating"] == pytest.approx(1500)
     assert one["rating"] == pytest.approx(1500 - 400 * math.log10(15))  # 15 to 1 against it
-    too_few = graded.assign(graded=[16, 7])
-    assert columns.rating(too_few, 8) is None
-
-
-def test_the_rating_by_standings_takes_the_first_right_one_of_eight(
-    here: Path, asking: tuple[object, ...], tmp_path: Path
-) -> None:
-    asking += ("--unsafe-no-sandbox", "--standings", tmp_path / "kept")
-    missing = gspo_lab(*asking)
-    assert missing.code == 2
-    assert "no such folder" in missing.err
-
-    (tmp_path / "kept").mkdir()
-    people = [f"p{place}" for place in range(201)]
-    standings = {
-        "problems": [{"index": index, "points": 500} for index in "ABCD"],
-        "rows": [{"party": {"members": [{"handle": name}]}, "points": 450, "penalty": 0} for name in people],
-    }
-    changes = [{"handle": name, "oldRating": 1500} for name in people]
-    for what, result in (("standings", standings), ("ratingChanges", changes)):
-        (tmp_path / "kept" / f"1.{what}.json").write_text(json.dumps({"result": result}))
-    few = gspo_lab(*asking, "--json").json["scores"][0]
-    assert few["rating_by_standings"] is None  # two answers a problem, and not eight
-
-    eight = tuple(8 if word == 2 else word for word in asking)
-    nothing = gspo_lab(*eight, "--json").json["scores"][0]["rating_by_standings"]
-    assert (nothing["rating"], nothing["contests"], nothing["unasked"]) == (0, 1, 0)
-    (journal,) = (here / "runs").rglob("evaluations/codeforces-k8-*/journal.jsonl")
-    [(bench, step)] = rows(here / "runs", "SELECT DISTINCT bench, step FROM answers")
-    (journal.parent / "grades").mkdir()
-    with Journal(journal.parent / "grades") as sink:  # the second answer to A is right: 450 points, as everybody has
-        sink.write([GradeRecord(bench=bench, step=step, problem="1/A", sample=1, correct=1, at=1.0)])
-    gspo_lab("rebuild")
-    assert gspo_lab(*eight, "--json").json["scores"][0]["rating_by_standings"]["rating"] == 1600
-    assert "1600 (1 contest)" in " ".join(gspo_lab(*eight).out.split())
+    assert rated({"a": 1500.0, "b": 1500.0}, graded.assign(graded=[16, 7]), 8) is None
 
 
 def test_leave_to_run_without_isolation_is_declared_and_used(

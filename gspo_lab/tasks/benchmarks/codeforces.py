@@ -52,7 +52,6 @@ class Codeforces(Published):
     name = "codeforces"
     prompt_version = "codeforces/1"
     runs_programs = True
-    columns = "gspo_lab.findings.standings:ContestRatings"
     # CodeElo allows eight attempts; the sampling is Qwen3's when thinking.
     defaults = Defaults(samples=8, temperature=0.6, top_p=0.95, max_tokens=32_768)
     max_tokens = 32_768
@@ -88,6 +87,11 @@ class Codeforces(Published):
     def stated(self, answer: str) -> str:
         """Its program."""
         return extract_program(answer)
+
+    def difficulty(self, problem: Problem) -> float | None:
+        """Its rating on the site; None where it has none."""
+        rating = self._asked[problem.id].row.get("rating")
+        return None if rating is None else float(rating)
 
     def fault(self, problem: Problem) -> str | None:
         """That the problem's checker is broken: it gives a correct output no number."""

@@ -24,8 +24,6 @@ class Published(Task, ABC):
     """Whether it has problems to train on, too."""
     runs_programs = False
     """Whether grading runs what a model wrote, in the sandbox; such a benchmark has the option `unsafe`."""
-    columns: str | None = None
-    """"module:attribute" of a class that adds columns to the table of scores (`findings.standings.ContestRatings`)."""
     enough: int | None = None
     """How many problems the user's own copy must hold; None: all that were published. `build_task` sets it."""
 
