@@ -54,6 +54,7 @@ def pooled(values: Floats, weights: Floats) -> Value:
     return Value(mean if math.isfinite(mean) else None, weight)
 
 
+@once
 def read(of: Source, reading: Reading) -> Mapping[str, Value]:
     """Per run id the reading's number, of every recorded run."""
     if reading.reduce in CURVES:
@@ -177,11 +178,16 @@ def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
     return 0, 0 if steps is Steps.STEP_0 else LAST_INDEX
 
 
+@once
+def _arms(of: Source) -> Mapping[str, str]:
+    """Per run id the name of its arm."""
+    return {run.id: run.arm for run in recorded_runs(of)}
+
+
 def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
     """The lowest and the highest mini-batch index of a window."""
     if minibatch is Minibatch.FINAL:
-        name = next(one.arm for one in recorded_runs(of) if one.id == run)
-        last = of.declaration.arms[name].settings.update.per_rollout_batch - 1
+        last = of.declaration.arms[_arms(of)[run]].settings.update.per_rollout_batch - 1
         return last, last
     return INDICES[minibatch]
 
