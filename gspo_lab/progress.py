@@ -63,6 +63,7 @@ Kind = tuple[str, str]
 class Progress:
     """How far one worker is. `reward` and `clip`, the share of the step's tokens, are those of its last step.
 
+    `detail` says what it does in its phase, such as which program it starts; `since` when that phase began.
     `grader_errors` is the share of the responses of all steps seen on which the grader failed; `collapse` the step at
     which the run collapsed and by what; `place` where its launcher says that its worker is; `resumed` the step at which
     its worker resumed, until that was shown. `spent` has seconds and the amount of work done in them, `left` the amount
@@ -73,6 +74,8 @@ class Progress:
     step: int = 0
     state: State = State.QUEUED
     phase: Phase | None = None
+    detail: str = ""
+    since: float = 0.0
     place: str = ""
     reward: float | None = None
     clip: float | None = None
@@ -250,7 +253,7 @@ class ProgressView:
         parts = []
         for cell in running[:RUNNING_NAMED]:
             progress = cell.progress
-            said = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}"
+            said = f"{cell.name} {progress.doing} {progress.step:,}/{progress.steps:,}{_detail(progress, now)}"
             said += "" if progress.reward is None else f", reward {progress.reward:.3f}"
             said += "" if progress.clip is None else f", clipped {progress.clip:.2%}"
             parts.append(said + (f", not graded {progress.grader_errors:.1%}" if progress.grader_errors else ""))
@@ -296,7 +299,14 @@ class ProgressView:
         width = max(BAR_WIDTH // 3, min(BAR_WIDTH, console.width - len(summary) - 4))
         bar.add_row(ProgressBar(total=1.0, completed=share, width=width), summary)
         legend = [] if wide or tall else [_legend(cells)]
-        return Group(table, *legend, bar)
+        details = [(cell, _detail(cell.progress, now)) for cell in cells]
+        named = [Text(f"{cell.name} {cell.progress.doing}{detail}") for cell, detail in details if detail]
+        return Group(table, *legend, *named[:RUNNING_NAMED], bar)
+
+
+def _detail(progress: Progress, now: float) -> str:
+    shown = progress.detail and progress.state is State.RUNNING
+    return f" {progress.detail}, {duration(now - progress.since)}" if shown else ""
 
 
 def _cell_text(progress: Progress, wide: bool) -> Text:

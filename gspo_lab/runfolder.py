@@ -220,19 +220,20 @@ class RunFolder(SubjectFolder):
         """Whether more is recorded than that the run could not begin."""
         return any(one.get("kind") == StepRecord.kind or one.get("state") == STARTED for one in from_end(self.journal))
 
-    def enter(self, phase: Phase | None) -> None:
-        """Say what its worker does; None: it leaves. Never worth an error: people only look at it."""
+    def enter(self, phase: Phase | None, detail: str = "") -> None:
+        """Say what its worker does, and `detail`, of what; None: it leaves. Never worth an error: people only look."""
         with suppress(OSError):
             if phase is None:
                 (self.path / layout.PHASE).unlink(missing_ok=True)
             else:
-                (self.path / layout.PHASE).write_text(phase)
+                (self.path / layout.PHASE).write_text(f"{phase} {detail}".rstrip())
 
-    def phase(self) -> Phase | None:
-        """What its worker does; None where it does not say."""
+    def phase(self) -> tuple[Phase | None, str]:
+        """What its worker does and the detail that it gave; None where it does not say."""
         with suppress(OSError, ValueError):
-            return Phase((self.path / layout.PHASE).read_text())
-        return None
+            phase, _, detail = (self.path / layout.PHASE).read_text().partition(" ")
+            return Phase(phase), detail
+        return None, ""
 
     @property
     def checkpoints(self) -> Path:

@@ -127,6 +127,17 @@ def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured
     assert seconds_left([start, second], 2) == (5, False), "what follows is not measured yet"
 
 
+def test_what_a_start_waits_for_is_told_with_its_time() -> None:
+    """`since` is the table's own beginning: 250 s before the page, and as many as `told` says."""
+    one = cell("gspo", "s0", 0, phase=Phase.STARTING)
+    one.progress.detail, one.progress.since = "verl (Ray, model, vLLM)", time.monotonic()
+    assert page([one], 80)[3] == "gspo/s0 starting verl (Ray, model, vLLM), 4 min 10 s"
+    one.progress.since -= 90
+    assert "gspo/s0 starting 0/60 verl (Ray, model, vLLM), 1 min 30 s; " in told([one], elapsed=90)[1]
+    one.progress.state = State.FINISHED
+    assert len(page([one], 80)) == 4
+
+
 def test_a_count_says_what_it_waits_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gspo_lab.progress.FIRST_LINE_SECONDS", 0.1)
     with counting("eval", {"aime": 4}, "waiting for http://localhost:1/v1") as advance:

@@ -1,5 +1,6 @@
 """How far a worker is, read from what it leaves in its folder: nothing is asked of the worker itself."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from gspo_lab import journal
@@ -24,7 +25,8 @@ class RunWatch:
     """Follows a run's journal from its present end; whether the run collapses is judged from its first step on.
 
     The time for a step is what its engine recorded, or else the time between two records. The time for a benchmark is
-    that from the record before its answers, in units of an answer to each problem.
+    that from the record before its answers, in units of an answer to each problem. What passes in the phase `starting`
+    belongs to the start, also where the engine has recorded its `started` before.
     """
 
     def __init__(self, folder: RunFolder, run: Run, steps: int | None = None) -> None:
@@ -34,6 +36,7 @@ class RunWatch:
         self.path = folder.journal
         self._offset = self._size = self.path.stat().st_size if self.path.exists() else 0
         self._seen: float | None = None
+        self._phase = Phase.STARTING
         self._steps_of_worker = 0
         self._evaluated: dict[str, int] = {}
         self._clips: list[tuple[float, float]] = []
@@ -48,25 +51,31 @@ class RunWatch:
     def look(self, now: float) -> bool:
         """Read what the run's journal has got since; whether that was anything."""
         if self._seen is None:
-            self._seen = now
-        phase = self._folder.phase() or Phase.STARTING
-        silent = phase is Phase.STARTING and self._steps_of_worker  # its engine says no more than its steps
-        self.progress.phase = Phase.TRAINING if silent else phase
+            self._seen = self.progress.since = now
+        before, (phase, self.progress.detail) = self._phase, self._folder.phase()
+        self._phase = phase or Phase.STARTING
+        if self._phase is not before:
+            self.progress.since = now
+        silent = self._phase is Phase.STARTING and self._steps_of_worker  # its engine says no more than its steps
+        self.progress.phase = Phase.TRAINING if silent else self._phase
         size = self.path.stat().st_size if self.path.exists() else 0
-        if size == self._size:
-            return False
-        self._size = size
-        scanned = journal.scan(self.path, self._offset)
-        self._offset = scanned.end
-        for record in scanned.items:
+        new: Sequence[dict[str, Any]] = ()
+        if size != self._size:
+            self._size = size
+            scanned = journal.scan(self.path, self._offset)
+            self._offset, new = scanned.end, scanned.items
+        if before is Phase.STARTING is not self._phase and not any(_starts(record) for record in new):
+            self.progress.spend(("start", self._arm), now - self._seen, 0)  # its `started` counted as the one start
+            self._seen = now
+        for record in new:
             self._time(record, now)
             self._take(record)
             self._keep(record)
-        if scanned.items:
+        if new:
             self._seen = now
             self._count_left()
             self._judge()
-        return bool(scanned.items)
+        return bool(new)
 
     def _time(self, record: dict[str, Any], now: float | None) -> None:
         """Count what the work behind a record took; `now` None: it was recorded before anybody looked."""
@@ -78,7 +87,7 @@ class RunWatch:
             if taken:
                 self.progress.spend(("step", self._arm), taken, 1)
             self._steps_of_worker += 1
-        elif kind == "status" and record["state"] == STARTED:
+        elif _starts(record):
             self._steps_of_worker = 0
             self._evaluated = {bench: at for bench, at in self._evaluated.items() if at < record["step"]}
             if passed:
@@ -115,7 +124,7 @@ class RunWatch:
             self._rewards[record["step"]] = record["reward_mean"]
         elif kind == "update" and record.get("nonfinite"):
             self._nonfinite.add(record["step"])
-        elif kind == "status" and record["state"] == STARTED:
+        elif _starts(record):
             self._rewards = {step: reward for step, reward in self._rewards.items() if step < record["step"]}
             self._nonfinite = {step for step in self._nonfinite if step < record["step"]}
 
@@ -144,10 +153,14 @@ class RunWatch:
                 self._graded += record["responses"] + dropped
                 progress.grader_errors = self._failed / self._graded if self._graded else None
             progress.step = record["step"] + 1
-        elif kind == "status" and record["state"] == STARTED:
+        elif _starts(record):
             self._clips.clear()
             progress.resumed = record["step"] or None
             progress.step = record["step"]
+
+
+def _starts(record: dict[str, Any]) -> bool:
+    return record.get("kind") == "status" and record["state"] == STARTED
 
 
 class StartWatch:

@@ -43,6 +43,8 @@ PATIENCE = 30.0
 """Seconds that a child has to end when it is asked to."""
 POLL = 0.2
 """Seconds between looks at a followed file."""
+WRITTEN, STOP = "written", "stop"
+"""What children that listen are told: the last line's records are on the disk; end after this step."""
 
 _TYPED: dict[str, TypeAdapter[Record]] = {kind: TypeAdapter(cls) for kind, cls in RECORDS.items()}
 

@@ -380,7 +380,7 @@ class Settings(Table):
     objective: Annotated[Objective, Key(arms="choose")] = Objective()
     critic: Annotated[CriticTable, Key(BY_CRITIC, arms="vary", peers="verl")] = CriticTable()
     record: Annotated[RecordTable, Key(peers=ALL)] = RecordTable()
-    bench: Annotated[list[BenchTable], Key(peers="trl verl")] = Field(
+    bench: Annotated[list[BenchTable], Key(peers=ALL)] = Field(
         [], description="`[[bench]]`: benchmarks, evaluated as training goes"
     )
 

@@ -94,3 +94,23 @@ def test_phases_and_what_each_kind_of_work_takes(bench: Bench, folder: RunFolder
     assert progress.doing == Phase.STARTING
     assert progress.spent == {("start", "a"): (4.0, 1), ("bench sums", "a"): (6.0, 1), ("step", "a"): (4.0, 2)}
     assert progress.left == {("step", "a"): 5, ("start", "a"): 0, ("bench sums", "a"): 2}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_a_program_needs_to_start_is_no_time_of_its_steps(bench: Bench, folder: RunFolder, at_once: bool) -> None:
+    """`started` after 4 s, ten minutes of a program's start, and 5 s of answers before the first record; `at_once`: the
+    start's end is seen with that record."""
+    watch = watch_of(bench, folder, steps=8)
+    progress = watch.progress
+    folder.enter(Phase.STARTING, "verl (Ray, model, vLLM)")
+    watch.look(10.0)
+    assert (progress.doing, progress.detail, progress.since) == (Phase.STARTING, "verl (Ray, model, vLLM)", 10.0)
+    write(folder, RunStatus(state="started", step=0, at=1.0))
+    watch.look(14.0)
+    folder.enter(Phase.TRAINING)
+    if not at_once:
+        watch.look(614.0)
+        assert (progress.doing, progress.detail, progress.since) == (Phase.TRAINING, "", 614.0)
+    write(folder, ScoreRecord(step=0, bench="sums", score=0.5))
+    watch.look(614.0 if at_once else 619.0)
+    assert progress.spent == {("start", "a"): (604.0, 1)} | ({} if at_once else {("bench sums", "a"): (5.0, 1)})

@@ -17,17 +17,20 @@ from gspo_lab.engines.external.attempt import for_plugin
 from gspo_lab.errors import LabError
 
 PYTHON = home_of("areal").resolve() / "bin" / "python"  # AReaL finds its configuration by a relative path
-OURS = ("engine.name=areal", "bench=[]", "update.warmup_updates=0", "rollout.coupled=false")
+OURS = ("engine.name=areal", "update.warmup_updates=0", "rollout.coupled=false")
 TOKEN_MEAN = ("arm.gspo.aggregation=token-mean", "arm.grpo.aggregation=token-mean")
 
 
 def test_the_arms_differ_in_the_level_and_its_range_alone(make_run: MakeRun, tmp_path: Path) -> None:
     given = {}
     for arm in ("grpo", "gspo"):
-        run = make_run(arm, *OURS, *TOKEN_MEAN)
+        run = make_run(arm, *OURS, *TOKEN_MEAN, "bench.lottery.every=6")
         check_engine(arm, run.settings, Path(run.base))
         ArealEngine().write(run, tmp_path / arm)
-        given[arm] = json.loads((tmp_path / arm / "areal/attempt-1/config.yaml").read_text())["actor"]
+        config = json.loads((tmp_path / arm / "areal/attempt-1/config.yaml").read_text())
+        saver = config["saver"]
+        assert (saver["freq_epochs"], saver["freq_steps"]) == (1, 6), "what the lab evaluates is saved"
+        given[arm] = config["actor"]
         given[arm]["path"] = ""
     differs = {key: (given["grpo"][key], one) for key, one in given["gspo"].items() if given["grpo"][key] != one}
     assert differs == {

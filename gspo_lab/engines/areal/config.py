@@ -1,6 +1,7 @@
 """From a run to AReaL's configuration, whole: what its defaults would change of the study is set."""
 
 import json
+import math
 from typing import Any
 
 from gspo_lab.engines.areal.options import ADVANTAGES, FILES
@@ -12,6 +13,8 @@ CPU, MEMORY = 1, 2
 """Cores and GiB that its scheduler gives a process on a CPU; its own example asks for terabytes."""
 SETUP_SECONDS = 1800.0
 """For which AReaL waits for its rollout server; its own 120 are few on a busy machine."""
+BESIDE_THE_LAB = 0.5
+"""The share of a GPU's memory for vLLM where the lab evaluates on the same GPU; else AReaL's own, 0.9."""
 PLUGIN = "gspo_lab.engines.areal.plugin"
 RELOAD = f"{PLUGIN}.cpu_weight_reload.Extension"
 ON_CPU = {
@@ -124,10 +127,16 @@ def configuration(prepared: Prepared, *, scheduler: str, processes: int, on_gpu:
         "vllm": {
             "model": model,
             "dtype": rollout.dtype,
+            **({"gpu_memory_utilization": BESIDE_THE_LAB} if settings.bench and on_gpu else {}),
             "max_model_len": prepared.prompt_tokens + prepared.response_tokens,
             **({} if on_gpu else {"enforce_eager": True, "worker_extension_cls": RELOAD}),
         },
-        "saver": {**never, "freq_epochs": 1},  # the one epoch's end is the run's
+        # The one epoch's end is the run's; the lab evaluates what is saved before.
+        "saver": {
+            **never,
+            "freq_epochs": 1,
+            "freq_steps": math.gcd(*(bench.every for bench in settings.bench)) or None,
+        },
         "evaluator": never,
         "recover": {**never, "mode": "on", "freq_steps": update.checkpoint_every},
         "stats_logger": {**names, "fileroot": files, "tensorboard": {"path": f"{path}/tensorboard"}},

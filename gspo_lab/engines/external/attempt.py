@@ -14,7 +14,7 @@ The lab reads the three logs. Every start has its own, because a program may emp
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,11 +72,13 @@ class Prepared:
     """A folder or a Hub id."""
     training: Sequence[Prompt]
     benches: Sequence[Prompt]
+    """Those that the program asks."""
     prompt_tokens: int
     """Of the longest prompt."""
     response_tokens: int
     """The longest limit."""
     task: Task
+    bench_tasks: Mapping[str, Task]
     facts: dict[str, Any]
 
 

@@ -18,7 +18,7 @@ from gspo_lab.engines.external.records import ProgramStep
 from gspo_lab.registry import look_up
 from gspo_lab.study import Run, Settings
 
-LATE = {"prepare": "gspo_lab.engines.external.prepare:prepare", "train": "gspo_lab.engines.external.training:train"}
+LATE = {"prepare": "gspo_lab.engines.external.training:prepare", "train": "gspo_lab.engines.external.training:train"}
 """What needs torch, by its name: a missing package is one line that says what to install."""
 
 
@@ -30,6 +30,11 @@ class ExternalEngine(ABC):
     program: ClassVar[str]
     packages: ClassVar[Sequence[str]]
     """Packages of its environment whose versions are facts of a run."""
+    starts: ClassVar[str]
+    """What it starts before its first response, for people."""
+    asks_benchmarks: ClassVar[bool] = True
+    """Whether the program evaluates; else the lab evaluates the models that it saves, and the program waits for that.
+    """
     processes: int
     """Training processes of one run, on all machines."""
 
@@ -52,8 +57,9 @@ class ExternalEngine(ABC):
         """
 
     @abstractmethod
-    def trained_model(self, home: Path, run: Run) -> Path:
-        """The Hugging Face folder that the program leaves at the end."""
+    def model_after(self, home: Path, run: Run, step: int) -> Path:
+        """The Hugging Face folder that the program leaves after so many steps: after the last, and after all at which a
+        benchmark is due where the program does not evaluate."""
 
     @abstractmethod
     def step_of(self, data: Mapping[str, Any]) -> ProgramStep:

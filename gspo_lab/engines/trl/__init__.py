@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.base import Capabilities, Sink, Stop
-from gspo_lab.engines.child import Child
+from gspo_lab.engines.child import STOP, WRITTEN, Child
 from gspo_lab.engines.trl.config import LAB, broken, trainer_settings
-from gspo_lab.engines.trl.words import STOP, WRITTEN
 from gspo_lab.errors import LabError
 from gspo_lab.records import RunStatus, StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder

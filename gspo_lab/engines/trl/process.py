@@ -14,7 +14,7 @@ from pathlib import Path
 from torch.distributed.elastic.multiprocessing.errors import record as crashes_are_told
 
 from gspo_lab.engines.base import Sink
-from gspo_lab.engines.trl.words import STOP, WRITTEN
+from gspo_lab.engines.child import STOP, WRITTEN
 from gspo_lab.errors import LabError
 from gspo_lab.records import Record, RunStatus, to_dict
 from gspo_lab.runfolder import RunFolder

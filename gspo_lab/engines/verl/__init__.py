@@ -29,7 +29,7 @@ RECORDS = {
 class VerlEngine(ExternalEngine):
     """verl 0.9.1: FSDP2 or Megatron, vLLM for sampling, one rollout batch at a time."""
 
-    name, program = "verl", "verl"
+    name, program, starts = "verl", "verl", "Ray, model, vLLM"
     packages = ("verl", "vllm", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("verl"), records=RECORDS, turns=False)
 
@@ -87,9 +87,9 @@ class VerlEngine(ExternalEngine):
                 shutil.rmtree(path)
         return last
 
-    def trained_model(self, home: Path, run: Run) -> Path:
-        """The Hugging Face folder beside verl's last checkpoint."""
-        return home / CHECKPOINTS / f"{STEP}{run.settings.steps}" / "actor" / "huggingface"
+    def model_after(self, home: Path, run: Run, step: int) -> Path:
+        """The Hugging Face folder beside verl's checkpoint."""
+        return home / CHECKPOINTS / f"{STEP}{step}" / "actor" / "huggingface"
 
     def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
         """`data` is that of verl's file logger. The time of a checkpoint is no part of the step's."""

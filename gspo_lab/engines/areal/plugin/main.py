@@ -41,6 +41,7 @@ def main(words: Sequence[str]) -> None:
 
     def told(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
         append(attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float))
+        sys.stdin.readline()  # the lab has recorded the step, and evaluated its model where a benchmark is due
         return commit(logger, epoch, step, global_step, data)
 
     def marked(*how: Any, **named: Any) -> None:
