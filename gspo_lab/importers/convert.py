@@ -133,15 +133,19 @@ class Conversion:
                 raise LabError(f"{self.log.files[0]}: {self.benches[bench]} and {name} are both the score of {bench}")
             metric = replace(metric, meaning=metric.meaning or f"score of {bench}, as logged", score=bench)
             places.append(("score", bench))
+        if ("own", name) in places:
+            metric = replace(metric, column=None)
         self.metrics[name], self._places[name] = metric, places
         return places
 
     def _column(self, name: str, metric: Metric) -> tuple[str, str]:
-        if metric.column is None:
+        """The column of a name, if `--map` gives it to no other name and no name before had it (TRL logs old and new
+        names of one number); else its own name."""
+        column = metric.column
+        place = ("update" if column in OF_UPDATES else "step", column or "")
+        taken = any(place in places for places in self._places.values())
+        if column is None or taken or (name not in self._names.mapped and column in self._names.mapped.values()):
             return "own", name
-        place = ("update" if metric.column in OF_UPDATES else "step", metric.column)
-        if twice := [one for one, places in self._places.items() if place in places]:
-            raise LabError(f"{self.log.files[0]}: {twice[0]} and {name} are both {metric.column}; --map one")
         return place
 
     def _answers(self) -> Iterator[Converted]:

@@ -50,6 +50,19 @@ def test_truncation_is_no_clip(tmp_path: Path) -> None:
     assert report(tmp_path, "x")["logged"]["not_understood"] == {"gspo": ["something/new"]}
 
 
+def test_of_two_names_of_one_number_the_mapped_one_or_the_first_is_the_column(tmp_path: Path) -> None:
+    """Some trainers log old and new names in one row; the other one keeps its own name."""
+    rows = [{"step": 1, "completion_length": 8.0, "completions/mean_length": 8.0, "reward": 0.5, "rewards/acc/mean": 1}]
+    one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), "--map", "reward=rewards/acc/mean")
+    assert column(tmp_path, "response_tokens_mean", "steps") == {"x/gspo/s0": [8.0]}
+    assert column(tmp_path, "reward_mean", "steps") == {"x/gspo/s0": [1.0]}
+    logged = report(tmp_path, "x")["logged"]["names"]["gspo"]
+    assert {name: logged[name]["value"] for name in ("completions/mean_length", "reward")} == {
+        "completions/mean_length": 8.0,
+        "reward": 0.5,
+    }
+
+
 def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: Path) -> None:
     rows = trl_rows(range(1, 4))
     rows[1]["reward"], rows[1]["grad_norm"], rows[2]["grad_norm"] = math.nan, math.inf, math.nan
