@@ -5,6 +5,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def offline_run(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[s
     with path.open("wb") as file:
         file.write(b":W&B\xe1\xbe\x00")
         left = 32768 - 7
-        for kind_of, row in [*([(5, config)] if config else []), *((2, row) for row in rows)]:
+        for kind_of, row in chain([(5, config)] if config else [], ((2, row) for row in rows)):
             items = [told(1, name.encode()) + told(16, json.dumps(value).encode()) for name, value in row.items()]
             data = told(kind_of, b"".join(told(1, item) for item in items))
             first = True

@@ -139,18 +139,41 @@ def copied(*, renamed: bool = False, other_tokens: bool = False, own_answers: bo
     return tamper
 
 
+def places_exchanged(one: str, other: str) -> Tampering:
+    """Two files or folders of the study, each put where the other was."""
+
+    def tamper(lab: SealedLab) -> None:
+        aside = lab.folder / "aside"
+        for source, target in ((lab.home / one, aside), (lab.home / other, lab.home / one), (aside, lab.home / other)):
+            source.rename(target)
+
+    return tamper
+
+
+def evaluations_exchanged(items: Lines) -> None:
+    """The first and the last."""
+    for one in where(items, "answer", bench="sums"):
+        one["step"] = {0: 4, 4: 0}.get(one["step"], one["step"])
+
+
+def evaluation_of_another_seed(lab: SealedLab) -> None:
+    better = list(where(lab.items("gspo/s2"), "answer", bench="sums", step=4))
+    items = [one for one in lab.items(RUN) if (one.get("bench"), one["step"]) != ("sums", 4)]
+    recorded_anew(lab.home / RUN, [*items[:-1], *better, items[-1]])
+
+
+def problems_exchanged(items: Lines) -> None:
+    """A question that is answered rightly counts as another one, and that as it."""
+    names = {ID: PROBLEMS[0].id, PROBLEMS[0].id: ID}
+    for one in where(items, "answer", bench="sums", step=4):
+        one["problem"] = names.get(one["problem"], one["problem"])
+
+
 def all_bands(lab: SealedLab) -> None:
     """The yardstick of clipping in study.json and every run.json."""
     bands = {"grpo": [0.1, 0.1], "gspo": [0.1, 0.1]}
     study(lambda s: s.update(reference_bands=bands))(lab)
     spec(RUNS, lambda run: run.update(reference_bands=bands))(lab)
-
-
-def models_exchanged(lab: SealedLab) -> None:
-    one, other, aside = lab.trained("grpo/s0"), lab.trained("gspo/s0"), lab.folder / "aside"
-    one.rename(aside)
-    other.rename(one)
-    aside.rename(other)
 
 
 def start_replaced(lab: SealedLab) -> None:
@@ -288,6 +311,11 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     # Whose journal it is
     "journals of two arms exchanged": (exchanged(renamed=False), {"identity"}),
     "the same, each renamed": (exchanged(renamed=True), {"own numbers"}),
+    "runs of two seeds exchanged, folder by folder": (places_exchanged("gspo/s0", "gspo/s2"), {"identity"}),
+    "run.json of two arms exchanged": (
+        places_exchanged("grpo/s0/run.json", "gspo/s0/run.json"),
+        {"declaration", "identity"},
+    ),
     "a seed copied from another": (copied(), {"identity", "regraded"}),
     "the same, renamed": (copied(renamed=True), {"identity", "regraded"}),
     "the same, with another first step": (copied(renamed=True, other_tokens=True), {"identity", "regraded"}),
@@ -304,7 +332,10 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"other facts", "journals"},
     ),
     "the starting model replaced": (start_replaced, {"journals"}),
-    "trained models of two arms exchanged": (models_exchanged, {"journals"}),
+    "trained models of two arms exchanged": (
+        places_exchanged("grpo/s0/checkpoints/final", "gspo/s0/checkpoints/final"),
+        {"journals"},
+    ),
     "trained weights overwritten": (weights_overwritten, {"journals"}),
     "a trained model replaced, its list of files too": (
         lambda lab: lab.model(lab.trained(RUN), "what another run has learned"),
@@ -320,6 +351,9 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
     "an evaluation that was not due": (sealed(another_evaluation), {"plan"}),
     "problems dropped from both arms": (sealed(without("answer", step=4, problem=ID)), {"plan", "regraded"}),
     "problems dropped from everything": (sealed(without("answer", problem=ID)), {"regraded"}),
+    "the first and the last evaluation of a run exchanged": (sealed(evaluations_exchanged, RUN), {"base score"}),
+    "a last evaluation of another seed": (evaluation_of_another_seed, {"regraded"}),
+    "two problems of both arms exchanged": (sealed(problems_exchanged), {"regraded"}),
     "a second answer to each problem": (sealed(another_sample), {"plan", "regraded"}),
     "answers deleted from the database": (
         sql(f"DELETE FROM answers WHERE problem = '{ID}'"),
@@ -400,6 +434,11 @@ ADMITTED: dict[str, tuple[Tampering, str]] = {
     "columns that no other column tells of": (sealed(scaled("update", 2, "loss")), "columns that no other tells of"),
     "FLOPs of all runs": (sealed(doubled("flops_total")), "columns that no other tells of"),
     "times, each with its sum": (sealed(scaled("step", 0.5, "seconds_step", "device_seconds_total")), "times"),
+    "whether answers were cut": (sealed(answers(truncated=1)), "columns that no other tells of"),
+    "the device of all workers": (
+        sealed(lambda items: items[0]["facts"].update(device="a large GPU")),
+        "what all workers say of themselves alike",
+    ),
     "every signature and seal taken away": (
         lambda lab: (sealed(stripped)(lab), spec(RUNS, lambda run: run.pop("declaration"))(lab)),
         "all digests taken away",
