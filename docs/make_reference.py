@@ -42,10 +42,10 @@ LAUNCH_TABLES = {name: type(getattr(LaunchTable(), name)) for name in LaunchTabl
 METRICS_INTRODUCTION = """\
 # What is recorded
 
-Made from `gspo_lab/records/` by `python docs/make_reference.py`; do not edit. Six records cross the wall between a
-worker and everything else. Each is a table of `runs/lab.db`, and each field a column under the same name; the same
-meanings stand in the database's table `metrics`. What is NULL was *not measured*; it is never 0. A mean over several
-rows weighs each row by the column under "weight in a mean". Where that is empty or NULL, rows count alike.
+Made from `gspo_lab/records/` by `python docs/make_reference.py`; do not edit. A worker writes six kinds of records.
+Each is a table of `runs/lab.db`, and each field a column under the same name. The database's table `metrics` has the
+same meanings. NULL means *not measured*; it is never 0. A mean over several rows weighs each row by the column under
+"weight in a mean". If that is empty or NULL, rows count alike.
 
 ## Symbols
 
@@ -66,39 +66,33 @@ Where A = 0 (all rewards of the group are equal) nothing binds.
 ## The headline clip fraction
 
 `clip_fraction_tokens` = sum of m x binds / sum of m: the share of **response tokens** whose gradient the clip removes.
-It has the same denominator for every objective, so GRPO's and GSPO's may be compared; a fraction of *responses* is a
-different number and stands beside it (`clip_fraction_responses`, `clip_any_responses`). Where one response holds one
-ratio, all of its tokens bind or none. `clip_fraction_tokens_high` and `_low` add up to the headline.
-`would_clip_fraction_tokens_grpo` and `_gspo` count what *either* rule would clip on the very same tokens, whichever the
-arm follows: the arm's own of the two is the headline, unless the arm's range is not the study's reference range.
+It has the same denominator for every objective, so GRPO and GSPO can be compared. Fractions of *responses* are other
+numbers (`clip_fraction_responses`, `clip_any_responses`). With one ratio per response, all of its tokens bind or none.
+`clip_fraction_tokens_high` and `_low` add up to the headline. `would_clip_fraction_tokens_grpo` and `_gspo` count what
+*either* rule would clip on the same tokens, whichever rule the arm follows. The arm's own rule equals the headline, if
+the arm has the study's reference range.
 
 ## Mini-batches, sums and means
 
-A rollout batch is split into N mini-batches, one optimizer update each, and `updates` holds one row for each of them.
-At the first (`minibatch` = 0) the policy still is the old policy: every l_t is 0 and nothing can bind, provided that
-the old log-probs are the trainer's own (`update.old_logprobs = "trainer"`, the default). A mean over all N updates
-carries that zero with it: with equal token counts it is (N - 1)/N of the mean over the later ones (N = 4: three
-quarters). Figures quoted from elsewhere may mean either; `minibatch` is recorded so that both can be made.
+A rollout batch is split into N mini-batches, with one optimizer update each. `updates` has one row per update. At the
+first (`minibatch` = 0) the policy still is the old policy. Every l_t is 0 and nothing binds, if the old log-probs are
+the trainer's (`update.old_logprobs = "trainer"`, the default). So with equal token counts a mean over all N updates is
+(N - 1)/N of the mean over the later ones. Published figures may mean either.
 
-Fractions of two batches may not be averaged as they are when their sizes differ. The counts are recorded so that they
-can be put together exactly: the clip fraction of any set of updates is sum of `clipped_tokens` / sum of
-`response_tokens`. Columns named `*_total` are running sums: take their last value, never add them up.
+Fractions of batches of different sizes must not be averaged without weights. The recorded counts combine them exactly.
+For any set of updates the clip fraction is sum of `clipped_tokens` / sum of `response_tokens`. Columns named `*_total`
+are running sums: take their last value, never add them up.
 
 ## Which columns may differ between twins
 
-Two runs with the same seed and settings on the same machine record the same, to the last bit, in every column but
-these, which measure time or the machine: {times}.
-They are marked `*` below.
+Two runs with the same seed and settings on one machine record the same, to the last bit. Only columns that measure time
+or the machine differ. They are marked `*` below.
 """
 
 
 def metrics_markdown() -> str:
     """docs/reference/metrics.md: an introduction and one table per record."""
-    times = [c.name for record in RECORDS.values() for c in field_columns(record) if is_time(c.name)]
-    named = ", ".join(f"`{name}`" for name in dict.fromkeys(times))
-    parts = [METRICS_INTRODUCTION.replace("{times}", named)]
-    parts += [_record_section(kind) for kind in RECORDS.values()]
-    return "\n".join(parts)
+    return "\n".join([METRICS_INTRODUCTION, *map(_record_section, RECORDS.values())])
 
 
 def _record_section(record: type[Record]) -> str:
@@ -132,9 +126,9 @@ are those beside `native` that obey the key; they refuse a study in which anothe
 ARMS = """\
 ## `[arm.NAME]`
 
-One treatment; a study has at least one. It holds the keys in which the arm differs from the rest of the study:
-`objective` (the name of a preset, see `[objective]`), any key of `[objective]` written flat, and any of {keys}, where
-a table changes the keys that it names. An arm's name is made of letters, digits, `-`, `_` and `.`.
+An arm is one set of settings; a study has at least one. It holds the keys in which it differs from the rest of the
+study. These are `objective` (the name of a preset), any key of `[objective]` written flat, and {keys}. A table
+changes only the keys that it names. An arm's name has letters, digits, `-`, `_` and `.`.
 """
 
 SWEEP = """\
@@ -147,7 +141,7 @@ One dotted setting and the values at which every arm runs, at least two differen
 WAIVE = """\
 ## `[waive]`
 
-Errors of `gspo-lab check` that the study answers for: the error's name and, as text, the reason. They are {names}.
+Errors of `gspo-lab check` that the study accepts: the error's name and, as text, the reason. They are {names}.
 """
 
 
@@ -196,18 +190,18 @@ Made from `gspo_lab/claims/library.toml` by `python docs/make_reference.py`; do 
 
 If a study has dense and routed models, claims about experts use the routed arms only.
 
-Beside a claim stand the unstable runs of its arms. Where one arm's runs are unstable, no rule keeps alpha, and
-`gspo-lab calibrate` states the measured rate. A number that decides nothing (C04's published range) has a label of its
-own: as stated, not as stated, or inconclusive.
+Each claim states the unstable runs of its arms. If one arm has unstable runs, no rule keeps alpha; `gspo-lab calibrate`
+states the measured rate. A number that decides nothing (C04's published range) has its own label: as stated, not as
+stated, or inconclusive.
 
 ## Claims that a study can test
 """
 
 UNTESTABLE = """\
-## What no study of this lab can test
+## What no study here can test
 
-Statements of the literature that need a probe, a method or a grid that no run records. A study may declare them all the
-same: they are then listed with the reason, and are no members of the family that Holm's rule adjusts.
+These published statements need a probe, a method or a grid that no run records. A study may declare them. The report
+then lists them with the reason, and Holm's rule leaves them out.
 """
 
 
@@ -226,7 +220,8 @@ def _claim_section(claim: Claim) -> str:
         f"{claim.statement} Grade {claim.grade}. Source: {claim.source}; its value: {claim.value}.",
         "",
         f"- criterion: {claim.criterion}",
-        f"- needs: {'; '.join(claim.as_data()['needs'])}",
+        f"- needs: {'; '.join(claim.needs)}",
+        *([f"- needs for support: {'; '.join(claim.for_support)}"] if claim.for_support else []),
         *(f"- against it: {one.text} ({one.source})" for one in claim.counter),
     ]
     return "\n".join(lines) + "\n"
@@ -275,9 +270,9 @@ PRESETS_HEAD = """\
 LOSSES_INTRODUCTION = """\
 ### `policy_loss`
 
-What stands in the place of `min(rho A, clip(rho) A)`, by the symbols of [objectives](objectives.md#notation). W =
-exp(sum of l_t) is the whole sequence's ratio, q the old probability of a token. A loss with a clip takes gradients away
-and has clip fractions. One without has `gate_mean` ([metrics](metrics.md)) and no clip fraction. A loss of your own is
+The loss replaces `min(rho A, clip(rho) A)`, in the symbols of [objectives](objectives.md#notation). W = exp(sum of l_t)
+is the whole sequence's ratio, q the old probability of a token. A loss with a clip removes gradients and has clip
+fractions. A loss without one has `gate_mean` ([metrics](metrics.md)) instead. A loss of your own is
 `policy_loss = "my_loss.py:LOSS"` ([extending](../explanation/architecture.md#to-extend-it)).
 
 | value | term of token t | clips | source | not as in its paper |

@@ -74,12 +74,12 @@ class Common(Table):
     truncated: Truncated = Field(
         "train",
         description="responses that were cut at their token limit: 'train' them, 'mask' their terms in the loss, or "
-        "'drop' them from the loss's denominator too. Their rewards stay in the advantages of their group",
+        "'drop' them also from the loss's denominator. Their rewards stay in the advantages of their group",
     )
     turn_credit: TurnCredit = Field(
         "response",
-        description="tasks of several turns: every turn has its response's advantage, or its own, of what it and later "
-        "ones earned",
+        description="tasks of several turns: every turn has its response's advantage, or its own, from its rewards and "
+        "those of later turns",
     )
     gamma: Annotated[float, Key(BY_CRITIC, peers="verl")] = Field(
         1.0, ge=0, le=1, description="the discount from one token to the next"
@@ -98,7 +98,7 @@ class Common(Table):
                 "without advantage = 'gae' and importance_sampling_level = 'sequence'",
             )
         ),
-    ] = Field("mean", description="what a response's one advantage is of its tokens'")
+    ] = Field("mean", description="how a response's one advantage follows from those of its tokens")
     # The starting model's pass is made whatever the weight.
     kl_coef: Annotated[float, Key(cost=True, passes=True, dear=bool)] = Field(
         0.0, ge=0, le=HUGE, description="weight of the k3 estimate of KL(policy, starting model)"
@@ -111,13 +111,13 @@ class Common(Table):
         None,
         ge=0,
         le=HUGE,
-        description="lower bound of the correction's ratio; unset: what the correction was published with",
+        description="lower bound of the correction's ratio; unset: the published one",
     )
     mismatch_high: Annotated[float | None, CORRECTED] = Field(
         None,
         gt=0,
         le=HUGE,
-        description="upper bound of the correction's ratio; unset: what the correction was published with",
+        description="upper bound of the correction's ratio; unset: the published one",
     )
 
     @model_serializer(mode="wrap")

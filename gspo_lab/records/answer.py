@@ -27,30 +27,29 @@ class AnswerRecord:
     sample_seed: int | None = metric(
         "-", "a benchmark's answer: the seed of its random numbers; NULL for a training response"
     )
-    prompt: str | None = metric("-", "the text that was asked, as the model saw it")
+    prompt: str | None = metric("-", "the prompt, as the model saw it")
     prompt_version: str | None = metric("-", "name and version of the form in which the problem was asked")
     text: str | None = metric("-", "the response as text")
     tokens: int | None = metric(
-        "tokens", "response length, end-of-sequence token included; of several turns what the model wrote"
+        "tokens", "response length with the end-of-sequence token; with several turns the tokens of the model"
     )
     turns: list[dict[str, Any]] | None = metric(
         "-",
-        "of a task of several turns, by turn: `text` that the model wrote, stop text left out, its `tokens`, the "
-        "`reply` that the environment put behind it, its `reward` where turns have their own, `error` where the "
-        "environment failed (JSON)",
+        "tasks of several turns only, by turn: the model's `text` without stop text, its `tokens`, the environment's "
+        "`reply`, its `reward` if turns have their own, `error` if the environment failed (JSON)",
     )
     truncated: int | None = metric("0 or 1", "1 if the response was cut at the token limit")
     extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
-    reference: str | None = metric("-", "the right answer")
+    reference: str | None = metric("-", "the correct answer")
     reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
-    correct: int | None = metric("0 or 1", "1 if the answer counts as right; NULL if the grader failed")
+    correct: int | None = metric("0 or 1", "1 if the answer counts as correct; NULL if the grader failed")
     reason: str | None = metric("-", "why it was graded so")
-    error: str | None = metric("-", "what went wrong in the grader; such an answer is no wrong answer")
+    error: str | None = metric("-", "why the grader failed; such an answer is ungraded and does not count as incorrect")
     grader: str | None = metric("-", "the grader's name and version")
-    isolation: str | None = metric("-", "how well the answer's program was locked in; NULL where none was run")
+    isolation: str | None = metric("-", "isolation of the answer's program in the sandbox; NULL if none was run")
     advantage: float | None = metric("-", "a training response's advantage; NULL for a benchmark's answer")
     answered_by: str | None = metric(
-        "-", "the model that a server says has answered, where it is not the one that was asked for; else NULL"
+        "-", "the model that answered, by the server's word, if it is not the requested one; else NULL"
     )
 
 
@@ -64,9 +63,9 @@ class ScoreRecord:
     kind: ClassVar[str] = "score"
     table: ClassVar[str] = "logged_scores"
 
-    step: int = key("steps trained, as the program counts them, before the model was asked; 0 is the starting model")
+    step: int = key("steps trained before the evaluation, as the program counts them; 0 is the starting model")
     bench: str = key("the benchmark's name")
-    score: float | None = metric("-", "the score as it was logged; by which rule, the run's origin says")
+    score: float | None = metric("-", "the logged score; the run's origin has its rule")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +85,9 @@ class GradeRecord:
     sample: int = key("the answer's index among those to the same problem")
     extracted: str | None = metric("-", "the part of the text that was graded; NULL if none was found")
     reward: float | None = metric("reward", "the grade; NULL if the grader failed, see `error`")
-    correct: int | None = metric("0 or 1", "1 if the answer counts as right; NULL if the grader failed")
+    correct: int | None = metric("0 or 1", "1 if the answer counts as correct; NULL if the grader failed")
     reason: str | None = metric("-", "why it was graded so")
-    error: str | None = metric("-", "what went wrong in the grader; such an answer is no wrong answer")
+    error: str | None = metric("-", "why the grader failed; such an answer is ungraded and does not count as incorrect")
     grader: str | None = metric("-", "the grader's name and version")
-    isolation: str | None = metric("-", "how well the answer's program was locked in; NULL where none was run")
+    isolation: str | None = metric("-", "isolation of the answer's program in the sandbox; NULL if none was run")
     at: float | None = metric("s since 1970", "wall-clock time of grading")

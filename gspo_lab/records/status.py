@@ -27,7 +27,9 @@ class RunStatus:
     declaration: str | None = metric("-", "with `started`: sha256 of what study.json locked at that moment")
     journal: str | None = metric("-", "with `finished`: sha256 of all lines of the journal before this one")
     model: str | None = metric("-", "with `finished`: sha256 of the list of the trained model's files")
-    facts: dict[str, Any] | None = metric("-", "what the worker found out about itself (JSON)")
+    facts: dict[str, Any] | None = metric(
+        "-", "what the worker found out about itself: code, packages, machine, digests (JSON)"
+    )
     answers: dict[str, str] | None = metric(
         "-",
         "with `finished`: per benchmark and step, `bench@step`, the sha256 of its answers as first graded (JSON)",

@@ -21,33 +21,32 @@ class StepRecord:
     responses: int = metric(
         "responses",
         "responses trained on in this step: prompts x group_size; with rollout.tokens_per_step those of the groups "
-        "that were completed in it, whenever they were asked for, with rollout.dynamic_sampling those of the groups "
-        "that were not dropped. What is said of responses is said of these, but that rewards and zero_variance_groups "
-        "are of the responses to the step's own prompts, dropped ones included, and grader_errors of all that were "
-        "graded",
+        "that were completed in it, with rollout.dynamic_sampling those of the groups that were not dropped. Other "
+        "columns about responses cover the same, with two exceptions: rewards and zero_variance_groups cover the "
+        "step's own prompts, dropped groups included; grader_errors covers all graded responses",
     )
     reward_mean: float | None = metric(
         "reward",
-        "mean reward over the step's responses, what an overlong_buffer takes from it not taken",
+        "mean reward over the step's responses, before an overlong_buffer lowers it",
         per="prompts",
     )
     reward_std: float | None = metric("reward", "standard deviation of the reward over the step's responses (n - 1)")
     correct_responses: float | None = metric(
         "share of responses",
-        "responses that the grader called correct, of those trained on that it graded",
+        "correct responses among those that were trained on and graded",
         per="responses",
     )
     zero_variance_groups: float | None = metric(
         "share of groups",
-        "groups whose rewards are all equal, before an overlong_buffer takes from them; none with group_size = 1",
+        "groups whose rewards are all equal, before an overlong_buffer lowers them; NULL with group_size = 1",
         per="prompts",
     )
     dropped_groups: int | None = metric(
-        "groups", "groups whose responses all earned the same, sampled and dropped; only with rollout.dynamic_sampling"
+        "groups", "sampled groups that were dropped for equal rewards; only with rollout.dynamic_sampling"
     )
     overlong_penalty: float | None = metric(
         "reward",
-        "mean of what length took from the rewards of responses; only with rollout.overlong_buffer",
+        "mean reward that responses lost by their length; only with rollout.overlong_buffer",
         per="responses",
     )
     response_tokens_mean: float | None = metric(
@@ -62,22 +61,22 @@ class StepRecord:
     turns_mean: float | None = metric("turns", "mean turns of a response; tasks of several turns only", per="responses")
     reply_tokens: float | None = metric(
         "share of tokens",
-        "tokens of responses that the environment put there: fed, never trained on; tasks of several turns only",
+        "tokens of responses that the environment wrote, which are never trained on; tasks of several turns only",
     )
     evaluated_responses: int | None = metric(
         "responses",
-        "responses that the trainer's old policy was evaluated on, which entropy, mismatch_* and route_gap cover: "
-        "those with A != 0, or all with update.skip_zero_advantage = false or a KL term; with old_logprobs = 'sampler' "
-        "and no replay of the old policy's routes only those of mini-batch 0, whose own forward pass it is",
+        "responses on which the trainer evaluated the old policy, the ones that entropy, mismatch_* and route_gap "
+        "cover: those with A != 0, or all with update.skip_zero_advantage = false or a KL term; with old_logprobs = "
+        "'sampler' and without replay of the old policy's routes, only those of mini-batch 0",
     )
     entropy: float | None = metric(
         "nats/token", "mean entropy of the trainer's distribution (temperature applied, top_p not) at response tokens"
     )
     mismatch_k1: float | None = metric(
         "nats/token",
-        "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 "
-        "mu is renormalised over the nucleus, which d then contains; where tokens were drawn by older weights "
-        "(version_lag_mean > 0) d holds the weights' difference too",
+        "mean of -d, d = log pi_old (trainer) - log mu (sampler); signed. With top_p < 1 d includes the "
+        "renormalisation of mu over the nucleus; with tokens of older weights (version_lag_mean > 0) also the weights' "
+        "difference",
     )
     mismatch_k3: float | None = metric("nats/token", "mean of exp(d) - 1 - d")
     mismatch_abs_mean: float | None = metric("nats", "mean of |d|")
@@ -89,7 +88,8 @@ class StepRecord:
     )
     mismatch_std_independent: float | None = metric(
         "nats",
-        "mismatch_std_tokens x sqrt(mean of 1 / length): what mismatch_std_responses is where tokens err independently",
+        "mismatch_std_tokens x sqrt(mean of 1 / length): the value of mismatch_std_responses if tokens err "
+        "independently",
     )
     mismatch_abs_max_responses: float | None = metric("nats", "largest |mean of d| of a response")
     mismatch_outside_2_responses: float | None = metric(
@@ -97,13 +97,13 @@ class StepRecord:
     )
     route_gap: float | None = metric(
         "share of experts",
-        "1 - overlap/k of the sampler's and the trainer's natural experts at the step's start, over all fed positions, "
-        "prompts included; where version_lag_max > 0 it holds the weights' difference too; MoE only",
+        "1 - overlap/k of the sampler's and the trainer's natural experts at the step's start, over all positions with "
+        "prompts; with version_lag_max > 0 it includes the weights' difference; MoE only",
     )
     version_lag_mean: float | None = metric(
         "rollout batches",
-        "mean over response tokens of step - version, the rollout batches trained on when the token was drawn: how old "
-        "the policy is that wrote them",
+        "age of the policy that drew the tokens: mean over response tokens of step - version, the rollout batches "
+        "trained on when the token was drawn",
     )
     version_lag_max: int | None = metric("rollout batches", "largest step - version of a response token")
     mixed_version_share: float | None = metric(
@@ -112,7 +112,7 @@ class StepRecord:
         per="responses",
     )
     waiting_responses: int | None = metric(
-        "responses", "responses asked for and not over when the step ended; after a run's last step they are lost"
+        "responses", "responses that were unfinished at the step's end; after a run's last step they are lost"
     )
     value_explained_variance: float | None = metric(
         "-",
@@ -125,15 +125,15 @@ class StepRecord:
     updates_total: int | None = metric("updates", "optimizer updates so far")
     flops_total: float | None = metric(
         "FLOP",
-        "estimate so far: 2 x active parameters x tokens per forward pass, 3 forwards' worth for a training pass; to "
-        "sample, each response reads its prompt, and each turn or piece of one all that stands before it again; a "
-        "critic counts as another model of this size, with a forward and the training passes",
+        "estimate so far: 2 x active parameters x tokens per forward pass, three times as much per training pass. To "
+        "sample, each response reads its prompt, and each of its turns or pieces all that precedes it. A critic counts "
+        "as a second model of this size, with a forward and the training passes",
     )
     replay_bytes: int | None = metric("bytes", "size of the expert choices kept for replay in this step; MoE only")
     prompt_digest: str | None = metric(
         "-",
-        "rolling sha256 of the ordered ids of the steps' own prompts, up to and with this step; those asked in a "
-        "dropped group's place are not in it",
+        "rolling sha256 of the ordered ids of the steps' own prompts, up to and with this step, without those that "
+        "replace dropped groups",
     )
     rollout_digest: str | None = metric(
         "-", "sha256 of this step's sampled token ids; equal in two runs that sampled the same text"
@@ -148,7 +148,7 @@ class StepRecord:
         "s", "inside the routers' replay: swapping the experts and computing their weights again; MoE only"
     )
     seconds_record: float | None = metric("s", "measuring, making and writing the records of the step before this one")
-    seconds_step: float | None = metric("s", "the whole step, evaluation and checkpoint left out")
+    seconds_step: float | None = metric("s", "the whole step without evaluation and checkpoint")
     device_seconds_total: float | None = metric("s", "sum of seconds_step so far x devices")
     peak_memory_bytes: int | None = metric(
         "bytes", "peak memory in this step: of the GPU, or of the worker's process on a CPU under Linux"

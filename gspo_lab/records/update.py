@@ -73,15 +73,15 @@ class UpdateRecord:
     critic_grad_norm: float | None = metric("-", "L2 norm of the critic's gradient before clipping")
     nonfinite: int | None = metric(
         "0 or 1",
-        "1 if the loss or the gradient was not finite, and the update was skipped; or a trained weight was not, after "
-        "the update, each of the policy or its critic; or the sampler's log-prob of a token of the mini-batch was not: "
-        "the model is dead",
+        "1 if the model is dead: the loss or the gradient was not finite, and the update was skipped; or a trained "
+        "weight of the policy or its critic was not finite after the update; or the sampler's log-prob of a token was "
+        "not",
     )
     responses: int | None = metric("responses", "responses in the mini-batch")
     evaluated_responses: int | None = metric(
         "responses",
         "responses that went through the model: those with A != 0, or all with update.skip_zero_advantage = false or "
-        "a KL term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions always all",
+        "a KL term; log-ratios, ess, chi2, staleness and routing cover these, clip fractions cover all",
     )
     response_tokens: int | None = metric("tokens", "response tokens in the mini-batch: sum m")
     active_tokens: int | None = metric("tokens", "response tokens with A != 0")
@@ -99,7 +99,8 @@ class UpdateRecord:
         "share of active tokens", "sum m * binds / sum m * (A != 0)", per="active_tokens"
     )
     clip_fraction_positive_tokens: float | None = metric(
-        "share of tokens with A > 0", "those whose term the clip binds; beside the next one: does clipping side with A?"
+        "share of tokens with A > 0",
+        "those whose term the clip binds; beside the next column it shows whether clipping depends on the sign of A",
     )
     clip_fraction_negative_tokens: float | None = metric("share of tokens with A < 0", "the same with A < 0")
     clip_fraction_responses: float | None = metric(
@@ -120,14 +121,14 @@ class UpdateRecord:
     )
     flip_fraction_tokens_RULE: float | None = metric(
         "share of response tokens",
-        "tokens that bind with the trainer's old log-probs and not with the sampler's, or the reverse, with RULE; "
-        "where the trainer evaluated the old policy",
+        "tokens that bind with the trainer's old log-probs but not with the sampler's, or the reverse, with RULE; only "
+        "with the trainer's old policy",
         per="response_tokens",
     )
     bapo_clip_low: float | None = metric("-", "the mini-batch's range began at 1 - this; with policy_loss = 'bapo'")
-    bapo_clip_high: float | None = metric("-", "and ended at 1 + this")
+    bapo_clip_high: float | None = metric("-", "the mini-batch's range ended at 1 + this; with policy_loss = 'bapo'")
     gate_mean: float | None = metric(
-        "-", "of a loss without a clip: mean weight of A grad log pi / r at active tokens", per="active_tokens"
+        "-", "mean weight of A grad log pi / r at active tokens; only for a loss without a clip", per="active_tokens"
     )
     correction_weight_mean: float | None = metric(
         "-", "mean factor of active tokens' terms; with mismatch_correction", per="active_tokens"
@@ -152,7 +153,7 @@ class UpdateRecord:
     ratio_max_negative: float | None = metric("-", "largest w_t at tokens with A < 0")
     ess_tokens: float | None = metric(
         "share of tokens",
-        "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL where every w^2 is too small for a number",
+        "effective sample size (sum w)^2 / (n sum w^2) over tokens; NULL if every w^2 underflows",
     )
     ess_responses: float | None = metric("share of responses", "the same with s over responses")
     chi2_tokens: float | None = metric("-", "mean(w^2) - 1 over tokens", per="response_tokens")

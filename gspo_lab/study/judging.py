@@ -44,7 +44,7 @@ def score_named(name: str) -> Score:
 
 
 class VerdictTable(Table):
-    """The rule, fixed before the first step, by which the study is decided."""
+    """The rule that decides the study, locked before the first step."""
 
     question: Annotated[str | list[str], BeforeValidator(_known_question)] = Field(
         "score",
@@ -52,26 +52,24 @@ class VerdictTable(Table):
     )
     primary: str | None = Field(
         None,
-        description="the benchmark whose share of right answers decides. `NAME:reward` is its mean reward, "
-        "`NAME:pass@8` the chance that 8 answers to a problem hold a right one. Unset: the first benchmark",
+        description="the benchmark whose share of correct answers decides. `NAME:reward` is its mean reward, "
+        "`NAME:pass@8` the chance that 8 answers to a problem hold a correct one. Unset: the first benchmark",
     )
     last: int = Field(3, ge=1, le=MANY, description="the score is averaged over this many last evaluations")
-    margin: float = Field(
-        0.02, gt=0, le=1, description="differences inside plus or minus this count as practically equivalent"
-    )
+    margin: float = Field(0.02, gt=0, le=1, description="differences inside plus or minus this count as equivalent")
     reward_margin: float | None = Field(
         None,
         gt=0,
         le=HUGE,
-        description="the same of the mean training reward, in its own units, for claims that call rewards equal "
-        "(C12, C13); unset: none is called equal",
+        description="the same for the mean training reward, in its own units, for claims that rewards are equal (C12, "
+        "C13); unset: such claims cannot be supported",
     )
     alpha: float = Field(0.05, ge=1e-6, le=0.5, description="1 - confidence of the intervals")
     looks: list[int] | None = Field(
         None,
         min_length=1,
-        description="after how many seeds to look; the study stops at the first look that resolves every arm. "
-        "Unset: once, after all",
+        description="after how many seeds to judge; the study stops at the first look at which every arm has a "
+        "verdict. Unset: once, after all seeds",
     )
     contrast: dict[str, Annotated[float, Field(ge=-HUGE, le=HUGE)]] | None = Field(
         None,
@@ -82,26 +80,26 @@ class VerdictTable(Table):
     order: list[str] | None = Field(
         None,
         min_length=1,
-        description="every arm but the baseline in the order in which they are tested, each at the whole alpha, until "
-        "one is inconclusive; unset: Holm's rule over all of them",
+        description="every arm but the baseline, in the order of their tests, each at the whole alpha until one is "
+        "inconclusive; unset: Holm's rule over all of them",
     )
     baseline: str | None = Field(None, description="the arm that others are compared with; unset: the first one")
 
 
 class ClaimTable(Table):
-    """A statement that the evidence shall support or contradict: built-in by its name, or written in place.
+    """A statement that the study tests: a built-in one by its name, or one written in place.
 
-    In place: `metric` and `statistic` make one number of each run, `comparison` relates two arms seed by seed (`of` to
-    `against`), and one of `above`, `below` and `inside` says where the result is expected.
+    In place, `metric` and `statistic` make one number of each run. `comparison` relates two arms seed by seed (`of` to
+    `against`). One of `above`, `below` and `inside` gives the expected result.
     """
 
     name: Name = Field(description="a built-in claim (`gspo-lab claims` lists them), or a new name for one in place")
     arms: dict[str, str] | None = Field(
         None, description='role = arm, e.g. `{grpo = "a"}`, in place `of` and `against`; unset: found by their settings'
     )
-    source: str | None = Field(None, description="in place: who says so; unset: this study")
+    source: str | None = Field(None, description="in place: whose claim it is; unset: this study's")
     metric: str | None = Field(None, description="in place: a metric of steps or updates, or a benchmark's name")
-    statistic: Statistic | None = Field(None, description="in place: what becomes of the metric in one run")
+    statistic: Statistic | None = Field(None, description="in place: how the metric becomes one number of a run")
     comparison: Literal["difference", "ratio"] | None = Field(
         None, description="in place: `of` - `against`, or `of` / `against`"
     )

@@ -49,17 +49,17 @@ class EngineTable(Table):
 
 
 class WarmStart(Table):
-    """Supervised training of an embedded model on the task's demonstrations before the study, made once and cached."""
+    """Supervised training of a built-in model on the task's demonstrations before the study, made once and cached."""
 
     steps: int = Field(
-        0, ge=0, le=MANY, description="supervised steps; 0: an untrained model (or the checkpoint as it is)"
+        0, ge=0, le=MANY, description="supervised steps; 0: an untrained model, or the unchanged checkpoint"
     )
     batch_size: int = Field(64, ge=1, le=MANY, description="demonstrations per supervised step")
     learning_rate: float = Field(1e-3, gt=0, le=100, description="peak learning rate of the warm start")
     warmup_steps: int = Field(20, ge=0, le=MANY, description="steps over which its learning rate rises")
     per_seed: bool = Field(False, description="one warm start per seed instead of one for the whole study")
     seed: Annotated[int, Key(anywhere=True)] = Field(
-        0, ge=0, lt=2**63, description="seed of the whole study's one warm start; a replication takes one of its own"
+        0, ge=0, lt=2**63, description="seed of the study's shared warm start; a replication has its own"
     )
 
 
@@ -98,21 +98,21 @@ class RolloutTable(Table):
         None, description="texts that end a response; unset: the task's own"
     )
     sampler: Annotated[str, Key(cost=True, peers="trl")] = Field(
-        "transformers", description="who samples: `transformers`, `vllm`, or an outsider as of `engine.name`"
+        "transformers", description="who samples: `transformers`, `vllm`, `module:attribute` or `file.py:attribute`"
     )
     dtype: Annotated[Dtype, Key(cost=True, peers=ALL)] = Field(
         "float32", description="precision of the sampler's weights and arithmetic"
     )
     at_a_time: Annotated[int, Key(peers="trl")] = Field(
-        512, ge=1, le=MANY, description="responses that are drawn at a time: bounds the sampler's memory"
+        512, ge=1, le=MANY, description="responses that are drawn at a time; limits the sampler's memory"
     )
     # The first responses are drawn from the starting weights whatever its value.
     staleness: Annotated[int, Key(acts="update")] = Field(
         0,
         ge=0,
         le=MANY,
-        description="rollout batches by which the weights that a batch is drawn from are older than those it trains; "
-        "those of the start until there were as many. Benchmarks are asked of the newest weights",
+        description="how many rollout batches older the sampling weights are than the trained ones; the first batches "
+        "use the starting weights. Benchmarks use the newest weights",
     )
     tokens_per_step: Annotated[
         int | None,
@@ -127,38 +127,35 @@ class RolloutTable(Table):
         None,
         ge=1,
         le=MANY,
-        description="new tokens that a response gets in one step; one that is not over goes on under the next step's "
+        description="new tokens that a response gets per step; an unfinished one continues under the next step's "
         "weights, and its group trains in the step in which its last response ends. Unset: all are drawn whole",
     )
     dynamic_sampling: Annotated[int, Key(cost=True)] = Field(
         0,
         ge=0,
         le=1000,
-        description="rounds of prompts that a step may ask: a group whose responses all earned the same is dropped, "
-        "and the next round asks as many other prompts as groups are missing (DAPO's dynamic sampling); 0: nothing is "
-        "dropped, every group trains",
+        description="rounds of prompts per step: a group with equal rewards is dropped, and the next round samples as "
+        "many other prompts as groups are missing (DAPO's dynamic sampling); 0: every group trains",
     )
     overlong_buffer: int | None = Field(
         None,
         ge=1,
         le=MANY,
-        description="so many tokens before the token limit a response's reward begins to fall, in a line, by "
+        description="from this many tokens before the token limit on, a response's reward falls linearly, by "
         "`overlong_penalty` at the limit (DAPO's soft overlong punishment); unset: length costs nothing",
     )
     overlong_penalty: Annotated[
         float, Key(Read(lambda run: run.rollout.overlong_buffer is not None, "without overlong_buffer"))
-    ] = Field(
-        1.0, gt=0, le=HUGE, description="what a response of the token limit loses of its reward to overlong_buffer"
-    )
+    ] = Field(1.0, gt=0, le=HUGE, description="the reward that a response at the token limit loses by overlong_buffer")
     thinking: Annotated[bool | None, Key(peers="trl")] = Field(
         None,
-        description="for chat templates that know it: whether the model is asked to think before it answers; unset: "
-        "the template's own default",
+        description="for chat templates that know `enable_thinking`: whether the model thinks before it answers; "
+        "unset: the template's default",
     )
     max_grader_errors: Annotated[Share, Key(peers=ALL)] = Field(
         0.5,
-        description="a run stops at a step on whose responses the grader failed in a larger share than this; "
-        "below it they train with reward 0, which is told wherever the run is shown",
+        description="a run stops at a step if the grader failed on a larger share of its responses than this; below it "
+        "they train with reward 0, and the run's views state their share",
     )
     coupled: Annotated[bool, Key(peers=ALL)] = Field(
         True, description="arms of one seed draw the same random numbers per (step, prompt, sample, position)"
@@ -206,15 +203,15 @@ class UpdateTable(Table):
     skip_zero_advantage: Annotated[
         bool,
         Key(
-            Read(lambda run: run.objective.kl_coef == 0, "with kl_coef > 0, which asks all responses"),
+            Read(lambda run: run.objective.kl_coef == 0, "with kl_coef > 0, which needs all responses"),
             cost=True,
             passes=True,
             peers="trl",
         ),
     ] = Field(
         True,
-        description="no forward or backward pass for responses with A = 0: without a KL term they add nothing to the "
-        "gradient, only to the denominators; what is measured of ratios then covers the others",
+        description="skip the passes of responses with A = 0, which without a KL term add only to the denominators; "
+        "measures of ratios then cover the other responses",
     )
     old_logprobs: Annotated[Literal["trainer", "sampler"], Key(cost=True, passes=True)] = Field(
         "trainer", description="whose log-probs of the old policy the ratio uses"
@@ -241,7 +238,7 @@ class UpdateTable(Table):
         "have this precision",
     )
     checkpoint_every: Annotated[int, Key(peers=ALL)] = Field(
-        10, ge=1, le=MANY, description="steps between checkpoints; a killed run goes on from the last one"
+        10, ge=1, le=MANY, description="steps between checkpoints; a killed run resumes from the last one"
     )
 
     @property
@@ -257,21 +254,22 @@ class UpdateTable(Table):
 
 
 class CriticTable(Table):
-    """The value model of `advantage = "gae"`: the starting model with a scalar head of zeros, trained on the same
-    mini-batches as the policy, with an AdamW of its own that has `[update]`'s settings but for these."""
+    """The value model of `advantage = "gae"`: the starting model with a scalar head of zeros.
+
+    It trains on the same mini-batches as the policy. Its own AdamW has `[update]`'s settings except these."""
 
     learning_rate: float = Field(3e-4, gt=0, le=100, description="the critic's learning rate")
     value_clip: float = Field(
         0.5,
         gt=0,
         le=HUGE,
-        description="how far from its old value a value may be before the loss clips it (verl: "
-        "cliprange_value); a large number: no clip",
+        description="how far a value may move from its old value before the loss clips it (verl: cliprange_value); a "
+        "large number: no clip",
     )
 
 
 class RecordTable(Table):
-    """What is recorded beside the always-on metrics."""
+    """What is recorded beside the metrics that are always on."""
 
     rollouts: Share = Field(0.02, description="share of training prompts whose responses are stored whole")
     detail_every: int = Field(
@@ -281,10 +279,12 @@ class RecordTable(Table):
 
 
 class BenchTable(Table):
-    """A benchmark: a task's held-out problems and how they are asked."""
+    """A benchmark: a task's held-out problems and how they are sampled."""
 
     name: Name = Field(description="the benchmark's name in records and reports")
-    task: TaskTable | None = Field(None, description="the task that asks and grades; unset: the study's own")
+    task: TaskTable | None = Field(
+        None, description="the task whose problems are asked and graded; unset: the study's own"
+    )
     problems: int | None = Field(
         None, ge=1, le=MANY, description="how many held-out problems, from the first; unset: all"
     )
@@ -334,27 +334,27 @@ class BenchTable(Table):
 class TuneTable(Table):
     """Every arm chooses some of its settings on trials before the study, by successive halving, all with one budget.
 
-    All candidates train `steps` steps; the best 1 / `eta` of them, rounded up, go on to `eta` times as many, until one
-    is left: of five by two, three, two and one.
-    The i-th candidate has the i-th value of every list; all lists are equally long.
+    All candidates train `steps` steps. The best 1 / `eta` of them, rounded up, train `eta` times as many, until one is
+    left. With `eta` = 2 five become three, two and one. The i-th candidate has the i-th value of every list; all lists
+    are equally long.
     """
 
-    seeds: list[int] = Field(min_length=1, description="the trials' seeds, none of them one of the study's")
+    seeds: list[int] = Field(min_length=1, description="the trials' seeds, different from the study's")
     steps: int = Field(ge=1, le=10**6, description="steps of the first round")
     eta: int = Field(
-        2, ge=2, le=100, description="of so many candidates one goes on, rounded up, to so many times the steps"
+        2, ge=2, le=100, description="one of this many candidates, rounded up, trains this many times the steps"
     )
     metric: str | None = Field(
         None,
-        description="what is compared: a benchmark's score at the round's end, or `reward`, the mean training reward "
-        "over the round's last fifth; unset: the primary benchmark",
+        description="the compared metric: a benchmark's score at the round's end, or `reward`, the mean training "
+        "reward over the round's last fifth; unset: the primary benchmark",
     )
     values: dict[str, Any] = Field({}, description="dotted setting = its candidates, for every arm")
     arm: dict[str, Any] = Field({}, description="`[tune.arm.NAME]`: the same for one arm, over `values`")
 
 
 class Settings(Table):
-    """Everything that determines one run, but its seed."""
+    """Everything that determines one run except its seed."""
 
     model: Annotated[
         str,
@@ -364,12 +364,12 @@ class Settings(Table):
             cost=True,
             peers="trl=model_name_or_path verl=actor_rollout_ref.model.path areal=actor.path",
         ),
-    ] = Field("tiny-qwen3", description="an embedded model, a local folder or a Hub id")
+    ] = Field("tiny-qwen3", description="a built-in model, a local folder or a Hub id")
     task: Annotated[TaskTable, Key(acts="start", cost=True)]
     steps: Annotated[int, Key(peers=ALL)] = Field(40, ge=1, le=10**6, description="rollout batches to train on")
     engine: Annotated[EngineTable, Key(arms="vary", cost=True, passes=True)] = EngineTable()
     device: Annotated[Literal["auto", "cpu", "cuda"], Key(cost=True, anywhere=True, peers=ALL)] = Field(
-        "auto", description="`auto`: CUDA where there is one"
+        "auto", description="`auto`: CUDA if there is a GPU"
     )
     routing_replay: Annotated[Replay, Key(arms="choose", cost=True, passes=True, peers="trl verl")] = Field(
         "none", description="MoE: experts replayed from nowhere, the old policy's forward (R2) or the sampler's (R3)"

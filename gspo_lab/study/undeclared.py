@@ -15,28 +15,28 @@ class MirrorTable(Table):
 
     mirror: list[Text] = Field(
         [],
-        description="programs that the study's numbers are written for while it runs: tensorboard, trackio, "
+        description="programs for which the study also writes its numbers while it runs: tensorboard, trackio, "
         "wandb-offline",
     )
 
 
 class RayTable(Table):
-    """For `gspo-lab run --on ray`: what a run needs of a node."""
+    """For `gspo-lab run --on ray`: the resources that a run needs."""
 
     cpus: float = Field(1, ge=0, le=MANY, description="CPUs that Ray reserves for a run")
     gpus: float | None = Field(
         None, ge=0, le=MANY, description="GPUs that Ray reserves for a run; unset: 1 where the cluster has any, else 0"
     )
-    resources: dict[str, float] = Field({}, description="further resources by the names that the nodes give them")
-    retries: int = Field(3, ge=0, le=MANY, description="how often a run whose node was lost is started on another one")
+    resources: dict[str, float] = Field({}, description="further resources, by their names in the cluster")
+    retries: int = Field(3, ge=0, le=MANY, description="how often a run is started again after its node was lost")
 
 
 class SlurmTable(Table):
-    """For `gspo-lab run --on slurm`: what `sbatch` is asked for each run."""
+    """For `gspo-lab run --on slurm`: the options of each run's `sbatch`."""
 
-    partition: Text | None = Field(None, description="`--partition`; unset: the cluster's default one")
+    partition: Text | None = Field(None, description="`--partition`; unset: the cluster's default")
     time: Text | None = Field(
-        None, description="`--time`; a run that needs more is requeued and goes on; unset: the partition's own limit"
+        None, description="`--time`; a run that needs more is requeued and resumes; unset: the partition's own limit"
     )
     grace: int = Field(
         120, ge=1, le=10**6, description="seconds before that limit at which a run is told to finish its step and save"
@@ -44,7 +44,7 @@ class SlurmTable(Table):
     gres: Text | None = Field(None, description='`--gres`, e.g. `"gpu:1"`; without one a run has no GPU')
     cpus: int = Field(1, ge=1, le=10**6, description="`--cpus-per-task`")
     memory: Text | None = Field(None, description='`--mem`, e.g. `"64G"`')
-    options: list[Text] = Field([], description='further options as they are, e.g. `["--account=lab"]`')
+    options: list[Text] = Field([], description='further options, unchanged, e.g. `["--account=lab"]`')
     _former: tuple[str, ...] = PrivateAttr(())
 
     @property

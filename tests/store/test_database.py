@@ -169,7 +169,7 @@ def test_a_migration_is_written_with_sqlite_utils(filled: Lab, monkeypatch: pyte
     assert filled.query("SELECT text, correct FROM answers ORDER BY 1, 2") == before
     with closing(sqlite3.connect(filled.db)) as connection:
         table = Database(connection).table("answers")
-        assert "-- 1 if the answer counts as right; NULL if the grader failed [0 or 1]\n" in table.schema
+        assert "-- 1 if the answer counts as correct; NULL if the grader failed [0 or 1]\n" in table.schema
         assert table.strict
         assert table.default_values == {"truncated": 0}
         assert {"why", "reason"} <= set(table.columns_dict), "renamed, and added again as described"

@@ -72,6 +72,5 @@ LOSS = Loss(
     settings=Bapo,
     prepare=balanced,
     refuses=refused,
-    differs="the terms are those of the whole mini-batch, where its code takes each micro-batch alone, so that their "
-    "number changes the gradient; verl's dual clip at 3 is left out",
+    differs="terms are those of the whole mini-batch, where its code takes each micro-batch alone; no dual clip at 3",
 )

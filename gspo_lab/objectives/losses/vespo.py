@@ -56,5 +56,5 @@ LOSS = Loss(
     reads_range=False,
     ratio="own",
     refuses=refused,
-    differs="its paper puts the mismatch of sampler and trainer into W; here no correction goes with it",
+    differs="its paper puts the mismatch of sampler and trainer into W; here W leaves it out",
 )
