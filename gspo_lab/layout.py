@@ -30,7 +30,7 @@ ADVICE = "_advice"
 """Below `runs/`: the pilots of `gspo-lab advise`, a folder per study."""
 
 RUN = "run.json"
-"""A run to train: Run.to_json() and, under "warm_start", the folder of the model that it starts from."""
+"""A run to train: Run.to_json(), its folders relative to this one."""
 JOURNAL = "journal.jsonl"
 LOG = "log.txt"
 LAUNCHES = "launches"

@@ -10,6 +10,7 @@
 Nothing is read before it is asked for, and nothing is remembered: a folder changes under its readers.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ from gspo_lab.states import LAST_WORDS, STARTED, Phase, State
 
 if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no pydantic
     from gspo_lab.study import Run
+
+
+FOLDERS = ("base", "warm_start")
+"""Keys of run.json that name a folder: from the run's own folder, or, as earlier versions wrote them, whole."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +178,10 @@ class RunFolder(SubjectFolder):
         return read_json(self.path / layout.RUN)
 
     def specify(self, content: dict[str, Any]) -> None:
-        """Write run.json where it does not say so already. LabError where another program recorded the run."""
-        present = self.specification()
+        """Write run.json where it does not say so already, its folders as seen from here: a record that is shared names
+        no machine's. LabError where another program recorded the run."""
+        present, here = self.specification(), self.path.resolve()
+        content = content | {key: os.path.relpath(content[key], here) for key in FOLDERS if content.get(key)}
         if present != content:
             if present is not None and present.get("origin") is not None:
                 raise LabError(
@@ -197,7 +204,8 @@ class RunFolder(SubjectFolder):
         if data is None:
             raise LabError(f"{self.path / layout.RUN} is missing: {remedy}")
         try:
-            return Run.from_json(data)
+            folders = {key: str((self.path / data[key]).resolve()) for key in FOLDERS if data.get(key)}
+            return Run.from_json(data | folders)
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             told = str(error).partition("\n")[0]
             raise LabError(f"{self.path / layout.RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error

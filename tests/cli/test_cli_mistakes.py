@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -126,6 +127,24 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     assert told in lines[-1]
     assert len(lines) <= 2
     assert tree(here) == before
+
+
+@pytest.mark.parametrize(
+    ("body", "told"), [("1 / 0", "ZeroDivisionError"), ("import time; time.sleep(600)", "after 1 s")]
+)
+def test_check_refuses_a_grader_that_raises_or_hangs(
+    here: Path, body: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gspo_lab.plan.check.GRADER_SECONDS", 1.0)
+    (here / "mine.py").write_text(f"def grade(problem, answer): {body}\n")
+    problems = [json.dumps({"prompt": f"{n}+1=", "reference": str(n + 1)}) for n in range(40)]
+    (here / "p.jsonl").write_text("\n".join(problems))
+    mine = [write_study(here), "--set", "task.name=mine.py:grade", "--set", "task.problems=p.jsonl"]
+    began = time.monotonic()
+    said = gspo_lab("check", *mine)
+    assert (said.code, time.monotonic() - began < 60) == (2, True)
+    (line,) = [line for line in said.out.splitlines() if line.startswith("error: grader-fails: ")]
+    assert told in line
 
 
 @pytest.mark.parametrize("command", [("run",), ("run", "--dry-run")])

@@ -31,8 +31,7 @@ class CountingEngine:
             raise LabError("the counting engine has run out of fingers; buy gloves")
         saved = folder / "checkpoints" / "count.json"
         first = json.loads(saved.read_text()) if saved.exists() else 0
-        start = json.loads((folder / "run.json").read_text()).get("warm_start")
-        sink.write([RunStatus(state="started", step=first, at=time.time(), facts={"warm_start": start})])
+        sink.write([RunStatus(state="started", step=first, at=time.time(), facts={"warm_start": run.warm_start})])
         if first == 0:
             sink.write(answers(run, 0, 0))
         for step in range(first, run.settings.steps):

@@ -25,6 +25,7 @@ from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, CONDUCTOR_LOCK, RESUME
 from gspo_lab.readings import Source
 from gspo_lab.report import render
+from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
@@ -251,9 +252,6 @@ def test_the_live_view_shows_a_row_per_arm_and_a_cell_per_seed(bench: Bench) -> 
 
 def test_every_run_starts_from_the_same_warm_start(bench: Bench) -> None:
     bench.conduct()
-    paths = {json.loads((bench.home / run / "run.json").read_text())["warm_start"] for run in RUNS}
-    assert len(paths) == 1
-    (path,) = paths
-    assert Path(path).is_absolute()
+    (path,) = {str(RunFolder(bench.home / run).run().warm_start) for run in RUNS}
     assert (Path(path) / "model.safetensors").is_file()
     assert bench.journal("b/s1")[0]["facts"]["warm_start"] == path
