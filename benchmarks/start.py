@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.conduct.prepare import starts_to_make, write_run
+from gspo_lab.conduct.worker_pool import starts_to_make, write_run
 from gspo_lab.launch.base import start_worker
 from gspo_lab.launch.local import LocalPool, LocalProcess
 from gspo_lab.runfolder import RunFolder

@@ -51,7 +51,7 @@ class Laps:
 
 def lab_run(wish: dict[str, Any]) -> dict[str, float]:
     """The study's one run, trained and recorded in this process as its worker would."""
-    from gspo_lab.conduct.prepare import write_run
+    from gspo_lab.conduct.worker_pool import write_run
     from gspo_lab.engines.check import make_engine
     from gspo_lab.records import StepRecord, UpdateRecord
     from gspo_lab.study import load_study

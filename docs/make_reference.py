@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from gspo_lab.claims import LIBRARY, UNTESTED, Claim
 from gspo_lab.cli import PANELS, app
-from gspo_lab.cli.calibrate import lines
+from gspo_lab.cli.verify import lines
 from gspo_lab.keys import table_of
 from gspo_lab.objectives.losses import LOSSES, Loss
 from gspo_lab.objectives.presets import PRESETS, Objective

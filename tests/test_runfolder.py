@@ -110,7 +110,7 @@ def test_what_is_to_be_run_comes_back(tmp_path: Path) -> None:
     folder.specify(run.to_json())
     assert folder.asked
     assert folder.run() == run
-    assert folder.specification()["base"] == "..", "a record that is shared names nobody's folders"  # type: ignore[index]
+    assert folder.specification()["base"] == "..", "a record that is shared names nobody's folders"
     (tmp_path / "runs/run.json").write_text(json.dumps(run.to_json()))
     assert folder.run() == run, "an earlier version's has whole paths"
     for wrong in ({"study": "s"}, run.to_json() | {"seed": "0"}, run.to_json() | {"base": None}):

@@ -1,15 +1,15 @@
-"""The command line: one file per command, each importing what it needs inside its function, so that help is quick."""
+"""The command line. Each command imports what it needs inside its function, so that help is quick."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 import typer
 
 from gspo_lab import __version__
-from gspo_lab.cli.old_spellings import current_spelling
 from gspo_lab.cli.output import print_lines
-from gspo_lab.cli.shared_options import TOLD
+from gspo_lab.cli.shared_options import TOLD, tell
 from gspo_lab.errors import LabError, refused
 from gspo_lab.states import Exit
 
@@ -34,25 +34,56 @@ def _options(
 
 
 PANELS = {
-    "Run": ("check", "plan", "advise", "run", "replicate", "eval"),
-    "Read": ("report", "list", "show", "claims"),
-    "Verify": ("certify", "diff", "regrade", "calibrate"),
-    "Exchange": ("import", "export"),
-    "Maintain": ("engines", "rebuild"),
+    "Run": {"check": "plan", "plan": "plan", "advise": "plan", "run": "run", "replicate": "run", "eval": "evaluate"},
+    "Read": {"report": "report", "list": "read", "show": "read", "claims": "read"},
+    "Verify": {"certify": "verify", "diff": "verify", "regrade": "verify", "calibrate": "verify"},
+    "Exchange": {"import": "exchange", "export": "exchange"},
+    "Maintain": {"engines": "exchange", "rebuild": "exchange"},
 }
-"""The commands in the order of help. Each has a file of its name here, with EXAMPLES and a function or an `app`."""
-FILES = {"list": "list_command", "eval": "evaluate", "import": "import_command"}
-"""The files and functions of commands whose names are Python's own."""
+"""The commands in the order of help, each with its file here, which has a function of its name and its EXAMPLES."""
+FUNCTIONS = {"list": "list_studies", "eval": "evaluate", "import": "import_logs"}
+"""The functions of commands whose names are Python's own."""
 
 for panel, commands in PANELS.items():
-    for command in commands:
-        file = FILES.get(command, command)
+    for command, file in commands.items():
         module = import_module(f"gspo_lab.cli.{file}")
-        examples = "\n\n".join(("Examples:", *module.EXAMPLES))
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=command, epilog=examples, rich_help_panel=panel)
+        function = getattr(module, FUNCTIONS.get(command, command))
+        examples = "\n\n".join(("Examples:", *module.EXAMPLES[command]))
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=command, epilog=examples, rich_help_panel=panel)
         else:
-            app.command(command, epilog=examples, rich_help_panel=panel)(getattr(module, file))
+            app.command(command, epilog=examples, rich_help_panel=panel)(function)
+
+FORMER_COMMANDS = {"why": "diff", "grade": "regrade"}
+"""Earlier names, accepted for one release with a line of warning each."""
+_RUN = {"--yes": "--ignore-memory-check", "--reports": "--output-dir"}
+FORMER_OPTIONS = {
+    "run": _RUN,
+    "replicate": {**_RUN, "--another": "--new"},
+    "advise": {"--yes": "--ignore-memory-check", "--share": "--clip-target"},
+    "report": {"--to": "--output-dir", "--with": "--include"},
+    "export": {"--to": "--output-dir"},
+    "calibrate": {"--studies": "--simulations"},
+    "certify": {"--regrade": "--regrade-sample"},
+    "eval": {"--at-once": "--concurrency", "--plain": "--raw-prompts", "--key-env": "--api-key-env"},
+    "import": {"--program": "--logged-by", "--score": "--score-metric", "--name": "--run-pattern"},
+    "check": {"--write": "--write-config"},
+}
+
+
+def current_spelling(words: Sequence[str]) -> list[str]:
+    """The words of a command line with each earlier name replaced by the present one."""
+    if not words:
+        return []
+    command = FORMER_COMMANDS.get(words[0], words[0])
+    present = [command]
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        present.append(FORMER_OPTIONS.get(command, {}).get(name, name) + equals + value)
+    for before, now in zip(words, present, strict=True):
+        if before != now:
+            tell(f"{before.partition('=')[0]} is now {now.partition('=')[0]}; the old name will be removed")
+    return present
 
 
 def main() -> None:

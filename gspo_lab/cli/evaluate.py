@@ -1,32 +1,47 @@
+"""`eval`: models asked on benchmarks, and what that came to: scores with intervals over problems, arms compared."""
+
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gspo_lab.cli.output import print_json, print_table
 from gspo_lab.cli.shared_options import RUNS, Json, Runs, UnsafeNoSandbox, evidence_of, study_named, tell
 from gspo_lab.errors import LabError
+from gspo_lab.registry import nearest
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from gspo_lab.evaluation.bench import Bench
     from gspo_lab.evaluation.session import Subject
+    from gspo_lab.readings import Source
+    from gspo_lab.store import Evidence
 
-EXAMPLES = (
-    "gspo-lab eval --bench aime24",
-    "gspo-lab eval --bench addition --run quickstart/gspo/s0",
-    "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100",
-    "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B",
-)
+EXAMPLES = {
+    "eval": (
+        "gspo-lab eval --bench aime24",
+        "gspo-lab eval --bench addition --run quickstart/gspo/s0",
+        "gspo-lab eval --bench gsm8k --bench math500 --model out/final --limit 100",
+        "gspo-lab eval --bench aime24 --server http://localhost:8000/v1 --model Qwen/Qwen3-8B",
+    )
+}
+
+SUSPICIOUS = 0.02
+"""The share of long answers that may repeat another answer to the same problem before somebody should be told."""
+
+LOWERED = {"context": "all that the prompt leaves of the context", "embedded": "all that an embedded model gets"}
+"""What kept answers from the token limit that was asked for."""
 
 
-class Given(NamedTuple):
-    """Options of tasks: benchmark -> local copy of its problems, and whether programs may run without isolation."""
-
-    copies: dict[str, str]
-    unsafe: bool
+RATINGS = {"rating": ("rating of one attempt", 1), "rating_of_eight": ("rating of up to 8 attempts", 8)}
+"""Estimates from the problems' ratings on CodeForces, with the attempts of each. Neither is CodeElo, which ranks a
+model among the contestants of whole contests."""
+OF_SCORE = {"score": "mean", "low": "item_low", "high": "item_high"} | {n: n for n in ("se", "sampling_se", "item_se")}
 
 
 def evaluate(
@@ -80,21 +95,19 @@ def evaluate(
     if device not in ("auto", "cpu", "cuda"):
         raise LabError(f"--device {device}: must be auto, cpu or cuda")
     wish = Wish(samples, temperature, top_p, max_tokens, limit, raw_prompts)
-    given = Given(_copies(data or [], bench), unsafe)
+    benches_of = partial(_benches, bench, copies=_copies(data or [], bench), unsafe=unsafe, wish=wish)
     if server is not None:
         if model is None:
             raise LabError(f"--server {server}: name its model with --model")
         from gspo_lab.samplers.server_sampler import Server
 
         place = Server(server, model, _key(api_key_env), concurrency)
-        pairs = [
-            (one, server_subject(runs, place, seed=seed)) for one in _benches(bench, given, wish, chat=not raw_prompts)
-        ]
+        pairs = [(one, server_subject(runs, place, seed=seed)) for one in benches_of(chat=not raw_prompts)]
     elif model is not None:
-        benches = _benches(bench, given, wish, chat=has_chat_template(model))
-        pairs = [(one, model_subject(runs, model, seed=seed, device=device)) for one in benches]
+        subject = model_subject(runs, model, seed=seed, device=device)
+        pairs = [(one, subject) for one in benches_of(chat=has_chat_template(model))]
     else:
-        study, pairs = _runs_and_benches(runs, study, run, bench, given, wish, device)
+        study, pairs = _runs_and_benches(runs, study, run, benches_of, device)
 
     _check_graders(pairs)
     missing = _ask_all(pairs, runs, "" if server is None else f"waiting for {server}")
@@ -130,9 +143,17 @@ def _key(variable: str) -> str | None:
 
 
 def _benches(
-    names: Sequence[str], given: Given, wish: Any, *, chat: bool = False, own: Any = None, base: Path | None = None
+    names: Sequence[str],
+    *,
+    copies: Mapping[str, str],
+    unsafe: bool,
+    wish: Any,
+    chat: bool = False,
+    own: Any = None,
+    base: Path | None = None,
 ) -> "list[Bench]":
-    """The benchmarks, asked as wished, of a `chat` model or not. `own` is the task of a study: it keeps its options."""
+    """The benchmarks, asked as wished, of a `chat` model or not; `copies` are local files of problems by benchmark.
+    `own` is the task of a study: it keeps its options."""
     from gspo_lab.evaluation.bench import DATA, bench_of
     from gspo_lab.models.wording import worded
     from gspo_lab.tasks import without_sandbox
@@ -140,21 +161,20 @@ def _benches(
     out = []
     for name in dict.fromkeys(names):
         options = worded(name, own.options if own is not None and own.name == name else {}, chat=chat)
-        if name in given.copies:
+        if name in copies:
             # A task of one's own calls its file of problems just that.
-            options = {**options, "problems" if ":" in name else DATA: given.copies[name]}
-        if given.unsafe:
+            options = {**options, "problems" if ":" in name else DATA: copies[name]}
+        if unsafe:
             options = without_sandbox(name, options)
         out.append(bench_of(name, options, base or Path(), wish))
     return out
 
 
 def _runs_and_benches(
-    runs: Path, study: str | None, run: str | None, names: Sequence[str], given: Given, wish: Any, device: str
+    runs: Path, study: str | None, run: str | None, benches_of: "Callable[..., list[Bench]]", device: str
 ) -> "tuple[str, list[tuple[Bench, Subject]]]":
     """The start and the end of every run of the study, each with every benchmark; and the study's name."""
     from gspo_lab.evaluation.subjects import run_chats, run_subjects
-    from gspo_lab.registry import nearest
     from gspo_lab.runfolder import RunFolder
 
     with evidence_of(runs) as evidence:
@@ -167,7 +187,7 @@ def _runs_and_benches(
     folder = RunFolder(runs / ids[0])
     first = folder.run()
     chat, own, base = run_chats(folder), first.settings.task, Path(first.base)
-    benches = _benches(names, given, wish, chat=chat, own=own, base=base)
+    benches = benches_of(chat=chat, own=own, base=base)
     subjects = [subject for run_id in ids for subject in run_subjects(RunFolder(runs / run_id), device=device)]
     return wanted, [(bench, subject) for bench in benches for subject in subjects]
 
@@ -234,17 +254,12 @@ def _show(
 
     Whether all answers were graded.
     """
-    from gspo_lab.cli import evaluation_tables
-    from gspo_lab.cli.output import print_json, print_table
     from gspo_lab.readings import Source
 
     with evidence_of(runs) as evidence:
-        rows = {
-            name: evaluation_tables.scores(evidence, ids, name, evaluation_tables.difficulties(bench))
-            for name, bench in benches.items()
-        }
+        rows = {name: scores(evidence, ids, name, _difficulties(bench)) for name, bench in benches.items()}
         found = None if study is None else Source(evidence, study)
-        compared = {} if found is None else {name: evaluation_tables.comparisons(found, name) for name in benches}
+        compared = {} if found is None else {name: _comparisons(found, name) for name in benches}
     if json:
         flat = [row for name in benches for row in rows[name]]
         asked = {name: bench.asked for name, bench in benches.items()}
@@ -252,17 +267,160 @@ def _show(
         print_json({"asked": asked, "scores": flat, "comparisons": together})
     else:
         for name, bench in benches.items():
-            together = evaluation_tables.with_shared_starts(rows[name])
-            seen = [evaluation_tables.shown(row) for row in together]
-            print_table(seen, empty="no answers", title=f"{name}\n{evaluation_tables.asked_how(bench, rows[name])}")
+            together = _with_shared_starts(rows[name])
+            seen = [_readable(row) for row in together]
+            print_table(seen, empty="no answers", title=f"{name}\n{_asked_how(bench, rows[name])}")
             if compared.get(name):
                 print_table(compared[name], empty="", title="\narms, on new problems and new seeds")
     for name, bench in benches.items():
-        if note := evaluation_tables.ungraded(rows[name]):
+        notes = [_ungraded(rows[name])]
+        if served is not None:
+            # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
+            sampled = bench.sampling.temperature > 0
+            notes += [_by_others(rows[name], served), _repeated(rows[name]) if sampled else None]
+        for note in filter(None, notes):
             tell(f"{name}: {note}")
-        if served is not None and (note := evaluation_tables.by_others(rows[name], served)):
-            tell(f"{name}: {note}")
-        # A model in this process draws every sample from numbers of its own; what an engine does cannot be seen.
-        if served is not None and bench.sampling.temperature and (warning := evaluation_tables.repeated(rows[name])):
-            tell(f"{name}: {warning}")
     return not any(row["errors"] for name in benches for row in rows[name])
+
+
+def _difficulties(bench: "Bench") -> dict[str, float]:
+    """The ratings of a benchmark's problems on CodeForces, by their ids; nothing for other benchmarks."""
+    rating = getattr(bench.task, "difficulty", lambda problem: None)
+    known = {problem.id: rating(problem) for problem in bench.problems}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
+    """The rating by the chance that `attempts` answers solve each problem of known difficulty. None without such a
+    problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded (counts)."""
+    from gspo_lab.stats.passk import pass_at_k
+    from gspo_lab.stats.rating import estimate_rating
+
+    graded = graded[graded["problem"].isin(list(difficulty))]
+    if graded.empty or graded["graded"].min() < attempts:
+        return None
+    solved = pass_at_k(graded["correct"], graded["graded"], attempts)
+    return {**vars(estimate_rating(graded["problem"].map(difficulty), solved)), "note": "estimate, not CodeElo"}
+
+
+def scores(
+    evidence: "Evidence", ids: list[str], evaluation: str, difficulty: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """One row per run (or model, or server) and step: avg@k with an interval over problems, pass@k, what went wrong."""
+    from gspo_lab.readings.later_evaluations import checkpoints
+
+    plain = ("run_id", "bench", "step", "problems", "samples", "k", "pass_at_k", "distinct", "error", "answered_by")
+    out = []
+    for one in checkpoints(evidence, ids, evaluation):
+        row: dict[str, Any] = {
+            **{name: getattr(one, name) for name in plain},
+            **{key: None if one.score is None else getattr(one.score, name) for key, name in OF_SCORE.items()},
+            **one.counts,
+            "evaluation": evaluation,
+            "limits": one.how.get("limits"),
+            "weights": one.how.get("subject", {}).get("checkpoints", {}).get(str(one.step)),
+        }
+        if difficulty:
+            row |= {name: _rated(difficulty, one.graded, attempts) for name, (_, attempts) in RATINGS.items()}
+        out.append(row)
+    return out
+
+
+def _comparisons(found: "Source", evaluation: str) -> list[dict[str, Any]]:
+    """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
+    from gspo_lab.readings.later_evaluations import arms_apart
+
+    baseline = found.declaration.baseline
+    return [
+        {"bench": bench, "arm": arm, "against": baseline, "seeds": apart.seeds, "problems": problems}
+        | {"difference": apart.estimate, "low": apart.low, "high": apart.high, "note": apart.reason}
+        for bench, arm, problems, apart in arms_apart(found, evaluation)
+    ]
+
+
+def _with_shared_starts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, those of one start that several runs share (the same weights, the same numbers) as one, named so."""
+    alike: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        numbers = tuple(row[key] for key in ("answers", "score", "low", "high", "pass_at_k", "truncated", "errors"))
+        start = (row["weights"], numbers) if row["step"] == 0 and row["weights"] else (row["run_id"], row["step"])
+        alike.setdefault(start, []).append(row)
+    return [
+        one if not rest else {**one, "run_id": f"{_together([each['run_id'] for each in (one, *rest)])} (shared start)"}
+        for one, *rest in alike.values()
+    ]
+
+
+def _together(ids: list[str]) -> str:
+    """`s/grpo/s0`, `s/gspo/s0` -> `s/grpo+gspo/s0`."""
+    parts = zip(*(run_id.split("/") for run_id in ids), strict=True)
+    return "/".join("+".join(dict.fromkeys(names)) for names in parts)
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `scores` as a person reads it."""
+    k = row["k"]
+    several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
+    return {
+        "asked": row["run_id"],
+        "step": row["step"],
+        f"avg@{row['samples']}": row["score"],
+        "95%": None if row["low"] is None else f"{row['low']:.3f}–{row['high']:.3f}",
+        **several,
+        **{words: _rating_words(row[name]) for name, (words, _) in RATINGS.items() if row.get(name)},
+        "cut": row["truncated"],
+        "not graded": row["errors"],
+        **({"answered by": row["answered_by"]} if row["by_others"] else {}),
+    }
+
+
+def _rating_words(rating: Mapping[str, Any]) -> str:
+    low, high = (None if rating[end] is None else round(rating[end]) for end in ("low", "high"))
+    if rating["rating"] is None:
+        return f"below {high}" if low is None else f"above {low}"
+    return f"{rating['rating']:.0f} (no interval)" if low is None else f"{rating['rating']:.0f} ({low} to {high})"
+
+
+def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
+    """How the questions were put and what limited the answers, in one line."""
+    how, task = bench.sampling, bench.task
+    limits = [row["limits"] for row in rows if row["limits"]]
+    low = min((one["lowest"] for one in limits), default=how.max_tokens)
+    high = max((one["highest"] for one in limits), default=how.max_tokens)
+    why = " and ".join(sorted({LOWERED[one["lowered_by"]] for one in limits if one["lowered_by"]}))
+    lowered = f" (instead of {how.max_tokens:,}: {why})" if why else ""
+    data = "" if task.data_digest is None else f", data {task.data_digest[:12]}"
+    return (
+        f"{len(bench.problems)} problems x {bench.samples}, temperature {how.temperature:g}, top-p {how.top_p:g}, "
+        f"token limit {low:,}{'' if low == high else f' to {high:,}'}{lowered}, prompt {task.prompt_version}, "
+        f"grader {task.grader}{data}; 95% over problems"
+    )
+
+
+def _ungraded(rows: list[dict[str, Any]]) -> str | None:
+    """A note where the grader failed: such answers are in no score."""
+    count, answers = sum(row["errors"] for row in rows), sum(row["answers"] for row in rows)
+    if not count:
+        return None
+    why = next((row["error"] for row in rows if row["error"]), "no reason was given")
+    return f"{count} of {answers} answers could not be graded and are in no score ({why}): gspo-lab regrade tries again"
+
+
+def _by_others(rows: list[dict[str, Any]], asked: str) -> str | None:
+    """A note where a server says that another model has answered than the one that was asked."""
+    count, answers = sum(row["by_others"] for row in rows), sum(row["answers"] for row in rows)
+    if not count:
+        return None
+    name = next(row["answered_by"] for row in rows if row["by_others"])
+    return f"{count} of {answers} answers are, as the server says, by '{name}' and not by '{asked}', which was asked"
+
+
+def _repeated(rows: list[dict[str, Any]]) -> str | None:
+    """A warning where sampled answers repeat each other word for word: engines seeded alike do that."""
+    repeats, long = sum(row["repeats"] for row in rows), sum(row["long"] for row in rows)
+    if repeats <= SUSPICIOUS * long:
+        return None
+    return (
+        f"{repeats} of {long} long answers repeat another answer to the same problem word for word; does the engine "
+        "seed every sample for itself? (a model that ends in a loop does it too)"
+    )

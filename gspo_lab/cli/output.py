@@ -56,6 +56,14 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(_plain(data), indent=2, sort_keys=True, ensure_ascii=False))
 
 
+def print_either(as_json: bool, data: Any, lines: Iterable[str]) -> None:
+    """The data as JSON for scripts, or else the lines for people."""
+    if as_json:
+        print_json(data)
+    else:
+        print_lines(lines)
+
+
 def print_table(rows: Sequence[Mapping[str, Any]], *, empty: str, title: str | None = None) -> None:
     """A table of the rows, a column for every key that any of them has; numbers to the right, None as a dash."""
     if not rows:

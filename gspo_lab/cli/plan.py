@@ -1,16 +1,122 @@
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+"""`check`, `plan` and `advise`: what can be said of a study before it trains."""
 
-from gspo_lab.cli.shared_options import RUNS, Jobs, Json, On, Runs, Sd, of_a_study
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gspo_lab.cli.output import console, print_either, print_json, print_lines, print_table
+from gspo_lab.cli.shared_options import RUNS, IgnoreMemory, Jobs, Json, On, Overrides, Runs, Sd, of_a_study, study_from
+from gspo_lab.errors import LabError
+from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
     from gspo_lab.study import Study
 
-EXAMPLES = (
-    "gspo-lab plan studies/moe_stability.toml",
-    "gspo-lab plan my.toml --seeds 8",
-    "gspo-lab plan my.toml --sd 0.03",
-)
+EXAMPLES = {
+    "check": (
+        "gspo-lab check studies/moe_stability.toml",
+        "gspo-lab check my.toml --set update.minibatches=8",
+        "gspo-lab check my.toml --engine verl --write-config files",
+    ),
+    "plan": (
+        "gspo-lab plan studies/moe_stability.toml",
+        "gspo-lab plan my.toml --seeds 8",
+        "gspo-lab plan my.toml --sd 0.03",
+    ),
+    "advise": (
+        "gspo-lab advise studies/quickstart.toml",
+        "gspo-lab advise my.toml --clip-target 0.1",
+        "gspo-lab advise Qwen/Qwen3-0.6B --task my_file.py:grade",
+    ),
+}
+
+
+@of_a_study
+def check(
+    wanted: "Callable[..., Study]",
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="Check the study as if it used ENGINE.")] = None,
+    write_config: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the engine's input files to DIR and print its command."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Validate a study and show its resolved arms.
+
+    Checks its settings, tasks and models without training, and prints warnings.
+    """
+    from gspo_lab.plan.check import check as check_models_and_tasks
+    from gspo_lab.plan.check import findings
+
+    study = wanted(*([] if engine is None else [f"engine={engine}"]))
+    check_models_and_tasks(study)
+    found = findings(study)
+    failed = any(finding.level == "error" for finding in found)
+    if json:
+        written = {} if write_config is None or failed else {"written": _write(study, write_config)}
+        print_json({**study.locked(), "findings": [vars(finding) for finding in found], **written})
+        raise typer.Exit(Exit.REFUSED if failed else Exit.FINISHED)
+    print_lines([*_resolved(study), *map(str, found)])
+    if failed:
+        raise typer.Exit(Exit.REFUSED)
+    if write_config is not None:
+        for arm, one in _write(study, write_config).items():
+            typer.echo(f"{arm}: {one['folder']}\n  {one['command']}")
+
+
+def _resolved(study: "Study") -> Iterator[str]:
+    """In what the arms differ, and what their engines give their programs: once where several are given the same."""
+    from gspo_lab.engines.check import translated
+    from gspo_lab.study import flat
+    from gspo_lab.study.tune import budget, schedule
+
+    yield f"{study.name}: {study.question}"
+    yield f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs"
+    resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
+    keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
+    for arm, settings in resolved.items():
+        told = {key.removeprefix("objective."): settings[key] for key in keys}
+        differs = ", ".join(f"{key} = {'unset' if value is None else value}" for key, value in told.items())
+        yield f"  {arm}: {differs or 'the only arm'}"
+    base = study.path.parent.resolve()
+    programs: dict[str, list[str]] = {}
+    for name, arm in study.arms.items():
+        if given := translated(arm.settings, base):
+            line = f"{arm.settings.engine.name}: {', '.join(f'{key} = {value!r}' for key, value in given.items())}"
+            programs.setdefault(line, []).append(name)
+    yield from (f"  {', '.join(names)} by {line}" for line, names in programs.items())
+    if study.tune is not None:
+        yield f"  before that {budget(study.tune)}: {schedule(study.tune)}"
+    yield from (f"  claim {claim.name}" for claim in study.claims)
+
+
+def _write(study: "Study", to: Path) -> dict[str, dict[str, str]]:
+    """Write what an engine with a program of its own gives it for the first seed of every arm; by arm the folder and
+    the command. LabError for an engine without."""
+    from gspo_lab.engines.check import make_engine
+
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise LabError(f"--write-config {to}: this path exists and is not an empty folder; name a new one")
+    out = {}
+    for run in study.runs():
+        if run.seed != study.seeds[0]:
+            continue
+        engine = make_engine(run)
+        if not hasattr(engine, "write"):
+            raise LabError(f"--write-config: the engine '{run.settings.engine.name}' has no input files of its own")
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(
+                f"--write-config {to}: no folder can be made there ({error.strerror}); name another"
+            ) from error
+        command = engine.write(run, to / run.arm)
+        out[run.arm] = {"folder": str(to / run.arm), "command": shlex.join(command)}
+    return out
 
 
 @of_a_study
@@ -25,13 +131,83 @@ def plan(
     """Estimate time, memory and the smallest detectable effect."""
     from dataclasses import asdict
 
-    from gspo_lab.cli.output import print_json, print_lines
     from gspo_lab.plan import plan as plan_study
     from gspo_lab.plan.detectable import detectable
 
     study = wanted()
     planned, found = plan_study(study, runs, on=on, jobs=jobs), detectable(study, runs, sd)
+    print_either(json, {**planned.to_json(), "detectable": asdict(found)}, [*planned.lines(), found.line()])
+
+
+ASKED = """question = "What is to be set?"
+model = {model}
+task = {task}
+[arm.grpo]
+objective = "grpo"
+"""
+
+
+def advise(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY|MODEL", help="The study's TOML file, or the name of a model.", show_default=False
+        ),
+    ],
+    task: Annotated[str, typer.Option(help="Task to learn, if MODEL is given.")] = "addition",
+    clip_target: Annotated[
+        float | None,
+        typer.Option(help="Share of tokens to clip after the first mini-batch. Default: each arm's clip_target."),
+    ] = None,
+    overrides: Overrides = None,
+    sd: Sd = None,
+    jobs: Jobs = None,
+    ignore_memory_check: IgnoreMemory = False,
+    json: Json = False,
+    runs: Runs = RUNS,
+) -> None:
+    """Try clip ranges on short pilot runs and print settings.
+
+    The pilots train GRPO and GSPO on this model, task and length. The same command resumes stopped pilots.
+    """
+    from dataclasses import asdict
+
+    from gspo_lab.conduct.pilots import advise as advice_on
+    from gspo_lab.plan.detectable import detectable
+
+    if clip_target is not None and not 0 < clip_target < 1:
+        raise LabError(f"--clip-target {clip_target:g}: must lie between 0 and 1; try --clip-target 0.15")
+    study = _study(subject, task, overrides)
+    resolved = detectable(study, runs, sd)
+    found = advice_on(study, runs, share=clip_target, jobs=jobs, console=console(stderr=json), yes=ignore_memory_check)
+    if found is None:
+        raise typer.Exit(Exit.INTERRUPTED)
     if json:
-        print_json({**planned.to_json(), "detectable": asdict(found)})
-    else:
-        print_lines([*planned.lines(), found.line()])
+        print_json({"study": study.name, "rules": [one.to_json() for one in found], "detectable": asdict(resolved)})
+        return
+    hidden = ("declared", "clip_low", "clip_high", "peak_memory_bytes", "holds")
+    rows = [
+        {key: value for key, value in one.to_json().items() if key not in hidden}
+        | {"peak_gb": None if one.peak_memory_bytes is None else one.peak_memory_bytes / 1e9}
+        for one in found
+    ]
+    print_table(rows, empty="no rule", title="clipped: with the range below in use; clipped_published: the papers'")
+    typer.echo("\n" + "\n".join(one.toml() for one in found))
+    print_lines([resolved.line()])
+
+
+def _study(subject: str, task: str, overrides: list[str] | None) -> "Study":
+    """The study that is named, or one of a model; a file of one's own is found from here."""
+    from dataclasses import replace
+    from json import dumps
+
+    if subject.endswith(".toml"):
+        return study_from(Path(subject), overrides, None, None, None, None, None)
+    file, colon, thing = task.rpartition(":")
+    if file.endswith(".py"):
+        task = f"{Path(file).resolve()}{colon}{thing}"
+    model = str(Path(subject).resolve()) if Path(subject).is_dir() else subject
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{Path(subject).name.lower().replace('.', '-')}.toml"
+        path.write_text(ASKED.format(model=dumps(model), task=dumps(task)))
+        return replace(study_from(path, overrides, None, None, None, None, None), path=Path.cwd() / path.name)

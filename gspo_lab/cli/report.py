@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from gspo_lab.report import Report
     from gspo_lab.store import Evidence
 
-EXAMPLES = (
-    "gspo-lab report",
-    "gspo-lab report moe_stability --open",
-    "gspo-lab report a b --output-dir both/",
-    "gspo-lab report --runs here --runs there",
-    "gspo-lab report moe_stability --include there/runs",
-)
+EXAMPLES = {
+    "report": (
+        "gspo-lab report",
+        "gspo-lab report moe_stability --open",
+        "gspo-lab report a b --output-dir both/",
+        "gspo-lab report --runs here --runs there",
+        "gspo-lab report moe_stability --include there/runs",
+    )
+}
 
 LOOK_SECONDS, REFRESH_SECONDS = 2, 5
 """How often --watch looks for new records, and how often the open page looks for a newer self."""

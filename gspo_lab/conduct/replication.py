@@ -8,14 +8,13 @@ from pathlib import Path
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json
 from gspo_lab.layout import ARCHIVE, STUDY, database_of
-from gspo_lab.plan.starts import needs_start
+from gspo_lab.plan.preparation import needs_start
 from gspo_lab.registry import nearest
 from gspo_lab.runfolder import run_folders
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Arm, Declaration, Study, load_study
-from gspo_lab.study.declaration import Replicates
-from gspo_lab.study.identity import differences, identity, same_content
+from gspo_lab.study.declaration import Replicates, differences, identity, same_content
 from gspo_lab.study.trials import tuned
 
 SHOWN = 4

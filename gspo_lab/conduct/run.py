@@ -18,26 +18,27 @@ from pathlib import Path
 from rich.console import Console
 
 from gspo_lab.conduct.declaration import archive, declare, set_band
-from gspo_lab.conduct.looks import look_at
-from gspo_lab.conduct.pilots import find_band, pilot_item
-from gspo_lab.conduct.prepare import run_item, starts_to_make, write_run
-from gspo_lab.conduct.scheduler import WorkItem, WorkItemResult
+from gspo_lab.conduct.pilots import find_band, run_pilots
 from gspo_lab.conduct.tuning import settled
-from gspo_lab.conduct.worker_pool import WorkerPool
+from gspo_lab.conduct.worker_pool import WorkerPool, WorkItem, WorkItemResult, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
 from gspo_lab.exporters import target
 from gspo_lab.exporters.mirror import Mirror
 from gspo_lab.files import held
+from gspo_lab.findings.decision import decision
 from gspo_lab.launch.base import Launcher
 from gspo_lab.launch.make import LOCAL, make_launcher, slots_of
-from gspo_lab.layout import CONDUCTOR_LOCK
+from gspo_lab.layout import CONDUCTOR_LOCK, database_of
 from gspo_lab.plan.check import preflight
 from gspo_lab.plan.memory import refuse_too_little
-from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
-from gspo_lab.progress import ProgressView
+from gspo_lab.plan.preparation import found_bands, pilot, pilot_arms
+from gspo_lab.progress import ProgressView, duration
+from gspo_lab.readings import FINISHED, Source, average, read
+from gspo_lab.readings import runs as runs_of
+from gspo_lab.readings.named import DEVICE_SECONDS
 from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
 from gspo_lab.states import State
-from gspo_lab.store import ingest
+from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Declaration, Run, Study
 from gspo_lab.study.trials import trials_name
 
@@ -118,10 +119,7 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
     first_left = [run for run in left if run.seed in first]
     if not pool.work("warm starts", starts_to_make([*first_left, *pilots.values()], runs)):
         return
-    pilot_items = [made for run in pilots.values() if (made := pilot_item(run, runs)) is not None]
-    for run in pilots.values():
-        write_run(run, runs)
-    if not pool.work("pilots", pilot_items):
+    if not run_pilots(pool, "pilots", list(pilots.values()), runs):
         return
     for name, run in pilots.items():
         low, high = find_band(study.arms[name], run, runs, home)
@@ -151,15 +149,31 @@ def _written(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
 
 
 def _goes_on(study: Study, look: int, runs: Path, pool: WorkerPool) -> bool:
-    """Whether the look after so many seeds leaves an arm open; says what it found where it does not."""
+    """Whether the look at the first `look` seeds leaves an arm open; prints what it found where it does not.
+
+    What is saved is the device time that the runs not begun would take, by the mean of those that finished.
+    """
     pool.ingest()
-    found = look_at(study, look, runs)
-    if found.stopped:
-        pool.console.print(found.line, markup=False, highlight=False, soft_wrap=True)
-    elif found.missing:
-        said = f"the look after {look} seeds cannot be taken yet ({', '.join(found.missing)}); later seeds wait for it"
-        pool.console.print(said, markup=False, highlight=False, soft_wrap=True)
-    return not found.stopped and not found.missing
+    with Evidence.open(database_of(runs), runs) as evidence:
+        found = Source(evidence, study.name)
+        decided, declared, recorded = decision(found), found.declaration, runs_of(found)
+        spent = read(found, DEVICE_SECONDS)
+        usual = average(spent[run.id].value for run in runs_of(found, FINISHED))
+    short = decided.missing.values() if len(decided.seeds) <= look else ()
+    missing = ", ".join(dict.fromkeys(run for own in short for run in own))
+    if decided.stopped:
+        begun = {(run.arm, run.seed) for run in recorded}
+        left = sum((arm, seed) not in begun for arm in declared.arms for seed in declared.deciding)
+        about = "" if usual is None else f", about {duration(usual * left)} of device time"
+        line = (
+            f"resolved at the look after {len(decided.seeds)} of {decided.planned} seeds; saved: "
+            f"{left} declared run{'' if left == 1 else 's'} not begun{about}"
+        )
+    else:
+        line = f"the look after {look} seeds cannot be taken yet ({missing}); later seeds wait for it"
+    if decided.stopped or missing:
+        pool.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return not decided.stopped and not missing
 
 
 def stages(study: Study, declaration: Declaration) -> list[set[int]]:

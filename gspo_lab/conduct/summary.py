@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gspo_lab.conduct.scheduler import WorkItemResult
+from gspo_lab.conduct.worker_pool import WorkItemResult
 from gspo_lab.findings.clipped import NO_CLIP, clips
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import NOT_JUDGED, RunOutcome, outcomes

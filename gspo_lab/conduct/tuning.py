@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gspo_lab.conduct.declaration import declare
-from gspo_lab.conduct.prepare import run_item, starts_to_make, write_run
-from gspo_lab.conduct.worker_pool import WorkerPool
+from gspo_lab.conduct.worker_pool import WorkerPool, run_item, starts_to_make, write_run
 from gspo_lab.errors import LabError
 from gspo_lab.files import read_json, sha256_of
 from gspo_lab.layout import STUDY, database_of

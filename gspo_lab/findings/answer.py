@@ -23,7 +23,7 @@ from gspo_lab.stats.dose import DoseRatio
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict
-from gspo_lab.study.command import without
+from gspo_lab.study.overrides import without
 
 Colour = Literal["green", "blue", "grey", "red"]
 """Answered; answered in part, or against the arms; not answered; something must be mended first."""

@@ -12,7 +12,7 @@ from gspo_lab.readings import Source, runs
 from gspo_lab.states import State
 from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, clusters, fate, together
 from gspo_lab.stats.verdict import Verdict
-from gspo_lab.study.identity import same_content
+from gspo_lab.study.declaration import same_content
 
 ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
 NOT_BEGUN = "no run of it has begun"

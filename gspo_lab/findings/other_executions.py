@@ -11,7 +11,7 @@ from gspo_lab.layout import ARCHIVE, DATABASE, STUDY
 from gspo_lab.readings import Source, once
 from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
-from gspo_lab.study.identity import differences, same_content
+from gspo_lab.study.declaration import differences, same_content
 
 NOT_READ = "archived, not read"
 

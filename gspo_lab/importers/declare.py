@@ -18,7 +18,7 @@ from gspo_lab.study.declaration import Arm, Declaration, Edit
 from gspo_lab.study.dotted import flat, put
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.load import NAMED, OBJECTIVE_KEYS, claims_of, fits_as_name, validated
-from gspo_lab.study.recorded import completed
+from gspo_lab.study.origin import completed
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import Settings
 

@@ -9,7 +9,7 @@ from gspo_lab.matching.settings import declared, listed, shown
 from gspo_lab.matching.trace import Trace
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import differing, under
-from gspo_lab.study.recorded import ABSENT
+from gspo_lab.study.origin import ABSENT
 from gspo_lab.study.schema import KEYS
 
 State = Literal["equal", "differs as declared", "differs undeclared", "not recorded", "not verified"]

@@ -14,9 +14,7 @@ from gspo_lab.models.wording import options_for
 from gspo_lab.plan.check import obstacle, preflight
 from gspo_lab.plan.cost import Pace, guessed_pace, measured_pace, run_seconds
 from gspo_lab.plan.memory import MemoryFit, fits
-from gspo_lab.plan.pilots import found_bands, pilot, pilot_arms
-from gspo_lab.plan.starts import distinct_starts
-from gspo_lab.plan.tuning import trials_left
+from gspo_lab.plan.preparation import distinct_starts, found_bands, pilot, pilot_arms, trials_left
 from gspo_lab.runfolder import RunFolder, begun_arms
 from gspo_lab.states import State
 from gspo_lab.study import Settings, Study
@@ -146,19 +144,16 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
     needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
-    trials = trials_left(study, runs)
-    wanted = distinct_starts([*needy, *waiting, *trials.runs], runs)
+    trials, trial_steps = trials_left(study, runs)
+    each = trial_steps / len(trials) if trials else 0.0  # the steps of one trial to go, on average: most end early
+    wanted = distinct_starts([*needy, *waiting, *trials], runs)
     starts = [run for folder, run in wanted.items() if folder.made() is None]
-    family = {run.arm: run.arm.partition("@")[0] for run in trials.runs} | {name: name for name in study.arms}
+    family = {run.arm: run.arm.partition("@")[0] for run in trials} | {name: name for name in study.arms}
     stages = [
         [paces[family[run.arm]].warm_start_seconds for run in starts],
         [
-            run_seconds(
-                paces[family[run.arm]],
-                trials.each,
-                tasks.work(run.settings, 0).answers * trials.each / run.settings.steps,
-            )
-            for run in trials.runs
+            run_seconds(paces[family[run.arm]], each, tasks.work(run.settings, 0).answers * each / run.settings.steps)
+            for run in trials
         ],
         [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
         [run.seconds for run in planned if run.seconds],
@@ -175,8 +170,8 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         evaluation_answers=sum(work.answers for work in left),
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in waiting),
-        trials=len(trials.runs),
-        trial_steps=trials.left,
+        trials=len(trials),
+        trial_steps=trial_steps,
         memory=tuple(fits(study, places)),
         seconds=sum(_makespan(stage, len(places)) for stage in stages),
         basis="; ".join(dict.fromkeys([*missing, *(pace.basis for pace in paces.values())])),

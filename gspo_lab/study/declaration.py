@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
-from gspo_lab.study.dotted import differing, flat
+from gspo_lab.study.dotted import BAND, differing, flat, optional, texts, typed
 from gspo_lab.study.judging import ClaimTable, VerdictTable
-from gspo_lab.study.recorded import filled, known_part
-from gspo_lab.study.schema import Settings
+from gspo_lab.study.origin import filled, known_part
+from gspo_lab.study.schema import KEYS, Settings
 from gspo_lab.study.tune import Tune, with_values
 
 LOCKED = (
@@ -32,8 +32,6 @@ LOCKED = (
 SEEDS_ADDED = "seeds added: "
 ARMS_ADDED = "arms added: "
 """How the edit begins that a growing study notes them by."""
-
-T = TypeVar("T")
 
 Band = tuple[float, float]
 """(clip_low, clip_high)."""
@@ -334,23 +332,6 @@ def told(edits: Iterable[Edit]) -> tuple[int, ...]:
     return tuple(int(seed) for one in lists for seed in one.split(",") if seed.strip().isdecimal())
 
 
-def typed(kind: type[T], value: Any) -> T:
-    """The value, which must be of this kind as JSON gives it; a whole number is a float too. TypeError if it is not."""
-    if type(value) is not kind and (kind, type(value)) != (float, int):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return cast(T, value)
-
-
-def optional(kind: type[T], value: Any) -> T | None:
-    """The same, or None."""
-    return None if value is None else typed(kind, value)
-
-
-def texts(value: Any) -> tuple[str, ...]:
-    """A list of strings."""
-    return tuple(typed(str, one) for one in typed(list, value))
-
-
 def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
     """Reference bands from plain data."""
     bands = {rule: (float(typed(float, low)), float(typed(float, high))) for rule, (low, high) in data.items()}
@@ -375,3 +356,44 @@ def reference_bands(settings: Iterable[Settings]) -> dict[str, Band]:
 def digest(data: Any) -> str:
     """sha256 of canonical JSON."""
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+
+
+def identity(declared: Declaration) -> str:
+    """The digest of a study's content: each arm's settings and the verdict's rule, whatever its name, seeds and date.
+    Equal digests of one version are the same study; a later version may know more settings.
+
+    The question, claims and waivers are words about it. Where files that a study names by path lie, and what stands in
+    them, does not count either.
+    """
+    return digest(_content(declared))
+
+
+def same_content(one: Declaration, other: Declaration) -> bool:
+    """Whether two studies are the same by content; False where either was imported: logs never hold all of it."""
+    return one.recorded is None and other.recorded is None and identity(one) == identity(other)
+
+
+def _content(declared: Declaration) -> dict[str, Any]:
+    """Dotted key -> value of all that makes a study this study."""
+    verdict = {**declared.verdict.model_dump(mode="json"), "baseline": declared.baseline, "primary": declared.primary}
+    sweep = None if declared.sweep is None else declared.sweep.to_json()
+    arms = {f"arm.{name}.{key}": value for name, arm in declared.arms.items() for key, value in _counted(arm)}
+    return {**arms, **flat(verdict, "verdict"), **flat(sweep, "sweep")}
+
+
+def differences(one: Declaration, other: Declaration) -> list[str]:
+    """The keys in which two studies differ by content; one that differs in every arm is named once."""
+    keys = differing(_content(one), _content(other))
+    arms = one.arms.keys() | other.arms.keys()
+    if one.arms.keys() != other.arms.keys():
+        return ["arms", *(key for key in keys if not key.startswith("arm."))]
+    bare = {key: key.split(".", 2)[2] if key.startswith("arm.") and "@" not in key else key for key in keys}
+    everywhere = {name for name in bare.values() if list(bare.values()).count(name) == len(arms)}
+    return list(dict.fromkeys(name if name in everywhere else key for key, name in bare.items()))
+
+
+def _counted(arm: Arm) -> Iterator[tuple[str, Any]]:
+    settings = flat(arm.resolved)
+    piloted = BAND if settings.get("objective.clip") == "calibrated" else ()
+    anywhere = [name for name, key in KEYS.items() if key.anywhere]
+    yield from ((key, value) for key, value in settings.items() if key not in (*anywhere, *piloted))

@@ -1,7 +1,9 @@
-"""Settings as dotted keys, and which of them differ."""
+"""Settings as dotted keys, which of them differ, and values of one kind as JSON gives them."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
 
 BAND = ("objective.clip_low", "objective.clip_high")
 """With `clip = "calibrated"` a pilot finds these two, so they are declared with it."""
@@ -44,3 +46,20 @@ def put(table: dict[str, Any], key: str, value: Any) -> None:
     for part in path:
         table = table.setdefault(part, {})
     table[last] = value
+
+
+def typed(kind: type[T], value: Any) -> T:
+    """The value, which must be of this kind as JSON gives it; a whole number is a float too. TypeError if it is not."""
+    if type(value) is not kind and (kind, type(value)) != (float, int):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return cast(T, value)
+
+
+def optional(kind: type[T], value: Any) -> T | None:
+    """The same, or None."""
+    return None if value is None else typed(kind, value)
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of strings."""
+    return tuple(typed(str, one) for one in typed(list, value))

@@ -14,12 +14,11 @@ from gspo_lab.keys import NAME, Table
 from gspo_lab.objectives.presets import PRESETS, Objective, with_published_range
 from gspo_lab.registry import nearest
 from gspo_lab.study.claim_rules import broken_claims
-from gspo_lab.study.command import command_of
 from gspo_lab.study.contrast import broken_contrast, broken_order
 from gspo_lab.study.declaration import Arm, reference_bands
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import REMOVED, WAIVABLE
-from gspo_lab.study.overrides import set_override
+from gspo_lab.study.overrides import command_of, set_override
 from gspo_lab.study.rules import broken_looks, broken_question, broken_rules
 from gspo_lab.study.schema import ARM_KEYS, STUDY_KEYS, BenchTable, Settings
 from gspo_lab.study.study import Study
@@ -123,8 +122,8 @@ def _mirror(raw: dict[str, Any], problems: list[str]) -> tuple[str, ...]:
     record = raw.get("record")
     if not isinstance(record, dict) or "mirror" not in record:
         return ()
-    raw["record"] = {key: value for key, value in record.items() if key != "mirror"}
-    table = validated(MirrorTable, {"mirror": record["mirror"]}, "record", problems)
+    raw["record"] = record = dict(record)
+    table = validated(MirrorTable, {"mirror": record.pop("mirror")}, "record", problems)
     return () if table is None else tuple(dict.fromkeys(table.mirror))
 
 
@@ -171,9 +170,8 @@ def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], 
             hint = " (it belongs under [objective] or an arm)" if key in OBJECTIVE_KEYS else nearest(key, known)
             problems.append(f"{key}: unknown key{hint}")
     base = {key: value for key, value in raw.items() if key in BASE_KEYS}
-    base["task"] = _task(base.get("task", {}))
-    if isinstance(base.get("bench"), list):
-        base["bench"] = [_bench(bench) for bench in base["bench"]]
+    task = base.get("task", {})
+    base["task"] = {"name": task} if isinstance(task, str) else task
     tables = raw.get("arm", {})
     if not isinstance(tables, dict) or not tables:
         problems.append("arm: a study needs at least one [arm.NAME] table")
@@ -185,14 +183,6 @@ def split(raw: Mapping[str, Any], problems: list[str]) -> tuple[dict[str, Any], 
         else:
             problems.append(f"arm.{name}: must be a table, [arm.{name}]")
     return base, out
-
-
-def _task(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _bench(value: Any) -> Any:
-    return {**value, "task": _task(value["task"])} if isinstance(value, dict) and "task" in value else value
 
 
 def resolved_arms(base: dict[str, Any], tables: dict[str, dict[str, Any]], problems: list[str]) -> dict[str, Arm]:

@@ -18,11 +18,16 @@ ALL = "trl verl areal"
 
 
 class TaskTable(BaseModel):
-    """The task's name and its own options, which only the task knows."""
+    """The task's name and its own options, which only the task knows. `task = "addition"` says the same as its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: str = Field(description="a built-in task, or `my_file.py:grade`")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_its_name(cls, data: Any) -> Any:
+        return {"name": data} if isinstance(data, str) else data
 
     @property
     def options(self) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, optional, reference_bands, texts, typed
-from gspo_lab.study.dotted import flat
-from gspo_lab.study.origin import ORIGIN, Origin
-from gspo_lab.study.recorded import filled
+from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, reference_bands
+from gspo_lab.study.dotted import flat, optional, texts, typed
+from gspo_lab.study.origin import ORIGIN, Origin, filled
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.undeclared import LaunchTable
 

@@ -7,7 +7,7 @@ An arm `gspo` becomes the arms `gspo@0.0002`, `gspo@0.0005`, ...; each knows whi
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,16 +56,12 @@ def at_every_dose(
         return out
     for dose in sweep.doses:
         told: list[str] = []
-        for name, arm in arms_of(_with(base, sweep.key, dose), told).items():
+        settings = copy.deepcopy(base)
+        put(settings, sweep.key, dose)
+        for name, arm in arms_of(settings, told).items():
             declared = tuple(sorted({*arm.declared, sweep.key}))
             out[f"{name}@{dose:g}"] = replace(arm, name=f"{name}@{dose:g}", declared=declared, of=name, dose=dose)
-        _add(problems, told)
-    return out
-
-
-def _with(base: dict[str, Any], key: str, dose: float) -> dict[str, Any]:
-    out = copy.deepcopy(base)
-    put(out, key, dose)
+        problems += [line for line in told if line not in problems]
     return out
 
 
@@ -77,7 +73,3 @@ def _through_no_table(base: dict[str, Any], key: str) -> str | None:
         if not isinstance(table, dict):
             return part
     return None
-
-
-def _add(problems: list[str], told: Iterable[str]) -> None:
-    problems += [line for line in told if line not in problems]

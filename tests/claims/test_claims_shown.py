@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from gspo_lab.claims import LIBRARY
 from gspo_lab.cli import app
-from gspo_lab.cli.calibrate import lines
+from gspo_lab.cli.verify import lines
 from gspo_lab.readings import Source
 from gspo_lab.report import render
 from gspo_lab.report.sections.claims import claims

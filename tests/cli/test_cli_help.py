@@ -14,8 +14,8 @@ from calling import gspo_lab
 from finished_runs import leave_runs, tree, write_study
 
 from gspo_lab import __version__
+from gspo_lab.cli import FORMER_OPTIONS as OPTIONS
 from gspo_lab.cli import app
-from gspo_lab.cli.old_spellings import OPTIONS
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 

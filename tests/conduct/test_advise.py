@@ -14,7 +14,7 @@ import pytest
 from counting import Bench
 from rich.console import Console
 
-from gspo_lab.conduct.advise import advise, arm_of, near
+from gspo_lab.conduct.pilots import advise, arm_of, near
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.calibration import calibrated_band, clipped_share
 from gspo_lab.study import load_study

@@ -9,7 +9,7 @@ import pytest
 from counting import ENGINE, Bench
 
 from gspo_lab.errors import LabError
-from gspo_lab.plan import plan, starts
+from gspo_lab.plan import plan, preparation
 from gspo_lab.plan.check import check
 from gspo_lab.plan.cost import active_parameters, guessed_pace, measured_pace
 from gspo_lab.study.schema import BenchTable, WarmStart
@@ -54,16 +54,16 @@ def test_what_runs_share_is_asked_once_however_many_seeds(bench: Bench, monkeypa
         asked.append(of)
         return task_key(*of)
 
-    monkeypatch.setattr(starts, "task_key", counted)
+    monkeypatch.setattr(preparation, "task_key", counted)
     study = bench.study()
     arms = {
         name: replace(arm, settings=arm.settings.model_copy(update={"warm_start": WarmStart(per_seed=name == "b")}))
         for name, arm in study.arms.items()
     }
     runs = replace(study, seeds=tuple(range(300)), arms=arms).runs()
-    found = starts.distinct_starts(runs, bench.runs)
+    found = preparation.distinct_starts(runs, bench.runs)
     assert (len(found), len(asked)) == (1 + 300, 2)
-    assert set(found) == {starts.start_folder(run, bench.runs) for run in runs}
+    assert set(found) == {preparation.start_folder(run, bench.runs) for run in runs}
 
 
 def test_the_plan_of_what_is_left_and_its_measured_time(bench: Bench) -> None:

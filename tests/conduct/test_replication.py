@@ -10,9 +10,9 @@ from synthetic_lab import TWO_ARMS, make_lab
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.conduct.replication import replication
 from gspo_lab.errors import LabError
-from gspo_lab.plan.starts import start_folder
+from gspo_lab.plan.preparation import start_folder
 from gspo_lab.study import Declaration, Study
-from gspo_lab.study.identity import identity
+from gspo_lab.study.declaration import identity
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.sections.replications import lines
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Declaration, Run, digest
-from gspo_lab.study.declaration import LOCKED
-from gspo_lab.study.identity import differences, identity
+from gspo_lab.study.declaration import LOCKED, differences, identity
 
 MARGIN = "\n[verdict]\nmargin = 0.05\nlast = 1\n"
 STUDY = TWO_ARMS.replace("[[bench]]", f"{MARGIN}[[bench]]")

@@ -20,7 +20,7 @@ from gspo_lab.readings import Source
 from gspo_lab.readings.lr_warmup import first_settled
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study.declaration import digest, locked_of
-from gspo_lab.study.recorded import filled
+from gspo_lab.study.origin import filled
 
 
 def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:

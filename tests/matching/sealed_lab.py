@@ -18,7 +18,7 @@ from typing import Any
 from laboratory import recorded_anew
 from matched_lab import Lab, Lines, history
 
-from gspo_lab.cli.certify import graded_again
+from gspo_lab.cli.verify import graded_again
 from gspo_lab.evaluation.ask import Answer, graded_record, questions
 from gspo_lab.files import sums_digest, write_sums
 from gspo_lab.findings.matched import study_certificate

@@ -13,7 +13,7 @@ from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims.simulated import CLAIM_CELLS
-from gspo_lab.cli.calibrate import SEED
+from gspo_lab.cli.verify import SEED
 from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
 from gspo_lab.readings.graded import PROBLEM, SAMPLING, GradedAnswers, flips, noise, sampling_variance

@@ -1,6 +1,6 @@
 """What to type for a study that was begun in another way."""
 
-from gspo_lab.study.command import without
+from gspo_lab.study.overrides import without
 
 
 def test_an_option_is_left_out_with_its_value_wherever_it_stands() -> None:

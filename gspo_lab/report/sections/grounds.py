@@ -24,7 +24,7 @@ from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.states import State
 from gspo_lab.stats.ranking import Ranking
-from gspo_lab.study.recorded import ABSENT
+from gspo_lab.study.origin import ABSENT
 from gspo_lab.words import flags, sentence, sentences, unstable_runs
 from gspo_lab.words.text import capital, counted, level
 

@@ -5,7 +5,7 @@ from gspo_lab.readings import Source
 from gspo_lab.report.markup import Html, h, markdown_table, setting, table
 from gspo_lab.report.section import Section
 from gspo_lab.study import flat
-from gspo_lab.study.recorded import ABSENT
+from gspo_lab.study.origin import ABSENT
 
 
 def settings(found: Source) -> Section | None:

@@ -1,0 +1,317 @@
+"""`import`, `export`, `engines` and `rebuild`: logs of other programs, tables for them, and the lab's own parts."""
+
+import tomllib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gspo_lab.cli.output import print_json, print_lines, print_table
+from gspo_lab.cli.shared_options import (
+    RUNS,
+    Json,
+    Overrides,
+    Runs,
+    bring_up_to_date,
+    evidence_of,
+    study_named,
+    tell,
+)
+from gspo_lab.errors import LabError
+from gspo_lab.layout import database_of
+from gspo_lab.registry import about, look_up, names_of
+from gspo_lab.states import Exit
+
+EXAMPLES = {
+    "import": (
+        "gspo-lab import trl out/gspo-s0 --study mine --arm gspo --seed 0 --set objective=gspo",
+        "gspo-lab import my_runs.toml",
+        "gspo-lab import csv scores.csv --study mine",
+        "gspo-lab import tensorboard 'logs/{arm}/{seed}' --logged-by verl --study mine",
+    ),
+    "export": (
+        "gspo-lab export quickstart",
+        "gspo-lab export moe_stability --format parquet --output-dir data/",
+        "gspo-lab export quickstart --format tensorboard",
+    ),
+    "engines": (
+        "gspo-lab engines",
+        "gspo-lab engines install verl --check",
+        "gspo-lab engines check my_engine.py:Engine",
+        "gspo-lab engines --json",
+    ),
+    "rebuild": ("gspo-lab rebuild",),
+}
+
+
+RULE = "verdict."
+
+
+def import_logs(
+    source: Annotated[
+        str, typer.Argument(help="jsonl, csv, parquet, trl, tensorboard, verl, wandb, trackio, items, or a TOML file.")
+    ],
+    path: Annotated[
+        str | None, typer.Argument(help="The log: a file or folder, or a pattern with {arm} and {seed}.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(help="Study that receives the runs.")] = None,
+    arm: Annotated[str | None, typer.Option(help="Arm of the run.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the run. Runs of one seed are compared with each other.")
+    ] = None,
+    run_pattern: Annotated[
+        str | None,
+        typer.Option(help="Run to read from a file with several runs: its name, or a pattern with {arm} and {seed}."),
+    ] = None,
+    mapped: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="COLUMN=NAME", help="Name of a column in the log, for example reward=train/r. Repeatable."
+        ),
+    ] = None,
+    score_metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[BENCH=]NAME", help="Metric to import as the benchmark score. Default: the source's usual one."
+        ),
+    ] = None,
+    logged_by: Annotated[
+        str | None, typer.Option(help="Program whose metric names the log uses, for example verl in TensorBoard.")
+    ] = None,
+    bench: Annotated[str | None, typer.Option(help="Benchmark of per-item results (source items).")] = None,
+    told: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the arm, for example objective=gspo, or verdict.margin=0.01. Repeatable.",
+        ),
+    ] = None,
+    ignored: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="KEY", help="Configuration key that changes nothing. Repeatable."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Configuration of the run, as JSON or YAML.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="Question of the study.")] = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Turn the logs of another program into a study."""
+    from gspo_lab.importers import SOURCES, import_file, import_runs
+    from gspo_lab.importers.declare import said
+    from gspo_lab.importers.wanted import wanted
+
+    if path is None:
+        if not source.endswith(".toml"):
+            raise LabError(
+                f"import {source}: name a TOML file, or a source ({', '.join(SOURCES)}) and the path of the log"
+            )
+        done = import_file(Path(source), runs, study)
+    else:
+        if study is None:
+            raise LabError("--study is missing: name the study that receives the runs")
+        stated = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by, "bench": bench, "config": config}
+        table = {
+            "source": source,
+            "path": path,
+            **{key: value for key, value in stated.items() if value is not None},
+            "map": dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ()),
+            "ignore": ignored or [],
+        }
+        scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())} or None
+        settings = _settings(told)
+        rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
+        raw: dict[str, object] = {"question": question} if question else {}
+        raw |= {"verdict": rule} if rule else {}
+        raw |= {"arm": {arm: settings}} if arm else settings
+        done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import", scores)])
+    print_lines([f"{put.run}: {put.what}" for put in done.puts])
+    print_lines([f"note: {note}" for note in done.notes])
+    bring_up_to_date(runs)
+    typer.echo(f"next: gspo-lab report {done.study}")
+
+
+def _pair(entry: str, option: str, form: str) -> tuple[str, str]:
+    key, _, value = entry.partition("=")
+    if not key or not value:
+        raise LabError(f"{option} {entry}: write it as {option} {form}")
+    return key, value
+
+
+def _halves(entry: str) -> tuple[str, str]:
+    key, between, value = entry.partition("=")
+    return (key, value) if between else ("", entry)
+
+
+def _settings(told: list[str] | None) -> dict[str, object]:
+    out: dict[str, object] = {}
+    for key, value in (_pair(entry, "--set", "key=value, e.g. --set objective=gspo") for entry in told or ()):
+        try:
+            out[key] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            out[key] = value
+    return out
+
+
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Kind of machine. auto: CUDA if there is a GPU.")]
+Format = Literal["csv", "parquet", "tensorboard", "trackio", "wandb-offline"]
+
+
+def export(
+    study: Annotated[
+        str | None, typer.Argument(help="Study to export. Default for csv and parquet: all studies.")
+    ] = None,
+    output_dir: Annotated[Path, typer.Option(help="Folder for the exported files.")] = Path("export"),
+    format: Annotated[Format, typer.Option(help="Tables as csv or parquet, or the runs for another program.")] = "csv",
+    runs: Runs = RUNS,
+) -> None:
+    """Write tables as CSV or Parquet, or runs for other programs.
+
+    The other programs are TensorBoard, trackio and W&B (offline).
+    """
+    from gspo_lab.exporters import export as export_runs
+    from gspo_lab.exporters import logged
+    from gspo_lab.exporters.logged import write_readings
+    from gspo_lab.exporters.tables import write_log
+    from gspo_lab.store import export as export_tables
+
+    with evidence_of(runs) as evidence:
+        if study is not None:
+            study_named(evidence, study, runs)
+        if format != "csv" and format != "parquet":
+            if study is None:
+                raise LabError(f"export --format {format}: of which study? It has {', '.join(evidence.studies())}")
+            typer.echo(str(export_runs(evidence, study, output_dir, format)))
+            return
+        paths = export_tables(database_of(runs), study, output_dir, format)
+        if study is not None:
+            paths += [write_log(logged(evidence, study), output_dir, format), write_readings(output_dir)]
+    for path in paths:
+        typer.echo(str(path))
+
+
+engines = typer.Typer(rich_markup_mode="rich")
+
+
+@engines.callback(invoke_without_command=True)
+def list_engines(context: typer.Context, json: Json = False) -> None:
+    """List training engines and launchers, and what was tried."""
+    if context.invoked_subcommand is not None:
+        return
+    from gspo_lab.launch import LAUNCHERS
+
+    found = _engines()
+    launchers = [
+        {"launcher": name, **_told(about("launcher", name, LAUNCHERS))} for name in names_of("launcher", LAUNCHERS)
+    ]
+    if json:
+        print_json({"engines": found, "launchers": launchers})
+        return
+    tried = ("ran", "loaded", "never")
+    print_table([{k: v for k, v in one.items() if k not in tried} | _counted(one) for one in found], empty="no engines")
+    print_table(launchers, empty="no launchers", title="\nlaunchers: gspo-lab run STUDY --on NAME")
+    print_table([{"engine": one["engine"], **{k: one[k] for k in tried}} for one in found], empty="", title="\ntried")
+
+
+@engines.command("install")
+def install(
+    engine: Annotated[
+        str, typer.Argument(help="An engine that needs its own virtual environment.", show_default=False)
+    ],
+    device: Device = "auto",
+    check: Annotated[
+        bool, typer.Option("--check", help="Then train two steps of a small run, to test the installation.")
+    ] = False,
+) -> None:
+    """Create the virtual environment of an engine.
+
+    It lies under GSPO_LAB_CACHE, or ~/.cache/gspo-lab.
+    """
+    from gspo_lab.engines.environments import install as make
+    from gspo_lab.engines.environments import version_of
+    from gspo_lab.launch.local import on_gpu
+
+    home = make(engine, on_gpu(device), lambda line: typer.echo(line, err=True))
+    typer.echo(f"{engine} {version_of(engine)} is installed in {home}")
+    if check:
+        check_engine(engine, device)
+
+
+@engines.command("check")
+def check_engine(
+    engine: Annotated[str, typer.Argument(help="A name, module:attribute or file.py:attribute.", show_default=False)],
+    device: Device = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Test an engine: train two steps of a small run, stop it, resume it, and check its records.
+
+    Exit code 2 where the engine breaks a rule of gspo_lab/engines/base.py; each is one line.
+    """
+    from gspo_lab.engines.conformance import conform
+
+    with TemporaryDirectory(prefix="gspo-lab-check-") as folder:
+        counts = conform(engine, device, Path(folder), overrides or ())
+    typer.echo(f"{engine} works: " + ", ".join(f"{count} {kind}s" for kind, count in counts.items()))
+
+
+def _engines() -> list[dict[str, Any]]:
+    from gspo_lab.engines import ENGINES
+    from gspo_lab.engines.base import Capabilities
+    from gspo_lab.engines.environments import home_of, version_of
+
+    rows = []
+    for name in names_of("engine", ENGINES):
+        told = about("engine", name, ENGINES)
+        try:
+            capabilities = getattr(look_up("engine", name, ENGINES), "capabilities", Capabilities())
+        except LabError:  # an extra that is not installed
+            capabilities = None
+        version = version_of(name)
+        rows.append(
+            {
+                "engine": name,
+                "version": version,
+                "where": None if version is None else str(home_of(name)) if "environment" in told else "the lab's own",
+                "varies": None if capabilities is None else _said(capabilities.settings),
+                "records": None if capabilities is None else _said(capabilities.records),
+                **_told(told),
+            }
+        )
+    return rows
+
+
+def _told(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry.get(key) or None for key in ("summary", "ran", "loaded", "never")}
+
+
+def _said(names: Any) -> list[str] | str:
+    return "all" if names is None else sorted(names)
+
+
+def _counted(row: dict[str, Any]) -> dict[str, Any]:
+    """Long lists as their lengths, for people."""
+    return {
+        key: f"{len(row[key])} {what}"
+        for key, what in (("varies", "keys"), ("records", "columns"))
+        if isinstance(row[key], list)
+    }
+
+
+def rebuild(runs: Runs = RUNS) -> None:
+    """Write the database again from the journals.
+
+    The journals do not change. A damaged database is kept under another name. Exit code 1: a journal is damaged or lies
+    in the wrong folder, and what it holds is missing.
+    """
+    from gspo_lab.store import rebuild as rebuild_database
+
+    report = rebuild_database(runs)
+    for line in report.damaged:
+        tell(line)
+    if report.replaced is not None:
+        tell(f"the old database was damaged; it is kept as {report.replaced}: delete it when you do not need it")
+    typer.echo(f"{database_of(runs)}: {report.records:,} records of {report.runs} runs")
+    if report.damaged:
+        raise typer.Exit(Exit.INCOMPLETE)
