@@ -78,10 +78,10 @@ def _resolved(study: "Study") -> Iterator[str]:
     yield f"{len(study.arms)} arms x {len(study.seeds)} seeds = {len(study.arms) * len(study.seeds)} runs"
     resolved = {name: flat(arm.resolved) for name, arm in study.arms.items()}
     keys = [key for key in next(iter(resolved.values())) if len({repr(one.get(key)) for one in resolved.values()}) > 1]
-    for arm, settings in resolved.items():
+    for name, settings in resolved.items():
         told = {key.removeprefix("objective."): settings[key] for key in keys}
         differs = ", ".join(f"{key} = {'unset' if value is None else value}" for key, value in told.items())
-        yield f"  {arm}: {differs or 'the only arm'}"
+        yield f"  {name}: {differs or 'the only arm'}"
     base = study.path.parent.resolve()
     programs: dict[str, list[str]] = {}
     for name, arm in study.arms.items():

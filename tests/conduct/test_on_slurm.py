@@ -115,7 +115,7 @@ def test_a_run_whose_job_is_cancelled_stays_cancelled_until_the_same_command(ben
     slurm.ask("scancel", "--signal=TERM", "--batch", job_of(bench, "b/s0"))  # nobody's time limit is near
     shown += conductor.communicate(timeout=240)[0]
     assert conductor.returncode == 1, shown
-    was = r"its job was cancelled on .* \(job \d+.*\); the same command takes the run up again"
+    was = r"its job was cancelled on .* \(job \d+.*\); the same command resumes the run"
     assert re.search(rf"a/s0: stopped at step 1/4: {was}\n", shown), shown
     assert re.search(rf"{queued}: stopped at step 0/4: {was}\n", shown), shown
     assert re.search(r"b/s0: stopped at step 2/4\n", shown), shown
