@@ -290,7 +290,7 @@ def _difficulties(bench: "Bench") -> dict[str, float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
+def rated(difficulty: Mapping[str, float], graded: "DataFrame", attempts: int) -> dict[str, Any] | None:
     """The rating by the chance that `attempts` answers solve each problem of known difficulty. None without such a
     problem, or where a problem has fewer answers. `graded`: columns problem, correct and graded (counts)."""
     from gspo_lab.stats.passk import pass_at_k
@@ -321,7 +321,7 @@ def scores(
             "weights": one.how.get("subject", {}).get("checkpoints", {}).get(str(one.step)),
         }
         if difficulty:
-            row |= {name: _rated(difficulty, one.graded, attempts) for name, (_, attempts) in RATINGS.items()}
+            row |= {name: rated(difficulty, one.graded, attempts) for name, (_, attempts) in RATINGS.items()}
         out.append(row)
     return out
 

@@ -10,7 +10,7 @@ import pytest
 from asking import rows
 from calling import gspo_lab
 
-from gspo_lab.cli.evaluation_tables import rated
+from gspo_lab.cli.evaluate import rated
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.journal import Journal
