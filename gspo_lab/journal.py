@@ -243,7 +243,6 @@ def from_end(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _back(file: IO[bytes], start: int) -> Iterator[bytes]:
-    """The complete lines before byte `start`, the last first."""
     look, rest, ended = FIRST_LOOK_BYTES, b"", False
     while start:
         end, start = start, max(0, start - look)

@@ -15,7 +15,6 @@ import warnings
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
@@ -53,9 +52,7 @@ class Lab:
     def __enter__(self) -> "Lab":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -83,35 +80,22 @@ class Lab:
 
 
 FORMER = {
-    "readings.runs": (
-        "runs",
-        "finished=finished_runs",
-        "deciding=deciding_runs",
-        "not_counted",
-        "seeds()=finished_seeds",
-    ),
-    "readings.answers": (
-        "scores",
-        "benches",
-        "asked=evaluated_benchmarks",
-        "answered()",
-        "answers_variance()",
-        "counted_wrong()",
-    ),
-    "readings.curves": ("rewards=reward_curves", "grader_errors", "onsets()"),
-    "readings.lr_warmup": ("settled=first_settled",),
-    "findings.clipped": ("rules=rule_arms",),
-    "findings.outcomes": ("stabilities", "outcomes()"),
-    "findings.training_curves": ("course",),
-    "findings.matched": ("certificate=study_certificate", "trials"),
-    "findings.dose_response": ("doses=dose_response",),
-    "findings.lengths": ("lengths",),
-    "findings.logged": ("logged",),
-    "findings.decision": ("decision", "against()"),
-    "findings.compared": ("new_problems", "scalars", "compared"),
-    "findings.stability": ("regime", "verdicts", "steadiness"),
-    "findings.ranked": ("ranking=ranked",),
-    "findings.other_executions": ("executions=all_executions",),
+    "readings.runs": "runs finished=finished_runs deciding=deciding_runs not_counted seeds()=finished_seeds",
+    "readings.answers": "scores benches asked=evaluated_benchmarks answered() answers_variance() counted_wrong()",
+    "readings.curves": "rewards=reward_curves grader_errors onsets()",
+    "readings.lr_warmup": "settled=first_settled",
+    "findings.clipped": "rules=rule_arms",
+    "findings.outcomes": "stabilities outcomes()",
+    "findings.training_curves": "course",
+    "findings.matched": "certificate=study_certificate trials",
+    "findings.dose_response": "doses=dose_response",
+    "findings.lengths": "lengths",
+    "findings.logged": "logged",
+    "findings.decision": "decision against()",
+    "findings.compared": "new_problems scalars compared",
+    "findings.stability": "regime verdicts steadiness",
+    "findings.ranked": "ranking=ranked",
+    "findings.other_executions": "executions=all_executions",
 }
 """By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
 
@@ -124,7 +108,7 @@ class Findings:
 
     def __getattr__(self, name: str) -> Any:
         for module, entries in FORMER.items():
-            for entry in entries:
+            for entry in entries.split():
                 former, _, now = entry.partition("=")
                 if former.removesuffix("()") == name:
                     function = getattr(import_module(f"gspo_lab.{module}"), now or name)
@@ -220,30 +204,21 @@ class Study:
         """
         from pandas import DataFrame
 
+        from gspo_lab import readings
         from gspo_lab.findings.decision import decision
-        from gspo_lab.readings import (
-            FINISHED,
-            RECORDED,
-            Minibatch,
-            Reading,
-            Reduce,
-            Steps,
-            Weight,
-            Window,
-            deciding,
-            read,
-            runs,
-        )
 
-        window = Window(Steps(_word("steps", steps, Steps)), Minibatch(_word("minibatch", minibatch, Minibatch)))
-        chosen = Reading(
-            metric, window, Reduce(_word("reduce", reduce, Reduce)), Weight(_word("weight", weight, Weight))
+        window = readings.Window(
+            readings.Steps(_word("steps", steps, readings.Steps)),
+            readings.Minibatch(_word("minibatch", minibatch, readings.Minibatch)),
         )
-        sets = {"recorded": RECORDED, "finished": FINISHED, "deciding": deciding(self.source.declaration)}
+        how = readings.Reduce(_word("reduce", reduce, readings.Reduce))
+        chosen = readings.Reading(metric, window, how, readings.Weight(_word("weight", weight, readings.Weight)))
+        deciding = readings.deciding(self.source.declaration)
+        sets = {"recorded": readings.RECORDED, "finished": readings.FINISHED, "deciding": deciding}
         _word("seeds", seeds, (*sets, "decided"))
         counted = decision(self.source).runs if seeds == "decided" else sets[seeds]
-        values = read(self.source, chosen)
-        rows = [(run.arm, run.seed, *values[run.id]) for run in runs(self.source, counted)]
+        values = readings.read(self.source, chosen)
+        rows = [(run.arm, run.seed, *values[run.id]) for run in readings.runs(self.source, counted)]
         frame = DataFrame(rows, columns=["arm", "seed", "value", "weight"])
         frame.attrs |= {"reading": chosen.key, "seeds": counted.label(), "unit": chosen.column.unit}
         return frame
@@ -289,9 +264,8 @@ class Study:
         from gspo_lab.claims import judge
         from gspo_lab.words import because
 
-        names = ["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"]
         rows = [
-            (
+            [
                 one.claim.id,
                 one.word,
                 one.claim.statement,
@@ -299,10 +273,10 @@ class Study:
                 one.p,
                 one.p_adjusted,
                 one.declared,
-            )
+            ]
             for one in judge(self.source, every=every)
         ]
-        return DataFrame(rows, columns=names)
+        return DataFrame(rows, columns=["claim", "word", "statement", "reason", "p", "p_adjusted", "declared"])
 
     def certificate(self) -> "DataFrame":
         """A row per check and pair of runs: whether they were matched.
@@ -316,13 +290,7 @@ class Study:
 
         found = study_certificate(self.source)
         rows = [
-            (
-                check.name,
-                " / ".join(pair.arms) if pair else None,
-                pair.seed if pair else None,
-                check.state,
-                check.detail,
-            )
+            [check.name, *((" / ".join(pair.arms), pair.seed) if pair else (None, None)), check.state, check.detail]
             for name in found.states()
             for pair, check in found.of(name)
         ]
@@ -346,7 +314,6 @@ class Study:
 
 
 def _word(name: str, word: str, known: "Iterable[str]") -> str:
-    """The word; LabError where it is none of those that are known."""
     words = [str(one) for one in known]
     if word not in words:
         raise LabError(f"{name}='{word}'{nearest(word, words)}: it is one of {', '.join(words)}")

@@ -223,7 +223,6 @@ class ProgressView:
             self.say(self._line(now))
 
     def _warn(self, cell: Cell) -> None:
-        """Say once that a run resumed, began without a correct answer, or collapsed."""
         progress = cell.progress
         if progress.resumed is not None:
             self.say(f"{cell.name}: resumes at step {progress.resumed}")

@@ -121,7 +121,6 @@ def evaluate(
 
 
 def _copies(data: Sequence[str], benches: Sequence[str]) -> dict[str, str]:
-    """`--data`: which benchmark is read from which file."""
     out = {}
     for text in data:
         bench, given, file = text.partition("=")
@@ -243,12 +242,7 @@ def _size(bench: "Bench") -> int:
 
 
 def _show(
-    runs: Path,
-    ids: list[str],
-    benches: "dict[str, Bench]",
-    study: str | None,
-    json: bool,
-    served: str | None,
+    runs: Path, ids: list[str], benches: "dict[str, Bench]", study: str | None, json: bool, served: str | None
 ) -> bool:
     """The scores with their intervals; for a study also how its arms compare. `served`: the model of a server.
 
@@ -327,7 +321,6 @@ def scores(
 
 
 def _comparisons(found: "Source", evaluation: str) -> list[dict[str, Any]]:
-    """Every arm against the study's baseline after the last step, with an interval for new problems and new seeds."""
     from gspo_lab.readings.later_evaluations import arms_apart
 
     baseline = found.declaration.baseline
@@ -358,7 +351,6 @@ def _together(ids: list[str]) -> str:
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of `scores` as a person reads it."""
     k = row["k"]
     several = {} if k == 1 else {f"pass@{k}": row["pass_at_k"], "distinct": row["distinct"]}
     return {
@@ -382,7 +374,6 @@ def _rating_words(rating: Mapping[str, Any]) -> str:
 
 
 def _asked_how(bench: "Bench", rows: list[dict[str, Any]]) -> str:
-    """How the questions were put and what limited the answers, in one line."""
     how, task = bench.sampling, bench.task
     limits = [row["limits"] for row in rows if row["limits"]]
     low = min((one["lowest"] for one in limits), default=how.max_tokens)

@@ -8,16 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gspo_lab.cli.output import print_json, print_lines, print_table
-from gspo_lab.cli.shared_options import (
-    RUNS,
-    Json,
-    Overrides,
-    Runs,
-    bring_up_to_date,
-    evidence_of,
-    study_named,
-    tell,
-)
+from gspo_lab.cli.shared_options import RUNS, Json, Overrides, Runs, bring_up_to_date, evidence_of, study_named, tell
 from gspo_lab.errors import LabError
 from gspo_lab.layout import database_of
 from gspo_lab.registry import about, look_up, names_of
@@ -291,7 +282,6 @@ def _said(names: Any) -> list[str] | str:
 
 
 def _counted(row: dict[str, Any]) -> dict[str, Any]:
-    """Long lists as their lengths, for people."""
     return {
         key: f"{len(row[key])} {what}"
         for key, what in (("varies", "keys"), ("records", "columns"))

@@ -40,8 +40,7 @@ def check(
     wanted: "Callable[..., Study]",
     engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="Check the study as if it used ENGINE.")] = None,
     write_config: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write the engine's input files to DIR and print its command."),
+        Path | None, typer.Option(metavar="DIR", help="Write the engine's input files to DIR and print its command.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -18,21 +18,14 @@ if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 EXAMPLES = {
-    "list": (
-        "gspo-lab list",
-        "gspo-lab list --json",
-    ),
+    "list": ("gspo-lab list", "gspo-lab list --json"),
     "show": (
         "gspo-lab show",
         "gspo-lab show quickstart",
         "gspo-lab show quickstart/gspo/s0 --json",
         "gspo-lab show _subjects/Qwen3-8B-1a2b3c4d",
     ),
-    "claims": (
-        "gspo-lab claims",
-        "gspo-lab claims moe_stability",
-        "gspo-lab claims quickstart --all --json",
-    ),
+    "claims": ("gspo-lab claims", "gspo-lab claims moe_stability", "gspo-lab claims quickstart --all --json"),
 }
 
 
@@ -87,7 +80,6 @@ def list_studies(runs: Runs = RUNS, json: Json = False) -> None:
 
 
 def _before_its_runs(home: Path) -> str:
-    """Where a study stands that is declared and has no run yet."""
     from gspo_lab.files import holder
     from gspo_lab.layout import CONDUCTOR_LOCK
 
@@ -175,7 +167,6 @@ def _told(evidence: "Evidence", study: str) -> list[str]:
 
 
 def _evaluations(evidence: Any, name: str) -> list[dict[str, Any]]:
-    """What a model or server was asked, one row per evaluation, with its scores."""
     from gspo_lab.cli.evaluate import scores
     from gspo_lab.store.traces import read_later_evaluations, read_subjects
 

@@ -58,10 +58,7 @@ def report(
     ] = False,
     include: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="PATH",
-            help="Other executions of the study: a lab.db or a folder of runs. Repeatable.",
-        ),
+        typer.Option(metavar="PATH", help="Other executions of the study: a lab.db or a folder of runs. Repeatable."),
     ] = None,
     accept_mismatch: Accept = None,
     json: Json = False,
@@ -135,7 +132,6 @@ def _stamp(folders: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _going_on(names: Sequence[str], folders: Sequence[Path]) -> bool:
-    """Whether a worker or a conductor of any of the studies is alive."""
     from gspo_lab.files import holder
     from gspo_lab.layout import CONDUCTOR_LOCK
     from gspo_lab.readings import runs as runs_of

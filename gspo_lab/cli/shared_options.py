@@ -81,8 +81,7 @@ UnsafeNoSandbox = Annotated[
 ]
 
 IgnoreMemory = Annotated[
-    bool,
-    typer.Option("--ignore-memory-check", help="Start even if the estimated memory exceeds what is available."),
+    bool, typer.Option("--ignore-memory-check", help="Start even if the estimated memory exceeds what is available.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and its cost, and exit.")]
 OutputDir = Annotated[Path, typer.Option("--output-dir", help="Folder for the report's files.")]

@@ -22,22 +22,10 @@ if TYPE_CHECKING:
     from gspo_lab.store import Evidence
 
 EXAMPLES = {
-    "certify": (
-        "gspo-lab certify quickstart",
-        "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519",
-    ),
-    "diff": (
-        "gspo-lab diff quickstart/grpo/s0 quickstart/gspo/s0",
-        "gspo-lab diff a/gspo/s0 b/gspo/s0 --json",
-    ),
-    "regrade": (
-        "gspo-lab regrade moe_stability",
-        "gspo-lab regrade quickstart/gspo/s0 --bench aime24 --apply",
-    ),
-    "calibrate": (
-        "gspo-lab calibrate",
-        "gspo-lab calibrate --simulations 300 --json",
-    ),
+    "certify": ("gspo-lab certify quickstart", "gspo-lab certify moe_stability --sign ~/.ssh/id_ed25519"),
+    "diff": ("gspo-lab diff quickstart/grpo/s0 quickstart/gspo/s0", "gspo-lab diff a/gspo/s0 b/gspo/s0 --json"),
+    "regrade": ("gspo-lab regrade moe_stability", "gspo-lab regrade quickstart/gspo/s0 --bench aime24 --apply"),
+    "calibrate": ("gspo-lab calibrate", "gspo-lab calibrate --simulations 300 --json"),
 }
 
 
@@ -171,7 +159,6 @@ def regrade(
 
 
 def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
-    """The runs, or the one run, model or server, that is meant."""
     from gspo_lab.store.traces import read_subjects
 
     if name is not None and "/" in name:
@@ -189,7 +176,6 @@ def _ids(evidence: "Evidence", name: str | None, runs: Path) -> list[str]:
 def _regrade(
     runs: Path, stored: dict[str, dict[str, list[Any]]], bench: str | None, *, unsafe: bool
 ) -> "dict[tuple[str, str], list[Regraded]]":
-    """Every run's and evaluation's answers, graded again, with progress on stderr."""
     from gspo_lab.evaluation.regrade import Stored, regrade, tasks_of
     from gspo_lab.progress import counting
 
@@ -218,7 +204,6 @@ def _regrade(
 
 
 def _summary(regraded: "dict[tuple[str, str], list[Regraded]]") -> list[dict[str, Any]]:
-    """One row per benchmark and evaluation: how many answers, and how many verdicts turned which way."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     graders: dict[tuple[str, str], tuple[set[str], set[str]]] = {}
     for (_, evaluation), ones in regraded.items():
@@ -254,7 +239,6 @@ def _fate(one: "Regraded") -> str:
 
 
 def _change(run_id: str, evaluation: str, one: "Regraded") -> dict[str, Any]:
-    """An answer whose verdict turned, old beside new."""
     old, new = one.stored, one.grade
     assert new is not None
     return {

@@ -102,7 +102,6 @@ def _read(file: Path) -> Declaration | None:
 
 
 def _declared(runs: Path) -> Iterator[tuple[Path, Declaration]]:
-    """Every study of a folder of runs whose declaration can be read."""
     for file in sorted(runs.glob(f"*/{STUDY}")):
         try:
             found = _read(file)
@@ -113,7 +112,6 @@ def _declared(runs: Path) -> Iterator[tuple[Path, Declaration]]:
 
 
 def _numbered(one: Declaration) -> tuple[int, str]:
-    """-r2 before -r10."""
     return len(one.name), one.name
 
 

@@ -142,7 +142,6 @@ def _run_stages(study: Study, runs: Path, home: Path, pool: WorkerPool) -> None:
 
 
 def _written(chosen: Sequence[Run], runs: Path) -> list[WorkItem]:
-    """The work items of runs whose run.json is written first."""
     for run in chosen:
         write_run(run, runs)
     return [run_item(run, runs) for run in chosen]

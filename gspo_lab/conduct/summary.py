@@ -167,7 +167,6 @@ def seen(found: Source, answered: "Answer") -> list[str]:
 
 
 def _final(ended: RunOutcome | None) -> float | None:
-    """The score that decides; of a run under way, where it stands."""
     return None if ended is None else ended.latest if ended.final is None else ended.final
 
 

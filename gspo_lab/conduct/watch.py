@@ -107,7 +107,6 @@ class RunWatch:
             self._seen = now
 
     def _count_left(self) -> None:
-        """The work that is left: a start, steps, and the answers to each problem of each benchmark."""
         progress, steps = self.progress, self._settings.steps
         left = {("step", self._arm): float(max(0, progress.steps - progress.step))}
         left["start", self._arm] = float(self._seen is None)
@@ -129,7 +128,6 @@ class RunWatch:
             self._nonfinite = {step for step in self._nonfinite if step < record["step"]}
 
     def _judge(self) -> None:
-        """By the rule that the report judges by, on the steps so far."""
         from gspo_lab.stats.collapse import stability  # numpy: not where only a duration is told
 
         steps = sorted(self._rewards)

@@ -217,7 +217,6 @@ class WorkerPool:
         return again
 
     def _fill(self, waiting: list[WorkItem]) -> None:
-        """Start a worker on each free slot, as long as something waits whose folder is free."""
         for index, slot in enumerate(self.slots):
             taken = len(self._active) >= len(self.slots) or any(job.slot == index for job in self._active)
             if not taken and (item := self._first_free(waiting)) is not None:

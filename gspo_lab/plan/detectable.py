@@ -130,7 +130,6 @@ class Detectable:
         return [f"chance to find a true difference of {effects}: {chances}"]
 
     def _buy(self) -> str:
-        """Seeds or answers, and why."""
         if self.answers_sd is None:
             return "more seeds or more answers: not known, no stored answers tell what asking alone varies"
         part = f"answers alone vary {'a pair' if self.judged.startswith('a pair') else 'it'} by {self.answers_sd:.3f}"

@@ -322,7 +322,6 @@ def _benchmarks(study: Study, known: Known) -> Lines:
 
 
 def _around(study: Study, known: Known) -> Lines:
-    """Graders that fail, keys that have moved, checks that were removed."""
     for task, failure in known.grader_failures.items():
         yield "grader-fails", f"task '{task}': its grader fails: {failure}"
     for key in study.launch.slurm.former:
@@ -341,7 +340,6 @@ def _token(arm: Arm) -> bool:
 
 
 def _clips(arm: Arm) -> bool:
-    """Whether its range is one of ratios."""
     return arm.settings.objective.policy_loss == "clip"
 
 

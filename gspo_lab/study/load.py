@@ -328,7 +328,6 @@ def _named(parts: list[str], data: Any) -> list[str]:
 
 
 def _keys(parts: Sequence[str], model: type[Table]) -> list[str]:
-    """The known keys of the table that `parts` leads to."""
     current: Any = model
     for part in parts:
         if current is list:

@@ -175,7 +175,6 @@ def broken_within(settings: Settings) -> list[str]:
 
 
 def _what_trains(settings: Settings) -> list[str]:
-    """What is wrong where groups are dropped, or length costs reward."""
     rollout, objective, out = settings.rollout, settings.objective, []
     if rollout.dynamic_sampling:
         dropping = f"rollout.dynamic_sampling = {rollout.dynamic_sampling}"

@@ -67,12 +67,7 @@ def read_tune(
     declared = {name: {key: flat(arm.resolved)[key] for key in lists[name]} for name, arm in arms.items()}
     problems += _odd_candidates(candidates, arms)
     return Tune(
-        metric=metric,
-        seeds=asked.seeds,
-        steps=asked.steps,
-        eta=asked.eta,
-        candidates=candidates,
-        declared=declared,
+        metric=metric, seeds=asked.seeds, steps=asked.steps, eta=asked.eta, candidates=candidates, declared=declared
     )
 
 
@@ -158,7 +153,6 @@ def _odd_candidates(candidates: Mapping[str, list[dict[str, Any]]], arms: Mappin
 
 
 def _trained(settings: Settings) -> tuple[int, int]:
-    """Responses in a step, and passes over them."""
     return settings.rollout.prompts_per_step * settings.rollout.group_size, settings.update.epochs
 
 

@@ -83,21 +83,12 @@ def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -
         ),
         (["--set", "rollout.sampler=os:system"], "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
         (["--set", "rollout.sampler=os:sep"], "the sampler 'os:sep' is str, not a class or a function"),
-        (
-            ["--set", "rollout.sampler=collections:namedtuple"],
-            "'collections:namedtuple' is no sampler: it is",
-        ),
+        (["--set", "rollout.sampler=collections:namedtuple"], "'collections:namedtuple' is no sampler: it is"),
         (["--set", "rollout.sampler=own.py:Half"], "'own.py:Half' is no sampler: it has no rest, facts"),
         (["--set", "rollout.sampler=own.py:Gone"], "'own.py' has no 'Gone'"),
         (["--set", "rollout.sampler=bad.py:Any"], "importing it failed with ZeroDivisionError: division by zero"),
-        (
-            ["--set", "engine=os:system"],
-            "engine 'os:system': the option 'command' is missing; set it",
-        ),
-        (
-            ["--set", "engine=own.py:Half"],
-            "engine 'own.py:Half': the option 'model' is missing; set it",
-        ),
+        (["--set", "engine=os:system"], "engine 'os:system': the option 'command' is missing; set it"),
+        (["--set", "engine=own.py:Half"], "engine 'own.py:Half': the option 'model' is missing; set it"),
         (["--set", "engine=builtins:dict"], "the engine 'builtins:dict' is no engine: it has no train"),
         (["--set", "engine=no.such:Engine"], "cannot be imported: no module named 'no'"),
         (["--set", "task=builtins:dict"], "task 'builtins:dict': making it failed with ValueError: no signature"),
@@ -166,10 +157,7 @@ def test_what_can_be_no_sd_of_scores_is_refused(here: Path, sd: str, command: st
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (
-            ["mine.toml", "--clip-target", "1.5"],
-            "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15",
-        ),
+        (["mine.toml", "--clip-target", "1.5"], "--clip-target 1.5: must lie between 0 and 1; try --clip-target 0.15"),
         (["tiny-qwen3", "--set", "update.minibatches=1"], "update.minibatches = 1: "),
         (["tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
         (["tiny-qwen3", "--task", "adition"], "unknown task 'adition' (did you mean 'addition'?)"),

@@ -17,11 +17,7 @@ from waiting import until, until_said
 from gspo_lab.errors import LabError
 from gspo_lab.launch.make import make_launcher
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.slow,
-    pytest.mark.skipif(missing() is not None, reason=str(missing())),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,4 @@ def test_the_formulas_have_every_choice_and_every_preset() -> None:
         rows = re.findall(rf"^\| `{re.escape(name)}` \| `(.+?)` \| (\S+) \| (\S+) \|", text, re.M)
         assert rows, f"docs/reference/objectives.md needs a row for the preset {name}, under clip, clip_low, clip_high"
         level, low, high = rows[0]
-        assert (level, float(low), float(high)) == (
-            preset.importance_sampling_level,
-            preset.clip_low,
-            preset.clip_high,
-        )
+        assert (level, float(low), float(high)) == (preset.importance_sampling_level, preset.clip_low, preset.clip_high)

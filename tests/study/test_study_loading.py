@@ -296,10 +296,7 @@ def test_a_study_s_name_is_fit_for_a_folder(tmp_path: Path, name: str) -> None:
     assert load(tmp_path, name="fine-1.0_b").name == "fine-1.0_b"
 
 
-@pytest.mark.parametrize(
-    ("written", "seeds"),
-    [("3", (0, 1, 2)), ("[5, 2]", (5, 2)), ("1", (0,)), ("[0]", (0,))],
-)
+@pytest.mark.parametrize(("written", "seeds"), [("3", (0, 1, 2)), ("[5, 2]", (5, 2)), ("1", (0,)), ("[0]", (0,))])
 def test_seeds_are_a_count_or_a_list(tmp_path: Path, written: str, seeds: tuple[int, ...]) -> None:
     assert load(tmp_path, (SHARED + ARMS).replace("seeds = 2", f"seeds = {written}")).seeds == seeds
 

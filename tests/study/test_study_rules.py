@@ -225,10 +225,7 @@ def test_a_correction_brings_the_range_that_it_was_published_with(tmp_path: Path
     ("table", "said"),
     [
         (preset("cispo", "dual_clip = 3.0"), "dual_clip with policy_loss = 'cispo'"),
-        (
-            preset("bapo", "clip_low = 0.05"),
-            "bapo_clip_low = 0.1, bapo_clip_high = 2: bounds move up, from 1 - ",
-        ),
+        (preset("bapo", "clip_low = 0.05"), "bapo_clip_low = 0.1, bapo_clip_high = 2: bounds move up, from 1 - "),
         (preset("sapo", CALIBRATED), "clip = 'calibrated' with policy_loss = 'sapo'"),
         (preset("grpo", "clip_low = 1.0"), "clip_low: give a number below 1"),
         (preset("vespo", CORRECTED), "mismatch_correction = 'tis' with policy_loss = 'vespo'"),
