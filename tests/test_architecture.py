@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -215,25 +216,8 @@ def imported_modules() -> dict[str, set[str]]:
 MOST_METHODS = 15
 
 
-def cycles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
-    """The strongly connected components that have more than one module."""
-
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        open_ends = [start]
-        while open_ends:
-            new = graph[open_ends.pop()] - seen
-            seen |= new
-            open_ends += new
-        return seen
-
-    after = {module: reached(module) for module in graph}
-    circles = (frozenset(other for other in after[module] if module in after[other]) for module in graph)
-    return {circle for circle in circles if circle}
-
-
 def test_the_import_graph_has_no_cycle() -> None:
-    assert cycles(imported_modules()) == set()
+    TopologicalSorter(imported_modules()).prepare()  # CycleError names the modules of a cycle
 
 
 def test_no_class_is_a_room_of_its_own() -> None:
@@ -247,10 +231,6 @@ def test_no_class_is_a_room_of_its_own() -> None:
         and sum(isinstance(entry, ast.FunctionDef) for entry in node.body) > MOST_METHODS
     ]
     assert large == []
-
-
-def test_a_cycle_is_seen_whatever_its_length() -> None:
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set()}) == {frozenset("abc")}
 
 
 POOLING = {"mean", "sum", "median", "std", "var", "quantile", "groupby", "nanmean", "nanmedian", "average", "fmean"}

@@ -5,102 +5,68 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
 from study_files import ARMS, SHARED, load, mistakes
 
-from gspo_lab.study import BenchTable, Settings, Study, VerdictTable, flat, load_study
+from gspo_lab.keys import table_of
+from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
 
 
 def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
-    return flat(study.arms[arm].settings.model_dump(mode="json"))
+    """The settings by dotted key, the one benchmark's under `sums`; an engine without
+    options is dumped as its name alone, an objective without some keys at their defaults."""
+    settings = study.arms[arm].settings
+    data = settings.model_dump(mode="json")
+    tables = {"engine": dict(settings.engine), "objective": dict(settings.objective)}
+    return flat(data | tables | {"bench": {"sums": data["bench"][0]}})
 
 
-def _tables(annotation: Any) -> list[type[BaseModel]]:
-    every = (annotation, *typing.get_args(annotation))
-    return [one for one in every if isinstance(one, type) and issubclass(one, BaseModel)]
-
-
-def _other(key: str, annotation: Any, now: Any) -> str:
+def other(key: str, annotation: Any, now: Any) -> str:
     """A valid value of the key, in TOML, that is not `now`."""
+    kinds = {annotation, *typing.get_args(annotation)}
+    origins = {typing.get_origin(one) for one in kinds}
     if typing.get_origin(annotation) is Literal:
         return f'"{next(value for value in typing.get_args(annotation) if value != now)}"'
-    if typing.get_origin(annotation) is dict:
+    if dict in origins:
         return "{ another = 1 }"
-    inner = [one for one in typing.get_args(annotation) if one is not type(None)]
-    kinds = {annotation, *inner}
     if bool in kinds:
         return str(not now).lower()
-    if list in {typing.get_origin(one) for one in kinds}:
+    if list in origins:
         return '["stop", "here"]'
     if str in kinds:
-        return '"cispo"' if key == "objective.policy_loss" else '"another"'
+        return {"objective.policy_loss": '"cispo"', "objective.preset": '"gspo"'}.get(key, '"another"')
     if int in kinds:
         return str(2 * (now or 2))
     return "3.0" if now is None else str(0.5 * now or 0.25)
 
 
-def _keys() -> list[tuple[str, Any]]:
-    """Every dotted key of a study with its type, those of lists under the name of the test study's entry."""
-    out: list[tuple[str, Any]] = []
+def every_key() -> dict[str, Any]:
+    """Every dotted key of a run that is no table, with its type; those of benchmarks under the test study's."""
+    out = {}
     for name, entry in Settings.model_fields.items():
-        inner = _tables(entry.annotation) or [
-            table for one in typing.get_args(entry.annotation) for table in _tables(one)
-        ]
-        prefix = "bench.sums" if inner == [BenchTable] else name
-        if inner:
-            out += [(f"{prefix}.{key}", one.annotation) for key, one in inner[0].model_fields.items()]
-        else:
-            out.append((name, entry.annotation))
+        table = table_of(typing.get_args(entry.annotation)[0] if name == "bench" else entry.annotation)
+        prefix = "bench.sums" if name == "bench" else name
+        fields = {name: entry} if table is None else {f"{prefix}.{key}": one for key, one in table.model_fields.items()}
+        out |= {key: one.annotation for key, one in fields.items() if key != "bench.sums.task"}
     return out
 
 
-def test_the_walk_finds_every_table() -> None:
-    tops = {key.partition(".")[0] for key, _ in _keys()}
-    assert tops == set(Settings.model_fields)
-    assert {"update.learning_rate", "bench.sums.every", "objective.clip_low", "task.name"} <= {
-        key for key, _ in _keys()
-    }
-
-
-@pytest.mark.parametrize(("key", "annotation"), [pytest.param(*one, id=one[0]) for one in _keys()])
+@pytest.mark.parametrize(("key", "annotation"), every_key().items(), ids=every_key())
 def test_every_setting_can_be_overridden(tmp_path: Path, key: str, annotation: Any) -> None:
-    before = load(tmp_path)
-    if key.startswith("bench.sums."):
-        field = key.rpartition(".")[2]
-
-        def value(study: Study) -> Any:
-            return study.arms["grpo"].settings.bench[0].model_dump(mode="json")[field]
-    elif key.startswith(("engine.", "objective.")):
-        table, _, field = key.partition(".")
-
-        def value(study: Study) -> Any:
-            return getattr(getattr(study.arms["grpo"].settings, table), field)
-    else:
-
-        def value(study: Study) -> Any:
-            return resolved(study).get(key, resolved(study).get(f"{key}.another"))
-
-    if key == "bench.sums.task":
-        after = load(tmp_path, overrides=["bench.sums.task=countdown"])
-        assert value(after) == {"name": "countdown"}
-        return
-    if key == "objective.preset":
-        after = load(
-            tmp_path, (SHARED + ARMS).replace('"grpo"', '"grpo"\nkl_coef = 1'), overrides=["arm.grpo.objective=gspo"]
-        )
-        assert value(after) == "gspo"
-        return
-    wanted = _other(key, annotation, value(before))
-    after = load(tmp_path, overrides=[f"{key}={wanted}"])
-    assert value(after) != value(before)
-    assert value(after) == value(load(tmp_path, overrides=[f"{key} = {wanted}"])), "spaces do no harm"
-    along = ("objective.mismatch_low", "objective.mismatch_high") if key == "objective.mismatch_correction" else ()
-    # An engine without options is dumped as its name alone.
-    touched = (key, *along, *(["engine"] if key.startswith("engine.") else []))
-    kept = {one: what for one, what in resolved(before).items() if not one.startswith("bench.")}
-    untouched = {one: what for one, what in kept.items() if one not in touched}
-    assert untouched == {one: what for one, what in resolved(after).items() if one in untouched}
-    assert after.command[1:] == ("--set", f"{key}={wanted}")
+    before = resolved(load(tmp_path))
+    wanted = other(key, annotation, before.get(key))
+    text = SHARED + ARMS.replace('objective = "grpo"', "kl_coef = 1") if key == "objective.preset" else SHARED + ARMS
+    study = load(tmp_path, text, overrides=[f"{key}={wanted}"])
+    after = resolved(study)
+    found = key if key in after else f"{key}.another"
+    assert after[found] != before.get(found)
+    assert after == resolved(load(tmp_path, text, overrides=[f"{key} = {wanted}"])), "spaces do no harm"
+    if key != "objective.preset":  # it brings others along, as a correction does
+        along = {
+            "objective.mismatch_correction": {"objective.mismatch_low", "objective.mismatch_high"},
+            "bench.sums.decisive_samples": {"bench.sums.decisive_evaluations"},
+        }
+        assert {one for one in before if before[one] != after.get(one)} <= {key, *along.get(key, ())}
+    assert study.command[1:] == ("--set", f"{key}={wanted}")
 
 
 @pytest.mark.parametrize("key", list(VerdictTable.model_fields))
@@ -142,6 +108,7 @@ def test_a_task_that_is_a_name_takes_options_too(tmp_path: Path) -> None:
     for overrides in (["task.digits=2"], ["task=addition", "task.digits=2"]):
         task = load(tmp_path, overrides=overrides).arms["grpo"].settings.task
         assert (task.name, task.options) == ("addition", {"digits": 2})
+    assert load(tmp_path, overrides=["bench.sums.task=countdown"]).arms["grpo"].settings.bench[0].task is not None
     bench = load(tmp_path, overrides=["bench.sums.task=countdown", "bench.sums.task.numbers=3"])
     assert bench.arms["grpo"].settings.bench[0].task.options == {"numbers": 3}
 
