@@ -41,7 +41,7 @@ def other(key: str, annotation: Any, now: Any) -> str:
 
 def every_key() -> dict[str, Any]:
     """Every dotted key of a run that is no table, with its type; those of benchmarks under the test study's."""
-    out = {}
+    out: dict[str, Any] = {}
     for name, entry in Settings.model_fields.items():
         table = table_of(typing.get_args(entry.annotation)[0] if name == "bench" else entry.annotation)
         prefix = "bench.sums" if name == "bench" else name
