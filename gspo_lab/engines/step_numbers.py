@@ -1,19 +1,43 @@
-"""The numbers of a step that follow from its responses, and the totals of a run: one definition for every engine.
+"""What follows from a step's responses for every engine: whether they are graded, their numbers, and a run's totals.
 
-Shapes: P prompts, G responses to each.
-"""
+Shapes: P prompts, G responses to each."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gspo_lab.errors import LabError
 from gspo_lab.samplers.base import noise_key
 from gspo_lab.study import Settings
 from gspo_lab.tasks.base import Problem
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+MOST_WORDS = 200
+"""Characters of a grader's last error that are told."""
+
+
+def need_grades(step: int, errors: Sequence[str | None], most: float) -> None:
+    """LabError where the grader failed on a larger share than `most` of a step's responses.
+
+    `most` is `rollout.max_grader_errors`; `errors` holds one entry per response, None where it was graded.
+    """
+    failed = [error for error in errors if error is not None]
+    if len(failed) > most * len(errors):
+        last = failed[-1].strip().partition("\n")[0][:MOST_WORDS]
+        raise LabError(
+            f"the grader failed on {len(failed)} of {len(errors)} responses of step {step}, more than "
+            f"rollout.max_grader_errors = {most:g} allows; the last time: {last}. Mend it and start the study "
+            "again: the run goes on from its last checkpoint"
+        )
+
+
+def failure(error: str | None, reward: float | None) -> str | None:
+    """Why a response has no reward; None where it has one."""
+    return (error or "it gave no reward") if reward is None else None
 
 
 def step_numbers(

@@ -3,7 +3,7 @@
 import torch
 
 from gspo_lab.engines.native.head import _Blocks
-from gspo_lab.samplers.noise import winners
+from gspo_lab.samplers.transformers_sampler import winners
 
 
 def test_the_head_has_blocks_on_any_device() -> None:

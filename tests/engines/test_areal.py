@@ -10,7 +10,7 @@ import pytest
 from lottery import MakeRun
 
 from gspo_lab.engines.areal import ArealEngine, checkpoints
-from gspo_lab.engines.areal.options import SAVING
+from gspo_lab.engines.areal.config import SAVING
 from gspo_lab.engines.check import check_engine, check_ready
 from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.external.attempt import for_plugin

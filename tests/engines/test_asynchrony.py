@@ -12,8 +12,8 @@ from lottery import MakeRun, Memory, train
 from safetensors.torch import load_file
 
 from gspo_lab.engines.check import check_tasks
+from gspo_lab.engines.native.asynchrony import Asked, Waiting
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.partial import Asked, Waiting
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
 from gspo_lab.records import Record, is_time, to_dict

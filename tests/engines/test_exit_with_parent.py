@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from gspo_lab.engines.exit_with_parent import WORKER
+from gspo_lab.engines.external.attempt import WORKER
 
-ENDS = "from gspo_lab.engines.exit_with_parent import end_with_parent; end_with_parent(); print('at work')"
+ENDS = "from gspo_lab.engines.external.attempt import end_with_parent; end_with_parent(); print('at work')"
 
 
 @pytest.mark.parametrize("alive", [True, False])

@@ -6,8 +6,7 @@ from lottery import MakeRun
 
 from gspo_lab.engines.native.experience import Experience, microbatches, pack, pack_routes
 from gspo_lab.engines.native.setup import Parts, set_up, without_dropout
-from gspo_lab.engines.native.update import Minibatch
-from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.engines.native.update import Minibatch, update_record
 from gspo_lab.samplers import Request, noise_key
 
 TEXTS = ["?", "a much longer question than the others", "??", "short one"]

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gspo_lab.engines.native import head
 from gspo_lab.engines.native.head import plain_head, token_logprobs
-from gspo_lab.engines.native.tied import spare_tied_gradient
+from gspo_lab.engines.native.trained import spare_tied_gradient
 from gspo_lab.models.embedded import build
 
 TEMPERATURE = 0.7

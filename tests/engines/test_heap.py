@@ -8,7 +8,7 @@ import pytest
 
 FREED = """
 from pathlib import Path
-from gspo_lab.engines.native.heap import give_back_what_is_freed
+from gspo_lab.engines.native.trained import give_back_what_is_freed
 
 def resident():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")]

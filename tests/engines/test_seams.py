@@ -14,8 +14,7 @@ from gspo_lab.engines.native.experience import microbatches, pack
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.trained import Trained
-from gspo_lab.engines.native.update import Minibatch
-from gspo_lab.engines.native.update_record import update_record
+from gspo_lab.engines.native.update import Minibatch, update_record
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.layout import CHECKPOINTS, RESUME

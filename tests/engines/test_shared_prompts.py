@@ -7,8 +7,7 @@ import torch
 import transformers as tf
 
 from gspo_lab.engines.native.experience import Experience, microbatches, pack
-from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.shared_prompts import can_share, share_prompts
+from gspo_lab.engines.native.policy import Policy, can_share, share_prompts
 from gspo_lab.models.lora import adapt
 from gspo_lab.samplers.base import Request, Rollout
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from lottery import Memory, train
 
+from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
-from gspo_lab.engines.native.turns import turn_credit, turn_fields
 from gspo_lab.evaluation.ask import turns_told
 from gspo_lab.objectives import PRESETS, Batch, surrogate
 from gspo_lab.records import is_time, to_dict

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lottery import MakeRun
 
-from gspo_lab.engines.external.prompts import Prompt, every_training_prompt
+from gspo_lab.engines.external.attempt import Prompt, every_training_prompt
 from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.step_numbers import Totals

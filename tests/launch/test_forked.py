@@ -14,8 +14,7 @@ from waiting import until
 
 from gspo_lab import forkserver
 from gspo_lab.launch.base import CONDUCTOR, start_worker
-from gspo_lab.launch.forked import ForkedProcess
-from gspo_lab.launch.local import LocalPool, LocalProcess
+from gspo_lab.launch.local import ForkedProcess, LocalPool, LocalProcess
 from gspo_lab.records import is_time
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit

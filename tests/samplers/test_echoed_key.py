@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from gspo_lab.samplers.echoed_key import KeyMask
+from gspo_lab.samplers.server_sampler import KeyMask
 
 KEY = "sk-proj-Q7xT2mVbN9aLpZ4k"
 

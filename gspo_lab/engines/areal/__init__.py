@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.areal.options import FILES, SAVING, check_options, check_settings
+from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine

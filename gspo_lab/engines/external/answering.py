@@ -14,8 +14,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.external.attempt import ANSWERS, current
-from gspo_lab.engines.external.prompts import Prompt, task_of
+from gspo_lab.engines.external.attempt import ANSWERS, Prompt, current, task_of
 from gspo_lab.evaluation.ask import Answer, Question, graded_record
 from gspo_lab.records import to_dict
 from gspo_lab.samplers.base import noise_key

@@ -14,10 +14,20 @@ import gspo_lab
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.child import WRITTEN, Child
 from gspo_lab.engines.environments import python_of, versions
-from gspo_lab.engines.exit_with_parent import WORKER
-from gspo_lab.engines.external.attempt import ANSWERS, LIB, LOG, UPDATES, Attempt, Prepared, for_plugin
+from gspo_lab.engines.external.attempt import (
+    ANSWERS,
+    LIB,
+    LOG,
+    UPDATES,
+    WORKER,
+    Attempt,
+    Prepared,
+    every_bench_prompt,
+    every_training_prompt,
+    for_plugin,
+    task_of,
+)
 from gspo_lab.engines.external.engine import ExternalEngine
-from gspo_lab.engines.external.prompts import every_bench_prompt, every_training_prompt, task_of
 from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.facts import facts
 from gspo_lab.engines.native.prompts import training_prompts

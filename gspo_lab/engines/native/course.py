@@ -15,16 +15,13 @@ import torch
 
 from gspo_lab.engines.base import Sink, Stop
 from gspo_lab.engines.facts import facts
-from gspo_lab.engines.grades import failure, need_grades
 from gspo_lab.engines.native import checkpoint
-from gspo_lab.engines.native.experience import Experience, pack, pack_routes
+from gspo_lab.engines.native.experience import Experience, pack, pack_routes, turn_credit
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.native.setup import Parts
 from gspo_lab.engines.native.step_record import Step, count, step_record, training_answers
-from gspo_lab.engines.native.turns import turn_credit
-from gspo_lab.engines.native.update import Updated
-from gspo_lab.engines.native.update_record import update_record
-from gspo_lab.engines.step_numbers import Totals
+from gspo_lab.engines.native.update import Updated, update_record
+from gspo_lab.engines.step_numbers import Totals, failure, need_grades
 from gspo_lab.evaluation import evaluate
 from gspo_lab.models.load import encode_prompt, weights_digest
 from gspo_lab.objectives import advantages, overlong_penalty

@@ -1,8 +1,8 @@
 """A rollout batch as padded tensors: prompts padded on the left, responses on the right, row by row.
 
-Shapes: N responses of the batch, B some of its rows, P prompt positions, T response tokens, S = P + T - 1 input
-positions (the last response token is never fed), L MoE layers, K experts per token.
-"""
+Shapes: N responses of the batch, B some of its rows, P prompt positions (in PG prompts), G responses to a prompt, T
+response tokens, S = P + T - 1 input positions (the last response token is never fed), L MoE layers, K experts per token
+(in NK turns of the response that has most)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from gspo_lab.errors import LabError
+from gspo_lab.objectives import turn_advantages
 from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.objectives.settings import Truncated
 from gspo_lab.samplers.base import Rollout
+from gspo_lab.tasks.base import Grade
 
 
 @dataclass(slots=True)
@@ -207,3 +209,33 @@ def _microbatch(experience: Experience, rows: Tensor, prompt: int, response: int
 def of_microbatch(x_NSLK: Tensor, part: Microbatch) -> Tensor:
     """The [B, S, L, K] block of a microbatch from a batch's [N, S, L, K]."""
     return x_NSLK[part.rows, part.first : part.first + part.input_BS.shape[1]]
+
+
+def turn_credit(rollouts: Sequence[Rollout], grades: Sequence[Grade], reward_PG: Tensor, how: str) -> Tensor:
+    """[N, T] advantages, each turn's on the tokens that the model wrote in it, 0 elsewhere.
+
+    Where a grade gives turns no rewards of their own the last one earned the response's (0 where the grader failed).
+    """
+    turns = [rollout.turns or [] for rollout in rollouts]
+    earned = torch.full((len(rollouts), max(map(len, turns))), torch.nan, dtype=torch.float64)
+    for row, (grade, reward) in enumerate(zip(grades, reward_PG.flatten().tolist(), strict=True)):
+        rewards = grade.turn_rewards or [*[0.0] * (len(turns[row]) - 1), reward]
+        earned[row, : len(rewards)] = torch.tensor(rewards, dtype=torch.float64)
+    adv_NK = turn_advantages(earned.view(*reward_PG.shape, -1), how).flatten(0, 1).tolist()
+    rows = []
+    for rollout, each, adv_K in zip(rollouts, turns, adv_NK, strict=True):
+        own = iter([adv for turn, adv in zip(each, adv_K, strict=False) for _ in range(turn.tokens or 0)])
+        rows.append([next(own) if mine else 0.0 for mine in rollout.loss_mask or [True] * len(rollout.response_ids)])
+    return padded(rows, 0.0)
+
+
+def turn_fields(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The columns of a step that tell of turns; none where the task has no more than one."""
+    if rollouts[0].turns is None:
+        return {}
+    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    replied = sum(rollout.loss_mask.count(False) for rollout in rollouts if rollout.loss_mask is not None)
+    return {
+        "turns_mean": sum(len(rollout.turns or ()) for rollout in rollouts) / len(rollouts),
+        "reply_tokens": replied / tokens,
+    }

@@ -20,9 +20,9 @@ from pathlib import Path
 import torch
 
 from gspo_lab.engines.base import Sink, Stop
+from gspo_lab.engines.native.asynchrony import Asked, Group, Waiting
 from gspo_lab.engines.native.course import Course
 from gspo_lab.engines.native.experience import Experience
-from gspo_lab.engines.native.partial import Asked, Group, Waiting
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.native.setup import Parts, set_up
 from gspo_lab.engines.native.step_record import Clock, Step, positions

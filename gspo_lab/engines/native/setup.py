@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
+from gspo_lab.engines.native.asynchrony import Lag
 from gspo_lab.engines.native.critic import Critic
-from gspo_lab.engines.native.heap import give_back_what_is_freed
 from gspo_lab.engines.native.policy import Policy
 from gspo_lab.engines.native.prompts import check_fit, training_sampling
-from gspo_lab.engines.native.staleness import Lag
-from gspo_lab.engines.native.trained import Trained, heavy
+from gspo_lab.engines.native.trained import Trained, give_back_what_is_freed, heavy
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import check_eight_bit

@@ -1,14 +1,71 @@
-"""A model in training: its weights, its optimizer, and how one update moves them."""
+"""A model in training: its weights, its optimizer, how one update moves them, and how a large one spares memory.
 
+An embedding that is the output head too has one gradient: autograd would make two of the vocabulary's size and add them
+up in a third. Here the head's is the only one, and the embedding's few rows are added to it in place. Shapes: B rows, S
+positions, H hidden size."""
+
+import ctypes
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from gspo_lab.engines.native.tied import spare_tied_gradient
 from gspo_lab.models.lora import load_trained_state, trained_state
 from gspo_lab.study.schema import UpdateTable
+
+M_MMAP_THRESHOLD = -3
+"""mallopt(3): from this size on a piece of memory is mapped for itself, and goes back to the system when freed."""
+
+PIECE = 2**20
+"""Bytes. Of its own accord glibc raises the threshold to the largest piece that was freed, up to 32 MiB, and keeps
+what is smaller: 0.2 to 0.3 GB of activations and logits, in every peak that follows (docs/results/performance.md)."""
+
+
+def give_back_what_is_freed() -> None:
+    """From now on, in this process; other C libraries than glibc do as they do."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, PIECE)
+
+
+def spare_tied_gradient(model: Any) -> None:
+    """Have a tied embedding add to its head's gradient, from now on. Embeddings that do more than look rows up stay as
+    they are."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    if tied and type(embedding) is torch.nn.Embedding and embedding.max_norm is None:
+        embedding.register_forward_hook(_detour)
+
+
+def _detour(embedding: torch.nn.Embedding, args: tuple[Tensor, ...], rows_BSH: Tensor) -> Tensor:
+    if not rows_BSH.requires_grad:
+        return rows_BSH
+    # Whatever wants a gradient: the weight must not, or its head's would wait for this one.
+    anchor = torch.zeros((), requires_grad=True)
+    found: Tensor = _Rows.apply(anchor, rows_BSH.detach(), args[0], embedding)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Rows(torch.autograd.Function):
+    """The rows as they are; backward, their gradient goes to where the weight's own already is."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, rows_BSH: Tensor, ids_BS: Tensor, embedding: torch.nn.Embedding) -> Tensor:
+        ctx.ids_BS, ctx.embedding = ids_BS, embedding
+        return rows_BSH.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
+        weight, real_BS = ctx.embedding.weight, torch.ones_like(ctx.ids_BS, dtype=torch.bool)
+        if ctx.embedding.padding_idx is not None:
+            real_BS = ctx.ids_BS != ctx.embedding.padding_idx
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        weight.grad.index_add_(0, ctx.ids_BS[real_BS], grads[0][real_BS].to(weight.dtype))
+        return None, None, None, None
+
 
 LARGE = 2**26
 """Parameters from which on memory and its traffic decide what a step costs."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.external.attempt import LOG, Prepared, for_plugin
-from gspo_lab.engines.external.prompts import Prompt
+from gspo_lab.engines.external.attempt import LOG, Prepared, Prompt, for_plugin
 from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, Options, rows_at_a_time
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run

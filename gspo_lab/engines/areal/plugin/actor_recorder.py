@@ -16,7 +16,7 @@ import areal.utils.data as packing
 import torch
 from areal.engine.fsdp_engine import FSDPPPOActor
 
-from gspo_lab.engines.external.updates import measured
+from gspo_lab.engines.external.records import measured
 from gspo_lab.records import to_dict
 from gspo_lab.study import Run
 

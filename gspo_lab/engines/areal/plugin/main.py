@@ -20,11 +20,9 @@ from areal.utils.stats_logger import StatsLogger
 from datasets import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from gspo_lab.engines.areal.config import DATA, PLUGIN
-from gspo_lab.engines.areal.options import MAIN, SAVING
-from gspo_lab.engines.exit_with_parent import end_with_parent
+from gspo_lab.engines.areal.config import DATA, MAIN, PLUGIN, SAVING
 from gspo_lab.engines.external.answering import append
-from gspo_lab.engines.external.attempt import LOG, current
+from gspo_lab.engines.external.attempt import LOG, current, end_with_parent
 
 START_SECONDS = 600.0
 """For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy machine."""

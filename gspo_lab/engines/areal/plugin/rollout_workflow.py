@@ -11,8 +11,7 @@ from areal.utils import stats_tracker
 from areal.utils.hf_utils import load_hf_tokenizer
 
 from gspo_lab.engines.external.answering import answered, stopping_of
-from gspo_lab.engines.external.attempt import current
-from gspo_lab.engines.external.prompts import Prompt
+from gspo_lab.engines.external.attempt import Prompt, current
 from gspo_lab.models.load import encode_prompt
 
 _asked: Counter[tuple[int, int]] = Counter()

@@ -5,7 +5,7 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from gspo_lab.engines.external.answering import answered, seed_of, stopping_of
-from gspo_lab.engines.external.prompts import Prompt
+from gspo_lab.engines.external.attempt import Prompt
 from gspo_lab.models.load import encode_prompt
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from verl.trainer.main_ppo import main
 
-from gspo_lab.engines.exit_with_parent import end_with_parent
+from gspo_lab.engines.external.attempt import end_with_parent
 
 TRIES = 5
 """Ray gives its first node 30 seconds, which are few on a busy machine."""

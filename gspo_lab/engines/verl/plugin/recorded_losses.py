@@ -17,7 +17,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
 from gspo_lab.engines.external.attempt import UPDATES, current
-from gspo_lab.engines.external.updates import learning_rate, measured
+from gspo_lab.engines.external.records import learning_rate, measured
 from gspo_lab.engines.verl.overrides import DEVICE, PREFIX
 from gspo_lab.records import UpdateRecord, to_dict
 
