@@ -47,7 +47,7 @@ def test_it_learns_who_is_asked(make_run: MakeRun) -> None:
     rows, losses = torch.arange(16), []
     for _ in range(30):
         critic.advantages(experience, reward_N)
-        losses.append(critic.update(experience, rows).loss)
+        losses.append(critic.update(experience, rows)[0]["value_loss"])
     adv_NT = critic.advantages(experience, reward_N)
     by_token = experience.return_NT - experience.value_NT
     spread = float(experience.return_NT[experience.mask_NT].var(correction=0)) / 2
@@ -90,8 +90,8 @@ def test_the_critics_gradient_does_not_depend_on_the_split_or_on_who_has_an_adva
         reward_N = torch.arange(16.0) % 2
         for _ in range(2):  # the head's zeros let no gradient into the body at first
             critic.advantages(experience, reward_N)
-            learnt = critic.update(experience, torch.arange(16))
-        ends.append((learnt.loss, learnt.moved.grad_norm))
+            learnt, _ = critic.update(experience, torch.arange(16))
+        ends.append((learnt["value_loss"], learnt["critic_grad_norm"]))
     assert ends[1] == ends[2]
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
 
@@ -102,9 +102,9 @@ def test_a_tools_tokens_have_no_value(make_run: MakeRun) -> None:
     experience = pack(rollouts(tool=True), 0, setting.device)
     reward_N, mask_NT = torch.tensor([1.0, 0.5]), experience.mask_NT
     assert torch.equal(setting.critic.advantages(experience, reward_N)[0], torch.tensor([0.5, 0.0, 0.0, 1.0]))
-    learnt = setting.critic.update(experience, torch.arange(2))
+    learnt, _ = setting.critic.update(experience, torch.arange(2))
     # Returns 0.5, 1 and 0.125, 0.25, 0.5 against values of 0, half the mean square over five tokens.
-    assert learnt.loss == pytest.approx((0.25 + 1 + 0.125**2 + 0.0625 + 0.25) / 10)
+    assert learnt["value_loss"] == pytest.approx((0.25 + 1 + 0.125**2 + 0.0625 + 0.25) / 10)
     setting.critic.advantages(experience, reward_N)
     for x_NT in (experience.value_NT, experience.return_NT):
         assert x_NT[mask_NT].all()
@@ -173,5 +173,5 @@ def test_a_dead_critic_is_told(make_run: MakeRun) -> None:
         setting.critic.trained.model.head.weight.fill_(float("nan"))
     experience.credit(setting.critic.advantages(experience, torch.ones(16)))
     done = setting.updater.update(experience, Minibatch(0, 0, torch.arange(16), fresh=True))
-    assert not done.critic.moved.finite
+    assert not done.critic_finite
     assert not done.moved.finite

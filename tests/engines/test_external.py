@@ -39,12 +39,12 @@ class Copies(ExternalEngine):
     """Saves its start as the model of every step; benchmarks are the lab's to ask."""
 
     name, program, starts, packages = "copies", "Copies", "nothing", ()
-    capabilities, processes, asks_benchmarks = Capabilities(), 1, False
+    capabilities, world, asks_benchmarks = Capabilities(), 1, False
 
     def check(self, settings: Settings) -> None:
         pass
 
-    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
         answers = [
             {"kind": "answer", "bench": "rollout", "text": "", "reward": 1.0, "tokens": 4, "truncated": 0}
             | {"step": prompt.step, "place": prompt.place, "problem": prompt.problem.id, "sample": sample}

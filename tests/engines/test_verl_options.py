@@ -1,15 +1,17 @@
 """What verl is told, from a study, by pencil; and what is refused before verl is asked anything."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.check import check_engine
+from gspo_lab.engines.external.attempt import Attempt, Prepared
+from gspo_lab.engines.smoke_test_task import Lottery
 from gspo_lab.engines.verl import VerlEngine
-from gspo_lab.engines.verl.options import Options, check_here, rows_at_a_time
-from gspo_lab.engines.verl.overrides import Place, arguments, environment, overrides
+from gspo_lab.engines.verl.overrides import arguments, environment, overrides, rows_at_a_time
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 
@@ -17,9 +19,24 @@ ATTEMPT = Path("/runs/x/gspo/s0/verl/attempt-1")
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 
 
-def told(run: Run, *, on_gpu: bool = False, resume: Path | None = None, **options: object) -> dict[str, object]:
-    chosen = Options(**{"set": {}, **options})  # type: ignore[arg-type]
-    return overrides(run, chosen, Place(ATTEMPT, "/model", on_gpu, 6, 10, resume))
+def prepared(run: Run, *, on_gpu: bool = False, first: int = 0) -> Prepared:
+    """A start from step `first` on; prompts of at most 6 tokens, responses of 10."""
+    return Prepared(
+        attempt=Attempt(ATTEMPT, run, first, ()),
+        on_gpu=on_gpu,
+        model="/model",
+        training=(),
+        benches=(),
+        prompt_tokens=6,
+        response_tokens=10,
+        task=Lottery(),
+        bench_tasks={},
+        facts={},
+    )
+
+
+def told(run: Run, *, on_gpu: bool = False, first: int = 0, **options: Any) -> dict[str, object]:
+    return overrides(prepared(run, on_gpu=on_gpu, first=first), VerlEngine(**options))
 
 
 def test_the_arms_differ_in_the_loss_and_its_range_alone(make_run: MakeRun) -> None:
@@ -59,10 +76,10 @@ def test_rows_at_a_time_divide_the_mini_batch(rows: int, tokens: int, wanted: in
 
 def test_a_resumed_run_names_its_checkpoint_and_evaluates_nothing_twice(make_run: MakeRun) -> None:
     run = make_run("gspo", "engine=verl")
-    fresh, later = told(run), told(run, resume=Path("/c/global_step_1"))
+    fresh, later = told(run), told(run, first=1)
     assert (fresh["trainer.resume_mode"], fresh["trainer.val_before_train"]) == ("disable", True)
     assert (later["trainer.resume_mode"], later["trainer.val_before_train"]) == ("resume_path", False)
-    assert later["trainer.resume_from_path"] == "/c/global_step_1"
+    assert later["trainer.resume_from_path"] == f"{ATTEMPT.parent}/checkpoints/global_step_1"
 
 
 def test_megatron_replays_routes(make_run: MakeRun) -> None:
@@ -96,7 +113,7 @@ def test_a_cluster_s_workers_are_told_the_environment(make_run: MakeRun) -> None
     here, there = told(run), told(run, ray="auto")
     assert here["+ray_kwargs.ray_init.address"] == "local"
     said = {key.rpartition(".")[2]: value for key, value in there.items() if ".env_vars." in key}
-    assert said == environment(Place(ATTEMPT, "/model", False, 6, 10), Options(set={}, ray="auto"))
+    assert said == environment(prepared(run))
 
 
 @pytest.mark.parametrize(
@@ -165,9 +182,9 @@ def test_a_closed_port_is_told_at_once(unused_port: int) -> None:
 
 def test_more_processes_than_gpus_are_told_before_ray_waits_for_them() -> None:
     here = torch.cuda.device_count()
-    check_here(Options(set={}, processes=here + 1), on_gpu=False)
+    VerlEngine(processes=here + 1).check_here(on_gpu=False)
     with pytest.raises(LabError, match=f"processes = {here + 1}: {here} GPUs are seen here"):
-        check_here(Options(set={}, processes=here + 1), on_gpu=True)
+        VerlEngine(processes=here + 1).check_here(on_gpu=True)
 
 
 @pytest.fixture

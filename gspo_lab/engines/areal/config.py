@@ -79,20 +79,20 @@ ON_CPU = {
 """What AReaL's processes have in their environment without a GPU."""
 
 
-def configure(prepared: Prepared, *, scheduler: str, processes: int, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+def configure(prepared: Prepared, *, scheduler: str, processes: int) -> tuple[list[str], dict[str, str]]:
     """Write into the attempt's folder what AReaL reads; its command, and nothing for its processes' environment."""
     path = prepared.attempt.path
     # Each prompt as text, which AReaL's data set hands on as it is.
     (path / DATA).write_text(json.dumps([{"asked": json.dumps(prompt.to_json())} for prompt in prepared.training]))
-    config = configuration(prepared, scheduler=scheduler, processes=processes, on_gpu=on_gpu)
+    config = configuration(prepared, scheduler=scheduler, processes=processes)
     # JSON is YAML, and needs no package to be written.
     (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     return ["python", "-m", f"{PLUGIN}.main", "--config", str(path / CONFIG)], {}
 
 
-def configuration(prepared: Prepared, *, scheduler: str, processes: int, on_gpu: bool) -> dict[str, Any]:
+def configuration(prepared: Prepared, *, scheduler: str, processes: int) -> dict[str, Any]:
     """AReaL's YAML as a dictionary."""
-    attempt, model = prepared.attempt, prepared.model
+    attempt, model, on_gpu = prepared.attempt, prepared.model, prepared.on_gpu
     run, path, files = attempt.run, attempt.path, str(attempt.home / FILES)
     settings = run.settings
     rollout, update, objective = settings.rollout, settings.update, settings.objective

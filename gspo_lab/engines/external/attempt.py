@@ -138,6 +138,7 @@ class Prepared:
     """What every program's configuration is made of."""
 
     attempt: Attempt
+    on_gpu: bool
     model: str
     """A folder or a Hub id."""
     training: Sequence[Prompt]

@@ -35,7 +35,7 @@ class ExternalEngine(ABC):
     asks_benchmarks: ClassVar[bool] = True
     """Whether the program evaluates; else the lab evaluates the models that it saves, and the program waits for that.
     """
-    processes: int
+    world: int
     """Training processes of one run, on all machines."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class ExternalEngine(ABC):
         """LabError for what the program would refuse, ignore or change."""
 
     @abstractmethod
-    def configure(self, prepared: Prepared, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+    def configure(self, prepared: Prepared) -> tuple[list[str], dict[str, str]]:
         """Write the program's configuration into the attempt's folder.
 
         Returns its command, whose first word is a Python, and what its processes need in their environment.
@@ -77,8 +77,8 @@ class ExternalEngine(ABC):
 
         With `device = "cuda"` it is what a machine with GPUs would be given, wherever this is called.
         """
-        prepared = look_up("engine", "prepare", LATE)(self, run, folder.resolve())
-        return self.configure(prepared, on_gpu=run.settings.device == "cuda")[0]
+        on_gpu = run.settings.device == "cuda"
+        return self.configure(look_up("engine", "prepare", LATE)(self, run, folder.resolve(), on_gpu=on_gpu))[0]
 
     def train(self, run: Run, sink: Sink, folder: Path, stop: Stop) -> bool:
         """Train the run from where its folder stands; whether it came to its end."""

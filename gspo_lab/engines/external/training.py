@@ -75,8 +75,8 @@ def _start(
     """Start the program once, from step `first` on, and write records; the steps that it has come to."""
     python, on_gpu = python_of(engine.name), run.settings.device != "cpu" and torch.cuda.is_available()
     engine.check_here(on_gpu=on_gpu)
-    prepared = prepare(engine, run, folder.path, first)
-    command, of_engine = engine.configure(prepared, on_gpu=on_gpu)
+    prepared = prepare(engine, run, folder.path, first, on_gpu=on_gpu)
+    command, of_engine = engine.configure(prepared)
     attempt, packages = prepared.attempt.path, versions(engine.packages, python)
     sampler = {name: version for name, version in packages.items() if name.startswith("vllm")}
     known = prepared.facts | {"packages": packages, "sampler": sampler}
@@ -114,9 +114,7 @@ def _start(
             made = []
             if done:  # 0 is the evaluation before the first step
                 step, trained = engine.step_of(said["data"]), updates.since(done - 1)
-                made = step_records(
-                    engine.program, engine.processes, run, done - 1, step, left, trained, totals, stream
-                )
+                made = step_records(engine.program, engine.world, run, done - 1, step, left, trained, totals, stream)
             model = engine.model_after(folder.path / engine.name, run, done)
             # The step last: a checkpoint is taken up only where all that belongs to its steps is recorded.
             sink.write([*(evaluated(done, model) if lab_asks else asked), *made])
@@ -139,7 +137,7 @@ def _evaluated(prepared: Prepared, step: int, model: str, device: str) -> Iterat
             yield from evaluate(bench, task, sampler, tokenizer, seed=run.seed, step=step, steps=steps)
 
 
-def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0) -> Prepared:
+def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool) -> Prepared:
     """Make the folder of a start that trains `run` from its step `first` on; the configuration is the engine's."""
     settings, home = run.settings, folder / engine.name
     tables = {bench.name: bench.task or settings.task for bench in settings.bench}
@@ -158,6 +156,7 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0) -> P
     asked = list(every_bench_prompt(run, benches)) if engine.asks_benchmarks else []
     return Prepared(
         attempt=attempt,
+        on_gpu=on_gpu,
         model=where,
         training=training,
         benches=asked,

@@ -8,14 +8,13 @@ Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of 
 
 import copy
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches
-from gspo_lab.engines.native.trained import Moved, Trained
+from gspo_lab.engines.native.trained import Trained
 from gspo_lab.errors import LabError
 from gspo_lab.models.precision import computing_in
 from gspo_lab.objectives import at_last_token, gae, of_sequence, value_loss, whitened
@@ -47,18 +46,6 @@ class ValueModel(torch.nn.Module):
         """None: no head over a vocabulary."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """One update of a critic: its loss, the share of tokens whose value the clip held, their mean value before it, how
-    it moved."""
-
-    loss: float
-    clip_fraction: float
-    value_mean: float
-    moved: Moved
-    seconds: float
-
-
 class Critic:
     """Values, and with them advantages; trained beside the policy. `model` is the policy's at its start."""
 
@@ -85,8 +72,11 @@ class Critic:
             adv_NT = of_sequence(adv_NT, mask_NT, settings.sequence_advantage)
         return adv_NT
 
-    def update(self, experience: Experience, rows: Tensor) -> Learnt:
-        """Learn the returns of one mini-batch, those of responses without advantage too."""
+    def update(self, experience: Experience, rows: Tensor) -> tuple[dict[str, float], bool]:
+        """Learn the returns of one mini-batch, those of responses without advantage too.
+
+        Returns the UpdateRecord's columns of a critic, and whether the step was finite.
+        """
         assert experience.value_NT is not None
         assert experience.return_NT is not None
         started = time.perf_counter()
@@ -110,7 +100,14 @@ class Critic:
             total += float(value_BT.detach().sum())
         moved = self.trained.move(loss)
         count = max(tokens, 1)
-        return Learnt(loss, clipped / count, total / count, moved, time.perf_counter() - started)
+        columns = {
+            "value_loss": loss,
+            "value_mean": total / count,
+            "value_clip_fraction": clipped / count,
+            "critic_grad_norm": moved.grad_norm,
+            "critic_seconds": time.perf_counter() - started,
+        }
+        return columns, moved.finite
 
     def _values(self, part: Microbatch) -> Tensor:
         device = next(self.trained.model.parameters()).device.type

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gspo_lab.engines.native.critic import Critic, Learnt
+from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches, of_microbatch
 from gspo_lab.engines.native.policy import Forward, Policy, store
 from gspo_lab.engines.native.trained import Moved, Trained
@@ -48,7 +48,8 @@ class Updated:
     kl_sum: float = 0.0
     router_grad_norm: float | None = None
     moved: Moved = Moved(0.0, 0.0, True)
-    critic: Learnt | None = None
+    critic_columns: dict[str, float] = field(default_factory=dict)
+    critic_finite: bool = True
     seconds: float = 0.0
     engine_metrics: dict[str, float] | None = None
 
@@ -123,7 +124,8 @@ class Updater:
 
         done.router_grad_norm = self.router_grad_norm()
         done.moved = self.trained.move(done.loss)
-        done.critic = None if self.critic is None else self.critic.update(experience, minibatch.rows)
+        if self.critic is not None:
+            done.critic_columns, done.critic_finite = self.critic.update(experience, minibatch.rows)
         done.seconds = time.perf_counter() - started
         return done
 
@@ -204,11 +206,8 @@ def update_record(
     )
     if updater.moves_range:
         fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
-    fields |= _routing_fields(updater, experience, done)
-    alive = done.moved.finite
-    if done.critic is not None:
-        fields |= _critic_fields(done.critic)
-        alive &= done.critic.moved.finite
+    fields |= _routing_fields(updater, experience, done) | done.critic_columns
+    alive = done.moved.finite and done.critic_finite
     if detail:
         per_response = (done.log_ratio_MT, mask_MT, adv_MT, done.clipped_MT)
         fields["response_detail"] = response_detail(*(x_MT[evaluated_M] for x_MT in per_response), tokens=token_detail)
@@ -225,16 +224,6 @@ def update_record(
         engine_metrics=done.engine_metrics,
         **fields,
     )
-
-
-def _critic_fields(learnt: Learnt) -> dict[str, float]:
-    return {
-        "value_loss": learnt.loss,
-        "value_mean": learnt.value_mean,
-        "value_clip_fraction": learnt.clip_fraction,
-        "critic_grad_norm": learnt.moved.grad_norm,
-        "critic_seconds": learnt.seconds,
-    }
 
 
 def _with_the_other_s_old_logprobs(updater: Updater, experience: Experience, done: Updated) -> Tensor | None:

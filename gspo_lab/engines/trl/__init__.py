@@ -113,15 +113,14 @@ VERSIONS = {"trl": "1.16.0", "accelerate": "1.15.0"}
 ASK_EVERY = 0.2
 """Seconds between two looks whether somebody asked for an end."""
 
-OWN = {
+DEFINITIONS = {
     "evaluated_responses": "as the lab defines it, but for what went through the model: TRL evaluates all responses, "
     "and what is measured of ratios covers those with A != 0 where update.skip_zero_advantage is true",
     "nonfinite": "as the lab defines it, but for the update: TRL does not skip it",
     "seconds_replay": "inside the routers' replay of rank 0",
     "peak_memory_bytes": "as the lab defines it, of rank 0",
 }
-
-
+"""Its columns that mean something else than in the lab."""
 UNTOLD = (
     *("version_lag_mean", "version_lag_max", "mixed_version_share", "waiting_responses"),
     *("dropped_groups", "overlong_penalty"),
@@ -139,7 +138,7 @@ class TrlEngine:
     capabilities = Capabilities(
         settings=obeyed("trl"),
         records={
-            field.name: OWN.get(field.name, "")
+            field.name: DEFINITIONS.get(field.name, "")
             for kind in (StepRecord, UpdateRecord)
             for field in fields(kind)
             if field.name not in UNTOLD

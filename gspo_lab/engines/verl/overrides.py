@@ -6,12 +6,11 @@ left to verl. A key that begins with "+" is none of verl's own defaults.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.external.attempt import LOG, Prepared, Prompt, for_plugin
-from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, Options, rows_at_a_time
+from gspo_lab.engines.verl import CHECKPOINTS, ESTIMATORS, STEP, VerlEngine
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 
@@ -27,20 +26,7 @@ PREFIX = "lab-"
 """Before the names of verl's policy losses that the lab records."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where and from what an attempt trains. Lengths in tokens: the longest prompt, the longest limit."""
-
-    attempt: Path
-    model: str
-    on_gpu: bool
-    prompt_tokens: int
-    response_tokens: int
-    resume: Path | None = None
-    """verl's checkpoint of the step that the attempt goes on from."""
-
-
-def configure(prepared: Prepared, options: Options, *, on_gpu: bool) -> tuple[list[str], dict[str, str]]:
+def configure(prepared: Prepared, options: VerlEngine) -> tuple[list[str], dict[str, str]]:
     """Write into the attempt's folder what verl reads; its command, and its processes' environment."""
     attempt = prepared.attempt
     path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
@@ -48,11 +34,9 @@ def configure(prepared: Prepared, options: Options, *, on_gpu: bool) -> tuple[li
     if prepared.benches:
         _write(path / VAL, [row(one, one.place) for one in prepared.benches])
     (path / AGENT).write_text(f"- name: gspo_lab\n  _target_: {PLUGIN}.agent_loop.LabLoop\n")
-    resume = path.parent / CHECKPOINTS / f"{STEP}{attempt.first}" if attempt.first else None
-    place = Place(path, prepared.model, on_gpu, prepared.prompt_tokens, prepared.response_tokens, resume)
-    words = arguments(overrides(attempt.run, options, place))
+    words = arguments(overrides(prepared, options))
     (path / OVERRIDES).write_text("\n".join(words) + "\n")
-    return ["python", "-u", "-m", f"{PLUGIN}.main", *words], environment(place, options)
+    return ["python", "-u", "-m", f"{PLUGIN}.main", *words], environment(prepared)
 
 
 def row(prompt: Prompt, index: int) -> dict[str, Any]:
@@ -72,12 +56,13 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def overrides(run: Run, options: Options, place: Place) -> dict[str, Any]:
+def overrides(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
     """verl's keys and their values. LabError where `options.set` names one that the study decides."""
-    out = _trainer(run, options, place) | _data(run, place) | _algorithm(run)
-    out |= _model_and_actor(run, options, place) | _rollout(run, options, place)
-    out |= _critic(run, place) if run.settings.objective.advantage == "gae" else {}
-    out |= _machine(options, place)
+    run = prepared.attempt.run
+    out = _trainer(prepared, options) | _data(prepared) | _algorithm(run)
+    out |= _model_and_actor(prepared, options) | _rollout(prepared, options)
+    out |= _critic(prepared) if run.settings.objective.advantage == "gae" else {}
+    out |= _machine(prepared, options)
     for key, value in options.set.items():
         if key.lstrip("+~") in {one.lstrip("+") for one in out} or key.lstrip("+~") == "model_engine":
             raise LabError(f"engine.options.set: '{key}' follows from the study; set it there, or leave it out")
@@ -90,14 +75,14 @@ def arguments(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key}={_word(value)}" for key, value in keys.items()]
 
 
-def environment(place: Place, options: Options) -> dict[str, str]:
+def environment(prepared: Prepared) -> dict[str, str]:
     """What verl's processes need in their environment."""
     out = {
-        **for_plugin(place.attempt),
+        **for_plugin(prepared.attempt.path),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_DEVICE": DEVICE,
-        "VERL_FILE_LOGGER_PATH": str(place.attempt / LOG),
-        "HF_DATASETS_CACHE": str(place.attempt / "datasets"),
+        "VERL_FILE_LOGGER_PATH": str(prepared.attempt.path / LOG),
+        "HF_DATASETS_CACHE": str(prepared.attempt.path / "datasets"),
         "TOKENIZERS_PARALLELISM": "false",
         "HYDRA_FULL_ERROR": "1",
         "PYTHONWARNINGS": "ignore",
@@ -107,7 +92,7 @@ def environment(place: Place, options: Options) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "WANDB_MODE": "disabled",
     }
-    if not place.on_gpu:
+    if not prepared.on_gpu:
         out |= {
             "VERL_PLATFORM": "cpu",
             "TORCHDYNAMO_DISABLE": "1",
@@ -128,12 +113,14 @@ def _word(value: Any) -> str:
     return json.dumps(value)
 
 
-def _trainer(run: Run, options: Options, place: Place) -> dict[str, Any]:
+def _trainer(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+    run, home, first = prepared.attempt.run, prepared.attempt.home, prepared.attempt.first
     settings = run.settings
     asked = bool(settings.bench)
+    resume = {"trainer.resume_from_path": str(home / CHECKPOINTS / f"{STEP}{first}")} if first else {}
     return {
         **({"model_engine": "megatron"} if options.backend == "megatron" else {}),
-        "trainer.device": "cuda" if place.on_gpu else "cpu",
+        "trainer.device": "cuda" if prepared.on_gpu else "cpu",
         "trainer.nnodes": options.machines,
         "trainer.n_gpus_per_node": options.processes,
         "trainer.logger": ["console", "file"],
@@ -141,27 +128,28 @@ def _trainer(run: Run, options: Options, place: Place) -> dict[str, Any]:
         "trainer.experiment_name": f"{run.arm}-s{run.seed}",
         "trainer.total_epochs": 1,
         "trainer.total_training_steps": settings.steps,
-        "trainer.val_before_train": asked and place.resume is None,
+        "trainer.val_before_train": asked and not first,
         "trainer.test_freq": settings.bench[0].every if asked else -1,
         "trainer.save_freq": settings.update.checkpoint_every,
         "trainer.max_actor_ckpt_to_keep": 2,  # the last one may be of a step that was not recorded
         "trainer.max_critic_ckpt_to_keep": 2,
-        "trainer.default_local_dir": str(place.attempt.parent / CHECKPOINTS),
-        "trainer.resume_mode": "disable" if place.resume is None else "resume_path",
-        **({} if place.resume is None else {"trainer.resume_from_path": str(place.resume)}),
+        "trainer.default_local_dir": str(home / CHECKPOINTS),
+        "trainer.resume_mode": "resume_path" if first else "disable",
+        **resume,
         "trainer.v1.trainer_mode": "sync",
         "trainer.v1.sampler.custom_sampler.path": f"pkg://{PLUGIN}.ordered_batch",
         "trainer.v1.sampler.custom_sampler.name": "InOrder",
     }
 
 
-def _data(run: Run, place: Place) -> dict[str, Any]:
+def _data(prepared: Prepared) -> dict[str, Any]:
+    run, path = prepared.attempt.run, prepared.attempt.path
     return {
-        "data.train_files": str(place.attempt / TRAIN),
-        "data.val_files": str(place.attempt / (VAL if run.settings.bench else TRAIN)),
+        "data.train_files": str(path / TRAIN),
+        "data.val_files": str(path / (VAL if run.settings.bench else TRAIN)),
         "data.train_batch_size": run.settings.rollout.prompts_per_step,
-        "data.max_prompt_length": place.prompt_tokens,
-        "data.max_response_length": place.response_tokens,
+        "data.max_prompt_length": prepared.prompt_tokens,
+        "data.max_response_length": prepared.response_tokens,
         "data.shuffle": False,
         "data.dataloader_num_workers": 0,
         "data.filter_overlong_prompts": False,
@@ -184,12 +172,13 @@ def _algorithm(run: Run) -> dict[str, Any]:
     }
 
 
-def _model_and_actor(run: Run, options: Options, place: Place) -> dict[str, Any]:
+def _model_and_actor(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+    run = prepared.attempt.run
     update, objective, rollout = run.settings.update, run.settings.objective, run.settings.rollout
     prompts = rollout.prompts_per_step // update.minibatches
     rows = rows_at_a_time(
         prompts * rollout.group_size // options.world,
-        place.prompt_tokens + place.response_tokens,
+        prepared.prompt_tokens + prepared.response_tokens,
         update.microbatch_tokens,
     )
     loss = "vanilla" if objective.importance_sampling_level == "token" else "gspo"
@@ -216,11 +205,11 @@ def _model_and_actor(run: Run, options: Options, place: Place) -> dict[str, Any]
         **(_megatron(run, options) if options.backend == "megatron" else _fsdp2(run)),
     }
     return {
-        "actor_rollout_ref.model.path": place.model,
+        "actor_rollout_ref.model.path": prepared.model,
         "actor_rollout_ref.model.external_lib": f"{PLUGIN}.recorded_losses",
-        "actor_rollout_ref.model.use_remove_padding": place.on_gpu,
+        "actor_rollout_ref.model.use_remove_padding": prepared.on_gpu,
         "actor_rollout_ref.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **({} if place.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
+        **({} if prepared.on_gpu else {"+actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}),
         **{f"actor_rollout_ref.actor.{key}": value for key, value in actor.items()},
         **(
             {"+actor_rollout_ref.actor.fsdp_config.mixed_precision": _precision(run)}
@@ -252,7 +241,7 @@ def _precision(run: Run) -> dict[str, str]:
 REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
 
 
-def _megatron(run: Run, options: Options) -> dict[str, Any]:
+def _megatron(run: Run, options: VerlEngine) -> dict[str, Any]:
     return {
         "strategy": "megatron",
         "megatron.tensor_model_parallel_size": options.tensor_parallel,
@@ -261,7 +250,8 @@ def _megatron(run: Run, options: Options) -> dict[str, Any]:
     }
 
 
-def _rollout(run: Run, options: Options, place: Place) -> dict[str, Any]:
+def _rollout(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+    run = prepared.attempt.run
     rollout = run.settings.rollout
     keys = {
         "name": "vllm",
@@ -271,36 +261,37 @@ def _rollout(run: Run, options: Options, place: Place) -> dict[str, Any]:
         "dtype": rollout.dtype,
         "calculate_log_probs": True,
         "tensor_model_parallel_size": options.tensor_parallel,
-        "max_model_len": place.prompt_tokens + place.response_tokens,
+        "max_model_len": prepared.prompt_tokens + prepared.response_tokens,
         "enable_rollout_routing_replay": run.settings.routing_replay == "rollout",
         "agent.num_workers": 1,
         "agent.default_agent_loop": "gspo_lab",
-        "agent.agent_loop_config_path": str(place.attempt / AGENT),
+        "agent.agent_loop_config_path": str(prepared.attempt.path / AGENT),
     }
-    if not place.on_gpu:
+    if not prepared.on_gpu:
         keys |= {
             "load_format": "auto",
             "enforce_eager": True,
             "free_cache_engine": False,
             "gpu_memory_utilization": 0.1,
-            "max_num_batched_tokens": max(POOL, place.prompt_tokens + place.response_tokens),
+            "max_num_batched_tokens": max(POOL, prepared.prompt_tokens + prepared.response_tokens),
             "max_num_seqs": 64,
             # A prompt computed in parts has its first draw taken back, which a CPU's generator cannot do.
             "enable_chunked_prefill": False,
         }
     out = {f"actor_rollout_ref.rollout.{key}": value for key, value in keys.items()}
-    return out if place.on_gpu else out | {"+actor_rollout_ref.rollout.enable_sleep_mode": False}
+    return out if prepared.on_gpu else out | {"+actor_rollout_ref.rollout.enable_sleep_mode": False}
 
 
-def _critic(run: Run, place: Place) -> dict[str, Any]:
+def _critic(prepared: Prepared) -> dict[str, Any]:
     """verl's critic, on the actor's mini-batches and epochs; transformers draws its head at random."""
+    run = prepared.attempt.run
     update, critic = run.settings.update, run.settings.critic
     return {
         "critic.strategy": "fsdp2",
-        "critic.model.path": place.model,
-        "critic.model.use_remove_padding": place.on_gpu,
+        "critic.model.path": prepared.model,
+        "critic.model.use_remove_padding": prepared.on_gpu,
         "critic.model.enable_gradient_checkpointing": update.gradient_checkpointing,
-        **({} if place.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}),
+        **({} if prepared.on_gpu else {"+critic.model.override_config.attn_implementation": "sdpa"}),
         "critic.ppo_micro_batch_size_per_gpu": 1,
         "critic.cliprange_value": critic.value_clip,
         "critic.loss_agg_mode": "token-mean",
@@ -316,10 +307,10 @@ def _critic(run: Run, place: Place) -> dict[str, Any]:
     }
 
 
-def _machine(options: Options, place: Place) -> dict[str, Any]:
+def _machine(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
     """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the environment told."""
     if options.ray != "local":
-        env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(place, options).items()}
+        env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(prepared).items()}
         return {"+ray_kwargs.ray_init.address": options.ray, **env}
     return {
         "+ray_kwargs.ray_init.address": "local",
@@ -329,10 +320,16 @@ def _machine(options: Options, place: Place) -> dict[str, Any]:
         "ray_kwargs.ray_init.num_cpus": 32,
         **(
             {}
-            if place.on_gpu
+            if prepared.on_gpu
             else {
                 "+ray_kwargs.ray_init.num_gpus": options.processes,
                 "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
             }
         ),
     }
+
+
+def rows_at_a_time(rows: int, positions: int, microbatch_tokens: int) -> int:
+    """The largest divisor of a process's `rows` whose positions fit into `microbatch_tokens`; at least one row."""
+    fitting = max(1, microbatch_tokens // positions)
+    return max(number for number in range(1, rows + 1) if rows % number == 0 and number <= fitting)
