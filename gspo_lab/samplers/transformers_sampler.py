@@ -230,7 +230,7 @@ def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tenso
     """The drawn tokens [B], at `position_B` of their responses, and their log-probs [B] under the distribution drawn
     from (greedy: that of temperature 1).
 
-    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with the counter-based noise of `noise.py`.
+    Tokens are the argmax of p / Exp(1) noise: Gumbel-max sampling with counter-based noise.
     """
     at_once = max(1, LOGITS_AT_ONCE // logits_BV.shape[1])
     parts = zip(*(torch.split(x_B, at_once) for x_B in (logits_BV, key_B, position_B)), strict=True)

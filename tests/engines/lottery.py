@@ -4,9 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from gspo_lab.engines.native.experience import Experience, pack, pack_routes
 from gspo_lab.engines.native.loop import Loop
-from gspo_lab.engines.native.setup import set_up
-from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.engines.native.setup import Parts, set_up
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord, is_time, to_dict
+from gspo_lab.samplers import Request, Rollout, noise_key
 from gspo_lab.study import Run
 
 STUDY = """
@@ -88,3 +92,55 @@ def train(run: Run, folder: Path, stop: Callable[[], bool] = lambda: False) -> M
     memory = Memory()
     Loop(run, set_up(run, None), memory, folder).run(stop)
     return memory
+
+
+def recorded(*memories: Memory) -> list[dict[str, Any]]:
+    """What was recorded, but for states and times."""
+    records = [one for memory in memories for one in memory.records if one.kind != "status"]
+    return [{key: value for key, value in to_dict(one).items() if not is_time(key)} for one in records]
+
+
+def final(folder: Path) -> bytes:
+    """The weights that a run leaves."""
+    return (folder / "checkpoints/final/model.safetensors").read_bytes()
+
+
+# Two responses of 4 and 3 tokens; of the first one a tool wrote the middle two.
+IDS = [[70, 71, 72, 73], [74, 75, 76]]
+TOOL = [[True, False, False, True], [True, True, True]]
+
+
+def rollouts(*, tool: bool) -> list[Rollout]:
+    return [
+        Rollout(
+            Request("p", (65, 66), 0, 0),
+            ids,
+            [-1.0 if chosen or not tool else 0.0 for chosen in mask],
+            "",
+            False,
+            loss_mask=mask if tool else None,
+        )
+        for ids, mask in zip(IDS, TOOL, strict=True)
+    ]
+
+
+TEXTS = ["?", "a much longer question than the others", "??", "short one"]
+
+
+def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
+    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
+    requests = [
+        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample))
+        for text in TEXTS
+        for sample in range(4)
+    ]
+    rollouts = parts_.sampler.sample(requests, parts_.sampling, routes=routes)
+    assert len({len(r.response_ids) for r in rollouts}) > 2
+    out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
+    adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5] * 2)
+    out.credit(adv[:, None])
+    if routes:
+        routers = parts_.policy.routers
+        assert routers is not None
+        out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
+    return out

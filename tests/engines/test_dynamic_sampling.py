@@ -1,6 +1,5 @@
 """What a step trains on where groups without a signal are dropped, and where length costs reward."""
 
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from lottery import MakeRun, Memory, train
-from test_asynchrony import final, recorded, same
 
 from gspo_lab.engines.check import check_tasks
 from gspo_lab.engines.native.loop import Loop
@@ -115,16 +113,6 @@ def test_rewards_that_single_precision_cannot_tell_apart_are_the_same(make_run: 
     (Path(run.base) / "lottery.py").write_text(NEARLY)
     (step,) = train(run, tmp_path / "run").steps
     assert (step.dropped_groups, step.responses, step.zero_variance_groups) == (4, 0, 1.0)
-
-
-def test_a_killed_run_asks_the_same_others_again(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("grpo", "steps=4", "rollout.dynamic_sampling=5", "rollout.overlong_buffer=6")
-    whole = train(run, tmp_path / "whole")
-    asked = count()
-    first = train(run, tmp_path / "parts", stop=lambda: next(asked) >= 3)
-    assert len(first.steps) == 2
-    assert recorded(first, train(run, tmp_path / "parts")) == recorded(whole)
-    assert same(final(tmp_path / "whole"), final(tmp_path / "parts"))
 
 
 def test_a_step_without_any_signal_makes_no_update(make_run: MakeRun, tmp_path: Path) -> None:

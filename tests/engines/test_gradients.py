@@ -2,33 +2,11 @@
 
 import pytest
 import torch
-from lottery import MakeRun
+from lottery import MakeRun, experience_of
 
-from gspo_lab.engines.native.experience import Experience, microbatches, pack, pack_routes
+from gspo_lab.engines.native.experience import Experience, microbatches
 from gspo_lab.engines.native.setup import Parts, set_up, without_dropout
 from gspo_lab.engines.native.update import Minibatch, update_record
-from gspo_lab.samplers import Request, noise_key
-
-TEXTS = ["?", "a much longer question than the others", "??", "short one"]
-
-
-def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
-    """Sixteen responses of unequal lengths to prompts of unequal lengths, with advantages of both signs and a zero."""
-    requests = [
-        Request(text, tuple(parts_.tokenizer.encode(text)), sample, noise_key("lengths", text, sample))
-        for text in TEXTS
-        for sample in range(4)
-    ]
-    rollouts = parts_.sampler.sample(requests, parts_.sampling, routes=routes)
-    assert len({len(r.response_ids) for r in rollouts}) > 2
-    out = pack(rollouts, parts_.tokenizer.pad_token_id, parts_.device)
-    adv = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0, 2.0, -2.0, 1.5] * 2)
-    out.credit(adv[:, None])
-    if routes:
-        routers = parts_.policy.routers
-        assert routers is not None
-        out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
-    return out
 
 
 def gradient(parts_: Parts, experience: Experience, *, fresh: bool, tokens: int = 10**9) -> torch.Tensor:

@@ -166,16 +166,6 @@ def test_a_frozen_base_in_bfloat16_serves_sampler_and_trainer_alike(make_run: Ma
     assert memory.steps[0].mismatch_abs_max < 0.5
 
 
-def test_a_stopped_run_with_adapters_goes_on_as_an_uninterrupted_one(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run("gspo", "model=tiny-qwen3", *LORA, "rollout.dtype=bfloat16")
-    asked = iter([False, False, True])
-    train(run, tmp_path / "parts", stop=lambda: next(asked))
-    train(run, tmp_path / "parts")
-    train(run, tmp_path / "whole")
-    weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-
-
 def test_eight_bit_moments_are_refused_on_a_cpu(make_run: MakeRun) -> None:
     run = make_run("gspo", "update.optimizer=adamw-8bit", "device=cpu")
     with pytest.raises(LabError, match=r"pip install 'gspo-lab\[8bit\]'|works on a GPU only"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import MakeRun, Memory
+from lottery import TOOL, MakeRun, Memory, rollouts
 
 from gspo_lab.engines.native import checkpoint
 from gspo_lab.engines.native.experience import microbatches, pack
@@ -18,26 +18,7 @@ from gspo_lab.engines.native.update import Minibatch, update_record
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.layout import CHECKPOINTS, RESUME
-from gspo_lab.samplers import Request, Rollout
 from gspo_lab.study.schema import UpdateTable
-
-# Two responses of 4 and 3 tokens; of the first one a tool wrote the middle two.
-IDS = [[70, 71, 72, 73], [74, 75, 76]]
-TOOL = [[True, False, False, True], [True, True, True]]
-
-
-def rollouts(*, tool: bool) -> list[Rollout]:
-    return [
-        Rollout(
-            Request("p", (65, 66), 0, 0),
-            ids,
-            [-1.0 if chosen or not tool else 0.0 for chosen in mask],
-            "",
-            False,
-            loss_mask=mask if tool else None,
-        )
-        for ids, mask in zip(IDS, TOOL, strict=True)
-    ]
 
 
 def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lottery import Memory, train
+from lottery import Memory, final, recorded, train
 
 from gspo_lab.engines.native.experience import turn_credit, turn_fields
 from gspo_lab.engines.native.loop import Loop
@@ -15,7 +15,6 @@ from gspo_lab.engines.native.setup import set_up
 from gspo_lab.engines.native.step_record import Step, positions, sampled_positions
 from gspo_lab.evaluation.ask import turns_told
 from gspo_lab.objectives import PRESETS, Batch, surrogate
-from gspo_lab.records import is_time, to_dict
 from gspo_lab.samplers import Request, Rollout
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.study import Run, load_study
@@ -154,10 +153,6 @@ def test_ratio_length_and_loss_are_those_of_a_response_without_the_replies(prese
     assert torch.equal(without(whole.clipped_BT.float()), cut.clipped_BT.float())
 
 
-def plain(records: list[Any]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in to_dict(r).items() if not is_time(k)} for r in records if r.kind != "status"]
-
-
 class Killed(BaseException):
     """Ends a worker as a kill does: it has no last word."""
 
@@ -190,9 +185,8 @@ def test_a_killed_run_goes_on_bit_for_bit_and_its_transcripts_are_kept(
             loop.run(lambda: False)
     assert len(memory.steps) == 1
     second = train(run, tmp_path / "parts")
-    assert plain(memory.records + second.records) == plain(whole.records)
-    weights = [path / "checkpoints/final/model.safetensors" for path in (tmp_path / "whole", tmp_path / "parts")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert recorded(memory, second) == recorded(whole)
+    assert final(tmp_path / "whole") == final(tmp_path / "parts")
 
     task = build_task("guess", {"max_turns": 3})
     problems = {one.id: one for split in ("train", "held-out") for one in task.problems(split)}

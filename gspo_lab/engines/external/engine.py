@@ -35,8 +35,11 @@ class ExternalEngine(ABC):
     asks_benchmarks: ClassVar[bool] = True
     """Whether the program evaluates; else the lab evaluates the models that it saves, and the program waits for that.
     """
-    world: int
-    """Training processes of one run, on all machines."""
+
+    @property
+    @abstractmethod
+    def world(self) -> int:
+        """Training processes of one run, on all machines."""
 
     @abstractmethod
     def check(self, settings: Settings) -> None:

@@ -49,7 +49,7 @@ MEASURED = dict.fromkeys(
     ),
     "",
 )
-"""Columns of updates that `updates.py` fills from what a loss was given."""
+"""Columns of updates that `measured` fills from what a loss was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

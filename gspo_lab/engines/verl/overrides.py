@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.external.attempt import LOG, Prepared, Prompt, for_plugin
-from gspo_lab.engines.verl import CHECKPOINTS, ESTIMATORS, STEP, VerlEngine
+from gspo_lab.engines.verl.options import CHECKPOINTS, ESTIMATORS, STEP, Options
 from gspo_lab.errors import LabError
 from gspo_lab.study import Run
 
@@ -26,7 +26,7 @@ PREFIX = "lab-"
 """Before the names of verl's policy losses that the lab records."""
 
 
-def configure(prepared: Prepared, options: VerlEngine) -> tuple[list[str], dict[str, str]]:
+def configure(prepared: Prepared, options: Options) -> tuple[list[str], dict[str, str]]:
     """Write into the attempt's folder what verl reads; its command, and its processes' environment."""
     attempt = prepared.attempt
     path, group = attempt.path, attempt.run.settings.rollout.prompts_per_step
@@ -56,7 +56,7 @@ def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def overrides(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+def overrides(prepared: Prepared, options: Options) -> dict[str, Any]:
     """verl's keys and their values. LabError where `options.set` names one that the study decides."""
     run = prepared.attempt.run
     out = _trainer(prepared, options) | _data(prepared) | _algorithm(run)
@@ -113,7 +113,7 @@ def _word(value: Any) -> str:
     return json.dumps(value)
 
 
-def _trainer(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+def _trainer(prepared: Prepared, options: Options) -> dict[str, Any]:
     run, home, first = prepared.attempt.run, prepared.attempt.home, prepared.attempt.first
     settings = run.settings
     asked = bool(settings.bench)
@@ -172,7 +172,7 @@ def _algorithm(run: Run) -> dict[str, Any]:
     }
 
 
-def _model_and_actor(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+def _model_and_actor(prepared: Prepared, options: Options) -> dict[str, Any]:
     run = prepared.attempt.run
     update, objective, rollout = run.settings.update, run.settings.objective, run.settings.rollout
     prompts = rollout.prompts_per_step // update.minibatches
@@ -241,7 +241,7 @@ def _precision(run: Run) -> dict[str, str]:
 REPLAY = {"none": "disabled", "old-policy": "R2", "rollout": "R3"}
 
 
-def _megatron(run: Run, options: VerlEngine) -> dict[str, Any]:
+def _megatron(run: Run, options: Options) -> dict[str, Any]:
     return {
         "strategy": "megatron",
         "megatron.tensor_model_parallel_size": options.tensor_parallel,
@@ -250,7 +250,7 @@ def _megatron(run: Run, options: VerlEngine) -> dict[str, Any]:
     }
 
 
-def _rollout(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+def _rollout(prepared: Prepared, options: Options) -> dict[str, Any]:
     run = prepared.attempt.run
     rollout = run.settings.rollout
     keys = {
@@ -307,7 +307,7 @@ def _critic(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _machine(prepared: Prepared, options: VerlEngine) -> dict[str, Any]:
+def _machine(prepared: Prepared, options: Options) -> dict[str, Any]:
     """Ray: its own, which ends with the run; or a cluster that is there, whose workers need the environment told."""
     if options.ray != "local":
         env = {f"+ray_kwargs.ray_init.runtime_env.env_vars.{k}": v for k, v in environment(prepared).items()}
