@@ -86,11 +86,11 @@ class Memory:
 MakeRun = Callable[..., Run]
 
 
-def train(run: Run, folder: Path, stop: Callable[[], bool] = lambda: False) -> Memory:
-    """Train from where the folder stands; what was recorded."""
+def train(run: Run, folder: Path, stop: Callable[[], bool] = lambda: False, *, parts: Parts | None = None) -> Memory:
+    """Train from where the folder stands, with these parts or new ones; what was recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     memory = Memory()
-    Loop(run, set_up(run, None), memory, folder).run(stop)
+    Loop(run, parts or set_up(run, None), memory, folder).run(stop)
     return memory
 
 

@@ -1,5 +1,7 @@
-"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is left early."""
+"""Records from real child processes: good lines, bad ones, other words, a failure, and one that is left early; and a
+program that ends with its worker."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.engines.child import Child
+from gspo_lab.engines.external.attempt import WORKER
 from gspo_lab.errors import Crashed, LabError
 from gspo_lab.records import StepRecord, UpdateRecord
 
@@ -132,3 +135,21 @@ def test_following_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         running: subprocess.Popen[str] = process._process
         assert (heard, running.poll()) == (["one"], None)
     assert running.poll() is not None
+
+
+ENDS = "from gspo_lab.engines.external.attempt import end_with_parent; end_with_parent(); print('at work')"
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_who_started_it_must_still_be_there(alive: bool) -> None:
+    worker = os.getpid() if alive else 2**22 + 1  # beyond the largest number of a process
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS],
+        env={**os.environ, WORKER: str(worker)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ("at work" if alive else "the worker is gone") in done.stdout + done.stderr
+    assert done.returncode == (0 if alive else 1)

@@ -1,12 +1,16 @@
-"""The native engine on real models: what it records, that it repeats itself, and that it goes on where it stopped."""
+"""The native engine on real models: what it records, that it repeats itself, what dies in it, and losses of others."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from lottery import MakeRun, Memory, final, recorded, train
 from safetensors.torch import load_file
 
+import gspo_lab.objectives.losses.cispo as builtin
 from gspo_lab import worker
 from gspo_lab.engines.native import checkpoint
 from gspo_lab.engines.native.loop import Loop
@@ -15,8 +19,11 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import write_json
 from gspo_lab.journal import scan
 from gspo_lab.layout import CHECKPOINTS, JOURNAL, RESUME, RUN
+from gspo_lab.plan.check import check
 from gspo_lab.records import UpdateRecord
 from gspo_lab.runfolder import RunFolder
+from gspo_lab.samplers.transformers_sampler import TransformersSampler
+from gspo_lab.study import Run, load_study
 
 
 def flipped(update: UpdateRecord, rule: str = "gspo") -> float | None:
@@ -280,3 +287,48 @@ def test_bfloat16_training_moves_float32_weights(make_run: MakeRun, tmp_path: Pa
     assert memory.steps[0].mismatch_abs_max > 1e-4
     weights = load_file(tmp_path / "run/checkpoints/final/model.safetensors")
     assert {str(value.dtype) for value in weights.values()} == {"torch.float32"}
+
+
+@pytest.mark.parametrize("overrides", [(), ("update.skip_zero_advantage=false",), ("model=tiny-qwen3-moe",)])
+def test_a_weight_that_is_no_number_is_in_every_update(
+    overrides: tuple[str, ...], make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("gspo", *overrides)
+    parts = set_up(run, None)
+    with torch.no_grad():
+        parts.policy.model.model.norm.weight[0] = torch.nan
+    memory = train(run, tmp_path / "run", parts=parts)
+    # All logits are NaN: every response is the same, and the grader likes it.
+    assert [(step.reward_mean, step.zero_variance_groups) for step in memory.steps] == [(1.0, 1.0)] * 2
+    assert [update.nonfinite for update in memory.updates] == [1] * 8
+
+
+def test_a_sampler_that_is_dead_by_itself_is_told(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "rollout.dtype=bfloat16")
+    parts = set_up(run, None)
+    assert isinstance(parts.sampler, TransformersSampler)
+    with torch.no_grad():
+        parts.sampler._model.model.norm.weight[0] = torch.nan  # of its own copy, until the first refresh
+    memory = train(run, tmp_path / "run", parts=parts)
+    assert [(update.step, update.nonfinite) for update in memory.updates] == [(0, 1)] * 4 + [(1, 0)] * 4
+
+
+def test_a_run_whose_ratios_underflow_ends(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("gspo", "update.learning_rate=10", "steps=1")
+    memory = train(run, tmp_path / "run")
+    on_policy, *moved = memory.updates
+    assert on_policy.ess_tokens == 1.0
+    assert [update.ess_tokens for update in moved] == [None] * 3
+    assert all(update.log_ratio_max_abs is not None and update.log_ratio_max_abs > 1000 for update in moved)
+
+
+def test_a_copy_of_cispo_s_file_trains_the_same(tmp_path: Path, make_run: Callable[..., Run]) -> None:
+    shutil.copy(builtin.__file__, tmp_path / "mine.py")
+    updates = {}
+    for loss in ("cispo", "mine.py:LOSS"):
+        memory = train(make_run("gspo", "steps=1", f"objective.policy_loss={loss}"), tmp_path / loss[:4])
+        updates[loss] = [one for one in recorded(memory) if one["kind"] == "update"]
+    assert len(updates["cispo"]) > 1
+    assert all(row.get("gate_mean") is not None and row.get("clipped_tokens") is None for row in updates["cispo"])
+    assert updates["mine.py:LOSS"] == updates["cispo"]
+    check(load_study(tmp_path / "study.toml", overrides=["objective.policy_loss=mine.py:LOSS"]))

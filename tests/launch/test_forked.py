@@ -195,7 +195,7 @@ def test_where_the_server_dies_before_it_hears_a_whole_order_the_command_is_star
         end()
         send_handle(*order)
 
-    monkeypatch.setattr("gspo_lab.launch.forked.send_handle", late) if amid else end()
+    monkeypatch.setattr("gspo_lab.launch.local.send_handle", late) if amid else end()
     again = pool.start(patient.path, pool.slots("cpu")[0])
     assert isinstance(again, LocalProcess)
     until(lambda: patient.at_work() == str(again.pid))

@@ -5,28 +5,17 @@ from typing import Any
 
 import pytest
 import torch
+from followed import TOKENIZER, move, requests
 
 from gspo_lab.models.embedded import build
-from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, Sampling, joined, noise_key, transformers_sampler
 from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.transformers_sampler import TransformersSampler, draw
-
-TOKENIZER = byte_tokenizer()
-TEXTS = ["1+1=", "a much longer prompt than the others =", "x", "12+34=", "7"]
 
 
 @pytest.fixture(scope="module", params=["tiny-qwen3", "tiny-qwen3-moe"])
 def model(request: pytest.FixtureRequest) -> object:
     return build(request.param, seed=1)
-
-
-def requests(texts: list[str] = TEXTS, samples: int = 2) -> list[Request]:
-    return [
-        Request(text, tuple(TOKENIZER.encode(text)), sample, noise_key(text, sample))
-        for text in texts
-        for sample in range(samples)
-    ]
 
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=12, stop=("e",))
@@ -126,9 +115,7 @@ def test_a_copy_in_another_precision_follows_the_model_when_refreshed() -> None:
     same, copy = TransformersSampler(model, TOKENIZER, "float32"), TransformersSampler(model, TOKENIZER, "bfloat16")
     assert (same.separate, copy.separate) == (False, True)
     before = copy.sample(requests(), SAMPLING)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(1.3)
+    move(model, 1.3)
     assert copy.sample(requests(), SAMPLING) == before
     copy.refresh()
     after = copy.sample(requests(), SAMPLING)
