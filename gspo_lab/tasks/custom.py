@@ -205,7 +205,8 @@ def _read(path: Path) -> dict[int, Problem]:
             continue
         problem = _problem(f"{path}:{number}", line)
         if problem.id in lines:
-            raise LabError(f"{path}:{number}: the id '{problem.id}' is also that of line {lines[problem.id]}")
+            same = "prompt" if problem.id == _prompt_id(problem.prompt) else f"id '{problem.id}'"
+            raise LabError(f"{path}:{number}: the {same} is also that of line {lines[problem.id]}")
         lines[problem.id] = number
         problems[number] = problem
     if not problems:
@@ -236,11 +237,16 @@ def _problem(where: str, line: str) -> Problem:
         "".join((prompt, str(reference), *(demonstration or ""), str(data.get("id")))).encode()
     except UnicodeEncodeError as error:
         raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is no text: {error}") from error
-    name = data.get("id", hashlib.sha256(prompt.encode()).hexdigest()[:12])
+    name = data.get("id", _prompt_id(prompt))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
     told = {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
     return Problem(str(name), prompt, str(reference), **told)
+
+
+def _prompt_id(prompt: str) -> str:
+    """The id of a problem that names none."""
+    return hashlib.sha256(prompt.encode()).hexdigest()[:12]
 
 
 def _check_apart(path: Path, train: Mapping[int, Problem], held_path: Path, held: Mapping[int, Problem]) -> None:

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from calling import gspo_lab
 
 from gspo_lab.plan.check import findings
 from gspo_lab.study import load_study
+from gspo_lab.tasks import build_task
 from gspo_lab.tasks.trial import first_failure
 
 GRADERS = """\
@@ -70,12 +72,33 @@ def test_a_grader_that_hangs_is_ended(base: Path) -> None:
     assert failure(base, "hangs", 3.0) == "it has not graded 8 answers after 3 s"
 
 
+STUDY = """
+question = "Does it grade?"
+model = "tiny-qwen3"
+steps = 2
+seeds = 3
+[task]
+name = "g.py:index"
+problems = "p.jsonl"
+[arm.grpo]
+objective = "grpo"
+"""
+
+
+def test_a_benchmark_cannot_ask_more_problems_than_there_are(base: Path) -> None:
+    (base / "s.toml").write_text(STUDY + '[[bench]]\nname = "held-out"\n')
+    held_out = len(build_task("g.py:index", {"problems": "p.jsonl"}, base).problems("held-out"))
+    refused = gspo_lab("check", base / "s.toml", "--set", "bench.held-out.problems=100000")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == (
+        f"gspo-lab: bench.held-out.problems = 100000: the task 'g.py:index' has {held_out} held-out problems; "
+        "give no more, or leave the key out for all of them\n"
+    )
+
+
 def test_the_study_is_refused_for_it(base: Path) -> None:
     study = base / "s.toml"
-    study.write_text(
-        'question = "Does it grade?"\nmodel = "tiny-qwen3"\nsteps = 2\nseeds = 3\n'
-        '[task]\nname = "g.py:index"\nproblems = "p.jsonl"\n[arm.grpo]\nobjective = "grpo"\n'
-    )
+    study.write_text(STUDY)
     [error] = [one for one in findings(load_study(study)) if one.name == "grader-fails"]
     assert error.level == "error"
     assert "task 'g.py:index': its grader fails: problem p" in error.message
