@@ -24,9 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.routing import Routers
-from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.models.warmstart import freeze_routers, train
 from gspo_lab.records import StepRecord, UpdateRecord
 from gspo_lab.runfolder import RunFolder

@@ -16,8 +16,7 @@ from gspo_lab.runfolder import RunFolder
 from gspo_lab.states import Exit
 
 if TYPE_CHECKING:
-    from gspo_lab.evaluation.regrade import Regraded
-    from gspo_lab.evaluation.spot_check import SpotCheck
+    from gspo_lab.evaluation.regrade import Regraded, SpotCheck
     from gspo_lab.stats.calibration import Row
     from gspo_lab.store import Evidence
 
@@ -67,8 +66,7 @@ def graded_again(
     evidence: "Evidence", study: str, runs: Path, most: int, *, unsafe: bool, chance: Random
 ) -> "dict[str, SpotCheck]":
     """Per run a sample of its own answers, graded again."""
-    from gspo_lab.evaluation.regrade import Stored
-    from gspo_lab.evaluation.spot_check import spot_check
+    from gspo_lab.evaluation.regrade import Stored, spot_check
     from gspo_lab.progress import counting
     from gspo_lab.runfolder import RunFolder
     from gspo_lab.store.answers import questions, stored

@@ -22,7 +22,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.files import held, read_json, write_json
 from gspo_lab.launch.make import LOCAL, make_launcher
 from gspo_lab.layout import ADVICE, BANDS, CONDUCTOR_LOCK
-from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.objectives.measures import calibrated_band, clipped_share
 from gspo_lab.objectives.presets import PRESETS
 from gspo_lab.objectives.ratios import RATIOS, RULES, Level
 from gspo_lab.plan.check import preflight

@@ -14,8 +14,7 @@ from gspo_lab.registry import check_callable, check_made, look_up, nearest
 from gspo_lab.samplers import SAMPLERS
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.dotted import flat, under
-from gspo_lab.tasks.base import Task
-from gspo_lab.tasks.options import check_options
+from gspo_lab.tasks.base import Task, check_options
 
 METHODS = ("train",)
 COLUMNS = {field.name for record in (StepRecord, UpdateRecord) for field in fields(record)}

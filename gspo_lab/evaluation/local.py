@@ -9,8 +9,8 @@ import torch
 from gspo_lab.evaluation.ask import POSITIONS_AT_A_TIME, Question, answers, not_asked, room
 from gspo_lab.evaluation.bench import Bench
 from gspo_lab.evaluation.session import Answered
+from gspo_lab.models.embedded import is_byte_level
 from gspo_lab.models.load import context_of, encode_prompt, load_model, set_thinking
-from gspo_lab.models.tokenizer import is_byte_level
 from gspo_lab.samplers.base import Sampling
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 

@@ -2,23 +2,26 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from logging import ERROR
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from huggingface_hub.utils import logging as hub_logging
+from safetensors import SafetensorError
+from torch import Tensor
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import refuse_damaged
+from gspo_lab.keys import Dtype
 from gspo_lab.models.check import EMBEDDED, check_model
-from gspo_lab.models.embedded import build
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.lora import plain_state
-from gspo_lab.models.tokenizer import byte_tokenizer
 
 THINKING = "enable_thinking"
 """The variable by which chat templates (Qwen3's, for one) let a caller switch thinking on or off."""
@@ -258,3 +261,44 @@ def _first_line(error: Exception) -> str:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+MOST_WORDS = 120
+
+
+@contextmanager
+def told_by_name(path: Path, then: str) -> Iterator[None]:
+    """LabError where what is written to `path` finds no room; `then` is what starting the study again does."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error) and "riter" not in str(error):
+            raise
+        why = error.strerror if isinstance(error, OSError) else str(error).partition("\n")[0][:MOST_WORDS]
+        free = shutil.disk_usage(path.parent).free / 2**20
+        raise LabError(
+            f"{path} cannot be written ({why}; {free:,.0f} MiB are free there): make room and start the study again, "
+            f"{then}"
+        ) from error
+
+
+def computing_in(dtype: Dtype, device: str) -> AbstractContextManager[Any]:
+    """A context in which matrix products on devices of the type `device` are computed in `dtype` (autocast).
+
+    Weights and their gradients keep their own format.
+    """
+    return nullcontext() if dtype == "float32" else torch.autocast(device, getattr(torch, dtype))
+
+
+def _grouped_mm(rows_NK: Tensor, weight_EKM: Tensor, *more: Any) -> Tensor:
+    """The experts' matrix products as autocast has every other one. Torch has no rule for them (pytorch issue 174763):
+    with float32 weights they are computed in float32, on a GPU one expert after the other."""
+    device = rows_NK.device.type
+    dtype = torch.get_autocast_dtype(device)
+    with torch.autocast(device, enabled=False):
+        return torch._grouped_mm(rows_NK.to(dtype), weight_EKM.to(dtype), *more)
+
+
+_RULES = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+for _key in ("AutocastCPU", "AutocastCUDA", "AutocastXPU"):
+    _RULES.impl("_grouped_mm", _grouped_mm, _key)  # type: ignore[no-untyped-call]

@@ -20,11 +20,9 @@ from torch import Tensor
 from gspo_lab.errors import LabError
 from gspo_lab.files import waited_for, whole_folder, write_sums
 from gspo_lab.models.check import EMBEDDED
-from gspo_lab.models.embedded import build, config
-from gspo_lab.models.load import encode_prompt, quiet, weights_digest
+from gspo_lab.models.embedded import build, byte_tokenizer, config
+from gspo_lab.models.load import encode_prompt, quiet, told_by_name, weights_digest
 from gspo_lab.models.routing import Routers
-from gspo_lab.models.saving import told_by_name
-from gspo_lab.models.tokenizer import byte_tokenizer
 from gspo_lab.registry import nearest
 from gspo_lab.tasks.base import Problem, Task
 

@@ -1,21 +1,21 @@
 """The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
-from gspo_lab.objectives.advantages import advantages, overlong_penalty, turn_advantages
-from gspo_lab.objectives.batch import Batch
-from gspo_lab.objectives.measures import ratio_measures, response_detail
-from gspo_lab.objectives.mismatch import mismatch_measures, mismatch_weight
-from gspo_lab.objectives.objective import Surrogate, prepared, surrogate
-from gspo_lab.objectives.presets import PRESETS, Objective
-from gspo_lab.objectives.ratios import RATIOS, RULES, binds
-from gspo_lab.objectives.values import (
+from gspo_lab.objectives.advantages import (
     ValueLoss,
+    advantages,
     at_last_token,
     explained_variance,
     gae,
     of_sequence,
+    overlong_penalty,
+    turn_advantages,
     value_loss,
     whitened,
 )
+from gspo_lab.objectives.measures import ratio_measures, response_detail
+from gspo_lab.objectives.objective import Surrogate, mismatch_measures, mismatch_weight, prepared, surrogate
+from gspo_lab.objectives.presets import PRESETS, Objective
+from gspo_lab.objectives.ratios import RATIOS, RULES, Batch, binds
 
 __all__ = [
     "PRESETS",

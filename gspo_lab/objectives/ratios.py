@@ -6,7 +6,10 @@ numpy array: the functions use what both can do, so that the loss and what is me
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Level = Literal["token", "sequence", "sequence-token"]
 Array = Any
@@ -74,3 +77,24 @@ RULES: dict[str, Ratio] = {}
 """Each rule by its name, as the first level that follows it makes it: whose clipping is counted on every mini-batch."""
 for _ratio in RATIOS.values():
     RULES.setdefault(_ratio.rule, _ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A mini-batch, or some rows of one.
+
+    `mask_BT` is the loss mask: True at the tokens that the policy chose, which alone have ratios, terms and lengths;
+    what others put into a response (a tool's output) is attended to and no part of it. `adv_BT` holds the advantages,
+    which may differ from token to token, `old_logp_BT` the old policy's log-probs, `ref_logp_BT` the starting model's
+    (only with a KL term) and `sampler_logp_BT` those of the sampler that drew the tokens (only with a mismatch
+    correction), each 0 where the mask is False. `responses` and `tokens` count the *whole* mini-batch, so that the
+    losses of its parts add up to the loss of the whole.
+    """
+
+    mask_BT: "Tensor"
+    adv_BT: "Tensor"
+    old_logp_BT: "Tensor"
+    responses: int
+    tokens: int
+    ref_logp_BT: "Tensor | None" = None
+    sampler_logp_BT: "Tensor | None" = None

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from gspo_lab.errors import LabError
+from gspo_lab.models.load import computing_in
 from gspo_lab.models.lora import merged_state
-from gspo_lab.models.precision import computing_in
 
 PROMPTS, PROMPT_TOKENS, RESPONSE_TOKENS = 16, 16, 8
 """A proof's size. Its prompts are random tokens, which reach more experts and embeddings than a text does."""

@@ -19,13 +19,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from gspo_lab.sandbox.bubblewrap import ENVIRONMENT, SHARED, Isolation, same_version
 from gspo_lab.sandbox.filter import assemble
-from gspo_lab.sandbox.memory import memory_available, oom_kills
 from gspo_lab.sandbox.program import MIB, Ending, ExecutionResult, Limits, Program, SandboxFailed
 
 BOOT = """
@@ -385,3 +385,39 @@ class PipeReader:
             if len(chunk) > room:
                 self.too_much = True
                 return True
+
+
+CGROUPS = {"": ("/sys/fs/cgroup", "memory.max", "memory.current")}
+"""Controllers -> where their groups lie, the files of a group's limit and of its use; "" is the second version."""
+CGROUPS["memory"] = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def oom_kills() -> int | None:
+    """How many processes of this machine the kernel has ended because memory ran out; None where it does not say."""
+    try:
+        counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counts["oom_kill"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def memory_available() -> int:
+    """The bytes that programs started here could still have: of the machine, and of each cgroup around this process."""
+    with contextlib.suppress(OSError):
+        available = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+        return max(0, min([int(available[1]) << 10 if available else 0, *_left_in_cgroups()]))
+    return 0
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, name = line.split(":", 2)
+            if controllers not in CGROUPS:
+                continue
+            root, limit, use = CGROUPS[controllers]
+            group = Path(root + name)
+            for folder in (group, *group.parents):
+                # In a container the groups above are not shown. A limit of "max" is no number.
+                with contextlib.suppress(OSError, ValueError):
+                    yield int((folder / limit).read_text()) - int((folder / use).read_text())

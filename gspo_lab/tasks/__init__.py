@@ -10,9 +10,8 @@ from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up, told
-from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, grade_answer
-from gspo_lab.tasks.options import check_options
-from gspo_lab.tasks.rewards import signature_of
+from gspo_lab.tasks.base import Defaults, Grade, Problem, ReplyError, Task, Turn, check_options, grade_answer
+from gspo_lab.tasks.custom import signature_of
 
 __all__ = [
     "BENCHMARKS",
@@ -79,7 +78,7 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
 
     `"module:thing"` and `"file.py:thing"` name a class (or any callable) that is called with the options and gives a
     `Task`, or a grader: a plain function with two required parameters, `grade(problem, answer)` (see `custom.py`), or a
-    reward function of TRL's or verl's signature (see `rewards.py`). With `enough`, the user's own copy of a published
+    reward function of TRL's or verl's signature. With `enough`, the user's own copy of a published
     benchmark may hold fewer problems than were published, but at least so many.
     """
     name, options = _in_name(name, options)

@@ -13,8 +13,7 @@ are about.
 import random
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem
-from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.base import Grade, Problem, share, whole
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"

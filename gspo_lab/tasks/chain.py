@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from gspo_lab.tasks.base import Grade, Problem
-from gspo_lab.tasks.options import whole
+from gspo_lab.tasks.base import Grade, Problem, whole
 from gspo_lab.tasks.pools import Generated, shuffled
 
 WORDS_TOKENS = 4

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem
-from gspo_lab.tasks.options import flag, whole
+from gspo_lab.tasks.base import Grade, Problem, flag, whole
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, shuffled
 
 MARKER = "#"

@@ -9,30 +9,35 @@ A line is `{"prompt": ..., "reference": ...}`, with `"id"` and `"demonstration"`
 a number (the reward; 1 or more counts as correct), a bool or a `Grade`. What it raises, or returns instead, becomes an
 error of that one grade: neither a crash nor a wrong answer. With `reply = "function"` the task has several turns, and
 what that function of the same file, `reply(problem, turns)`, returns stands behind each but the last. Functions with
-the signatures of TRL's and verl's rewards do as well (`rewards.py`).
+the signatures of TRL's and verl's rewards do as well, told by the names of their parameters:
+
+    reward(completions, **columns), reward(prompts, completions, ...)  TRL: lists in, a list of rewards out
+    compute_score(data_source, solution_str, ground_truth, extra_info) verl: a number, or {"score": ..., "acc": ...}
 """
 
+import functools
 import hashlib
 import inspect
 import json
 import math
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import look_up
 from gspo_lab.sources import source_digest
-from gspo_lab.tasks import rewards
-from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn
-from gspo_lab.tasks.limit import TooLong, limited
-from gspo_lab.tasks.options import known_names, whole
+from gspo_lab.tasks.base import Grade, Problem, ReplyError, Task, Turn, flag, known_names, whole
 from gspo_lab.tasks.pools import known_split, place
 
-OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns", *rewards.OPTIONS)
+OPTIONS = ("problems", "held_out", "stop", "max_tokens", "seconds", "reply", "max_turns", "messages", "data_source")
 KEYS = ("id", "prompt", "reference", "demonstration")
 DEFAULT_MAX_TOKENS = 256
 DEFAULT_SECONDS = 300
@@ -113,7 +118,7 @@ class Custom(Task):
 def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: Path) -> Custom:
     """The task of the grader `function`, its files read; LabError with file and line for what is wrong in them."""
     known_names(name, options, OPTIONS)
-    function = rewards.as_grader(name, function, options)
+    function = as_grader(name, function, options)
     replier = _replier(name, options, base)
     if not isinstance(options.get("problems"), str):
         raise LabError(f"task '{name}': problems must name a file of JSON lines: problems = \"problems.jsonl\"")
@@ -271,3 +276,127 @@ def _longest(problems: Any) -> int:
     shown = [problem.demonstration or "".join(problem.demonstrated_turns or ()) for problem in problems]
     sizes = [len(text.encode()) for text in shown if text]
     return max(sizes) * 5 // 4 + 8 if sizes else DEFAULT_MAX_TOKENS
+
+
+AGAIN_SECONDS = 1.0
+"""How often code is interrupted that goes on all the same."""
+
+
+class TooLong(BaseException):
+    """The limit is over. No Exception, so that the code's own `except Exception` does not stop it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """TooLong in the block after `seconds` by the clock. Python is interrupted wherever it waits, sleeps or computes; C
+    that never comes back is not, nor is another thread than the first, which alone hears signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = signal.signal(signal.SIGALRM, _over)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+        yield
+    finally:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:  # once more, for the signal may come in between
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+
+
+def _over(_number: int, _frame: FrameType | None) -> None:
+    raise TooLong
+
+
+TRL, VERL, LAB = "TRL", "verl", "gspo-lab"
+
+REFERENCES = ("reference", "ground_truth", "answer", "solution", "label", "target")
+"""Columns of data sets that hold the right answer: a function of TRL's signature may ask for any of them."""
+
+COLUMNS = ("prompts", "id", *REFERENCES)
+
+REWARD_OPTIONS = {"messages": TRL, "data_source": VERL}
+"""Options of a task, by the signature that they belong to."""
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def signature_of(function: object) -> str | None:
+    """Whose reward function this is: TRL's, verl's or the lab's own; None where it is none of them."""
+    if not inspect.isfunction(function):
+        return None
+    parameters = inspect.signature(function).parameters
+    if "completions" in parameters:
+        return TRL
+    if {"solution_str", "ground_truth"} <= parameters.keys():
+        return VERL
+    required = [one for one in parameters.values() if one.default is one.empty and one.kind in POSITIONAL]
+    return LAB if len(required) == 2 else None
+
+
+def as_grader(name: str, function: Callable[..., object], options: Mapping[str, Any]) -> Callable[..., object]:
+    """`function` as `grade(problem, answer)`. LabError for an option or a parameter that its signature lacks."""
+    whose = signature_of(function)
+    for option, owner in REWARD_OPTIONS.items():
+        if option in options and whose != owner:
+            raise LabError(f"task '{name}': {option} belongs to reward functions of {owner}; leave it out")
+    if whose == TRL:
+        return _of_trl(name, function, flag(name, "messages", options.get("messages", False)))
+    if whose == VERL:
+        source = options.get("data_source", "")
+        if not isinstance(source, str):
+            raise LabError(f"task '{name}': data_source = {source!r} must be text")
+        return _of_verl(function, source)
+    return function
+
+
+def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Callable[..., object]:
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    known = ("completions", *COLUMNS)
+    for one in parameters:
+        if one.default is one.empty and one.kind in (*POSITIONAL, one.KEYWORD_ONLY) and one.name not in known:
+            raise LabError(
+                f"task '{name}': the reward function's parameter '{one.name}' is no column of a problem; it can be "
+                f"{', '.join(known)}"
+            )
+    wanted = known if takes_all else [one.name for one in parameters if one.name in known]
+
+    @functools.wraps(function)
+    def grade(problem: Problem, answer: str) -> object:
+        def message(role: str, text: str) -> object:
+            return [{"role": role, "content": text}] if messages else text
+
+        given: dict[str, object] = dict.fromkeys(REFERENCES, problem.reference)
+        given |= {"id": problem.id, "prompts": message("user", problem.prompt)}
+        given["completions"] = message("assistant", answer)
+        rewards = function(**{key: [given[key]] for key in wanted})
+        if not isinstance(rewards, Sequence) or isinstance(rewards, str) or len(rewards) != 1:
+            raise TypeError(
+                f"the reward function returned {rewards!r:.60} for one completion, not a list of one reward"
+            )
+        return rewards[0]
+
+    return grade
+
+
+def _of_verl(function: Callable[..., object], source: str) -> Callable[..., object]:
+    parameters = inspect.signature(function).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+    @functools.wraps(function)
+    def grade(problem: Problem, answer: str) -> object:
+        given = {
+            "data_source": source,
+            "solution_str": answer,
+            "ground_truth": problem.reference,
+            "extra_info": {"index": problem.id, "question": problem.prompt, "answer": problem.reference},
+        }
+        score = function(**{key: value for key, value in given.items() if takes_all or key in parameters})
+        if not isinstance(score, Mapping):
+            return score
+        correct = score.get("acc")
+        return Grade(score["score"], None if correct is None else bool(correct))
+
+    return grade

@@ -11,8 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
-from gspo_lab.tasks.base import Grade, Problem, Turn
-from gspo_lab.tasks.options import share, whole
+from gspo_lab.tasks.base import Grade, Problem, Turn, share, whole
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, shuffled
 
 WASTED = -0.1

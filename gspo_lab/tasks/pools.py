@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.base import Grade, Problem, Task
-from gspo_lab.tasks.options import flag, whole
+from gspo_lab.tasks.base import Grade, Problem, Task, flag, whole
 
 SPLITS = ("train", "held-out")
 HELD_OUT_SHARE = 0.1

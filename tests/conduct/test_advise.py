@@ -16,7 +16,7 @@ from rich.console import Console
 
 from gspo_lab.conduct.pilots import advise, arm_of, near
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.objectives.measures import calibrated_band, clipped_share
 from gspo_lab.study import load_study
 
 BOUND = 0.043

@@ -9,8 +9,7 @@ from lottery import MakeRun, train
 from gspo_lab.engines.native.prompts import check_fit
 from gspo_lab.engines.native.setup import set_up
 from gspo_lab.errors import LabError
-from gspo_lab.models.embedded import build
-from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.records import AnswerRecord
 from gspo_lab.study import load_study
 from gspo_lab.tasks.base import Problem

@@ -16,9 +16,9 @@ from gspo_lab.errors import LabError
 from gspo_lab.evaluation.bench import Wish, bench_of
 from gspo_lab.evaluation.session import evaluate_subject
 from gspo_lab.evaluation.subjects import run_subjects
+from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.lora import adapters_off, is_adapted, merged_state, plain_state
-from gspo_lab.models.tokenizer import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.study import Run
 

@@ -15,8 +15,7 @@ from gspo_lab.evaluation.session import evaluate_subject
 from gspo_lab.evaluation.subjects import model_subject
 from gspo_lab.files import SEAL, SEALED, write_json
 from gspo_lab.layout import RUN
-from gspo_lab.models.embedded import build
-from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.study import load_study
 
 STUDY = """\

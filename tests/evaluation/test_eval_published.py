@@ -11,8 +11,7 @@ from tiny_server import MODEL, serving
 from gspo_lab.conduct.declaration import declare
 from gspo_lab.files import write_json
 from gspo_lab.layout import RUN
-from gspo_lab.models.embedded import build
-from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.study import load_study
 
 STUDY = """\

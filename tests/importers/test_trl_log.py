@@ -33,8 +33,7 @@ def train(arm: str, folder: Path) -> Trained:
     from transformers import set_seed
     from trl import GRPOConfig, GRPOTrainer
 
-    from gspo_lab.models.embedded import build
-    from gspo_lab.models.tokenizer import byte_tokenizer
+    from gspo_lab.models.embedded import build, byte_tokenizer
     from gspo_lab.objectives import PRESETS, Batch, ratio_measures, surrogate
 
     trained = Trained(folder)

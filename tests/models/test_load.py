@@ -16,7 +16,7 @@ from transformers.utils import logging
 from gspo_lab.errors import LabError
 from gspo_lab.files import SUMS, write_sums
 from gspo_lab.models.check import EMBEDDED, check_model, is_moe
-from gspo_lab.models.embedded import build
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.load import (
     chat_template_digest,
     encode_prompt,
@@ -26,7 +26,6 @@ from gspo_lab.models.load import (
     tokenizer_digest,
     weights_digest,
 )
-from gspo_lab.models.tokenizer import byte_tokenizer
 
 SMALL = {"layers": 1, "width": 16, "experts": 4}
 

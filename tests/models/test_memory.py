@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers as tf
 
+from gspo_lab.models.load import computing_in
 from gspo_lab.models.lora import adapt
 from gspo_lab.models.memory import BYTES, estimate, layer_activations
-from gspo_lab.models.precision import computing_in
 from gspo_lab.models.shapes import PUBLISHED, ModelShape, model_shape, shape_of
 from gspo_lab.study import Settings, load_study
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from tiny_moe import build, tokens
 
-from gspo_lab.models.precision import computing_in
+from gspo_lab.models.load import computing_in
 
 
 def products(model: Any, dtype: Any) -> set[torch.dtype]:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 from gspo_lab.models.load import tokenizer_digest
-from gspo_lab.models.tokenizer import EOS_ID, PAD_ID, VOCABULARY, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 

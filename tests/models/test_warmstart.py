@@ -11,9 +11,8 @@ import torch
 from gspo_lab.errors import LabError
 from gspo_lab.layout import cache_folder
 from gspo_lab.models import warmstart
-from gspo_lab.models.embedded import build
+from gspo_lab.models.embedded import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
-from gspo_lab.models.tokenizer import EOS_ID, PAD_ID, byte_tokenizer
 from gspo_lab.models.warmstart import learning_rate, loss, pack, train, warm_start
 from gspo_lab.tasks.base import Grade, Problem, Task
 

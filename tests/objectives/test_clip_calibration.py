@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.objectives.calibration import calibrated_band, clipped_share
+from gspo_lab.objectives.measures import calibrated_band, clipped_share
 from gspo_lab.objectives.ratios import Level
 
 

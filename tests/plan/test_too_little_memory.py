@@ -11,7 +11,7 @@ from rich.console import Console
 from gspo_lab.conduct import conduct
 from gspo_lab.errors import LabError
 from gspo_lab.launch.local import LocalPool
-from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.models.embedded import byte_tokenizer
 from gspo_lab.plan.check import check
 from gspo_lab.plan.memory import fits, refuse_too_little, worker_memory
 from gspo_lab.plan.plan import plan

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gspo_lab.models.embedded import build
-from gspo_lab.models.tokenizer import byte_tokenizer
+from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.samplers import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.samplers.turns import converse

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from isolation import opened
 
-from gspo_lab.sandbox import memory
+from gspo_lab.sandbox import isolated_process
 
 GIB = 1 << 30
 
@@ -51,7 +51,7 @@ print(json.dumps(endings))
 @pytest.fixture
 def group_of_two_gigabytes() -> Iterator[Path]:
     """A cgroup that is limited as a machine of 2 GiB is."""
-    for root, limit, _ in memory.CGROUPS.values():
+    for root, limit, _ in isolated_process.CGROUPS.values():
         group = Path(root, f"gspo-lab-test-{os.getpid()}")
         with contextlib.suppress(OSError):
             group.mkdir()
@@ -90,12 +90,12 @@ def test_what_is_left_is_the_least_of_the_machine_and_each_group(
         (tmp_path / name).mkdir(exist_ok=True)
         for file, number in zip(("memory.max", "memory.current"), numbers, strict=True):
             (tmp_path / name / file).write_text(f"{number}\n")
-    monkeypatch.setitem(memory.CGROUPS, "", (str(tmp_path), "memory.max", "memory.current"))
+    monkeypatch.setitem(isolated_process.CGROUPS, "", (str(tmp_path), "memory.max", "memory.current"))
     read_text = Path.read_text
     groups = iter(("0::/a/b\n", "0::/\n", "4:cpu:/a\n"))
     monkeypatch.setattr(
         Path, "read_text", lambda path: next(groups) if path == Path("/proc/self/cgroup") else read_text(path)
     )
-    assert [memory.memory_available() for _ in range(2)] == [300, 800]
-    assert memory.memory_available() > 1 << 20, "the machine's: no group limits memory"
+    assert [isolated_process.memory_available() for _ in range(2)] == [300, 800]
+    assert isolated_process.memory_available() > 1 << 20, "the machine's: no group limits memory"
     assert next(groups, "all read") == "all read"

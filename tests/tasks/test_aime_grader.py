@@ -5,8 +5,7 @@ import time
 import pytest
 
 from gspo_lab.tasks.base import Problem, grade_answer
-from gspo_lab.tasks.benchmarks.aime import Aime24
-from gspo_lab.tasks.benchmarks.integers import read_integer
+from gspo_lab.tasks.benchmarks.aime import Aime24, read_integer
 
 GOLD = Problem("aime24-x", "?", "25")
 

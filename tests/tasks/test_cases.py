@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gspo_lab.errors import LabError
-from gspo_lab.tasks.benchmarks.cases import Case, cases_digest, decode_cases
+from gspo_lab.tasks.benchmarks.livecodebench import decode_cases
+from gspo_lab.tasks.benchmarks.programs import Case, cases_digest
 
 STDIN = [{"input": "1\n", "output": "2\n", "testtype": "stdin"}]
 FUNCTIONAL = [{"input": '[1, 2]\n"x"', "output": "3", "testtype": "functional"}]

@@ -12,9 +12,9 @@ import pytest
 from gspo_lab.errors import LabError
 from gspo_lab.stats.passk import pass_at_k
 from gspo_lab.tasks import Task, build_task, task_key
-from gspo_lab.tasks.benchmarks.boxed import NoAnswer
-from gspo_lab.tasks.benchmarks.lcb_rows import Window
+from gspo_lab.tasks.benchmarks.livecodebench import Window
 from gspo_lab.tasks.benchmarks.programs import extract_program
+from gspo_lab.tasks.benchmarks.published import NoAnswer
 
 Write = Callable[[str, Iterable[Any]], Path]
 

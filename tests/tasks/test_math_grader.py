@@ -13,8 +13,7 @@ from waiting import until
 pytest.importorskip("math_verify")
 
 from gspo_lab.tasks.base import Problem
-from gspo_lab.tasks.benchmarks.expressions import Expressions, Undecided, WorkerFailed
-from gspo_lab.tasks.benchmarks.math500 import Math500
+from gspo_lab.tasks.benchmarks.math500 import Expressions, Math500, Undecided, WorkerFailed
 
 TABLE = [
     # gold, answer, whether right, why

@@ -8,7 +8,7 @@ import pytest
 
 from gspo_lab.errors import LabError
 from gspo_lab.tasks import Problem, Task, build_task
-from gspo_lab.tasks.rewards import signature_of
+from gspo_lab.tasks.custom import signature_of
 
 REWARDS = '''
 def trl(completions, **kwargs):

@@ -16,8 +16,8 @@ import torch
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole, whole_folder, write_sums
+from gspo_lab.models.load import told_by_name
 from gspo_lab.models.lora import merged_state
-from gspo_lab.models.saving import told_by_name
 
 ARCHIVE_END, ARCHIVE_END_BYTES = b"PK\x05\x06", 22
 """What torch's archive ends in, and how long that is."""

@@ -1,6 +1,6 @@
 """A critic: a model of its own that says of every state what reward it expects, and learns it from the rollout batch.
 
-    rewards, values ──> advantages and returns (objectives/values.py)      before the policy's first update of a step
+    rewards, values ──> advantages and returns (objectives/advantages.py)   before the policy's first update of a step
     returns ──> the critic's own update, on each of the policy's mini-batches
 
 Shapes as in experience.py; M rows of a mini-batch, H hidden size. The value of a token is of the state before it.
@@ -16,7 +16,7 @@ from torch import Tensor
 from gspo_lab.engines.native.experience import Experience, Microbatch, microbatches
 from gspo_lab.engines.native.trained import Trained
 from gspo_lab.errors import LabError
-from gspo_lab.models.precision import computing_in
+from gspo_lab.models.load import computing_in
 from gspo_lab.objectives import at_last_token, gae, of_sequence, value_loss, whitened
 from gspo_lab.study import Settings
 

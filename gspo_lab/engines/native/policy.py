@@ -20,9 +20,9 @@ from gspo_lab.engines.native.experience import Experience, Microbatch, microbatc
 from gspo_lab.engines.native.head import plain_head, token_logprobs
 from gspo_lab.engines.native.trained import heavy
 from gspo_lab.keys import Dtype
+from gspo_lab.models.load import computing_in
 from gspo_lab.models.lora import adapters_off
 from gspo_lab.models.memory import WORTH
-from gspo_lab.models.precision import computing_in
 from gspo_lab.models.routing import Routers
 from gspo_lab.models.shapes import MASKED
 

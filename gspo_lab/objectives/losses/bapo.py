@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from gspo_lab.keys import HUGE
-from gspo_lab.objectives.batch import Batch
 from gspo_lab.objectives.losses.clip import term
 from gspo_lab.objectives.losses.loss import Loss, own_key
+from gspo_lab.objectives.ratios import Batch
 from gspo_lab.objectives.settings import Common
 
 STEP = 0.05

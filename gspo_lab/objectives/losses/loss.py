@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from gspo_lab.keys import Acts, Key, Read
-from gspo_lab.objectives.batch import Batch
+from gspo_lab.objectives.ratios import Batch
 from gspo_lab.objectives.settings import Common
 
 if TYPE_CHECKING:

@@ -16,11 +16,19 @@ from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program, SandboxFailed
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.cases import Case, cases_digest
-from gspo_lab.tasks.benchmarks.checkers import CheckerFailed, full_numbers, grade_checked
 from gspo_lab.tasks.benchmarks.compare import Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, fetch, find, rows
-from gspo_lab.tasks.benchmarks.programs import extract_program, grade_program, rule_of_output, sandbox
+from gspo_lab.tasks.benchmarks.programs import (
+    Case,
+    CheckerFailed,
+    cases_digest,
+    extract_program,
+    full_numbers,
+    grade_checked,
+    grade_program,
+    rule_of_output,
+    sandbox,
+)
 from gspo_lab.tasks.benchmarks.published import Published
 
 MIB = 1 << 20

@@ -8,10 +8,18 @@ from decimal import Decimal
 from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, NoAnswer, Unclosed, last_box, prompt, spoken
 from gspo_lab.tasks.benchmarks.datasets import find
-from gspo_lab.tasks.benchmarks.published import Published
-from gspo_lab.tasks.benchmarks.rows import Item, read_items
+from gspo_lab.tasks.benchmarks.published import (
+    PROMPT_VERSION,
+    Item,
+    NoAnswer,
+    Published,
+    Unclosed,
+    last_box,
+    prompt,
+    read_items,
+    spoken,
+)
 from gspo_lab.tasks.pools import known_split
 
 MARK = "####"

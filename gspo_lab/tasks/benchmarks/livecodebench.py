@@ -1,22 +1,313 @@
-"""LiveCodeBench (arXiv 2403.07974), code generation: programs in Python, judged by hidden tests."""
+"""LiveCodeBench (arXiv 2403.07974), code generation: programs in Python, judged by hidden tests.
 
+The files are 4.4 GB and hold all tests, as JSON or as base64 of zlib of a pickle of one string of JSON. They are read
+through once; what was found is kept in the cache as an index, and a problem's tests are read from their place when an
+answer to it is graded, held to the sha256 of their line.
+"""
+
+import base64
+import binascii
+import calendar
+import contextlib
 import functools
+import hashlib
+import io
 import json
+import pickle
 import re
-from collections.abc import Mapping
-from typing import get_args
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn, get_args
 
 from gspo_lab.errors import LabError
+from gspo_lab.files import whole
+from gspo_lab.layout import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
 from gspo_lab.tasks.benchmarks.compare import Rule
-from gspo_lab.tasks.benchmarks.datasets import DataFile, find
-from gspo_lab.tasks.benchmarks.errata import ERRATA
-from gspo_lab.tasks.benchmarks.lcb_rows import Entry, Window, read_cases, read_entries
-from gspo_lab.tasks.benchmarks.programs import extract_program, grade_program, rule_of_output, rule_of_value, sandbox
+from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, find, lines
+from gspo_lab.tasks.benchmarks.programs import (
+    Case,
+    cases_digest,
+    extract_program,
+    grade_program,
+    rule_of_output,
+    rule_of_value,
+    sandbox,
+)
 from gspo_lab.tasks.benchmarks.published import Published
+
+INDEX_VERSION = 1
+COLUMNS = (
+    *("question_title", "question_content", "platform", "question_id", "contest_id", "contest_date"),
+    *("starter_code", "difficulty", "public_test_cases", "private_test_cases", "metadata"),
+)
+_WINDOW = re.compile(r"(\d\d)(0[1-9]|1[0-2])-(\d\d)(0[1-9]|1[0-2])")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One problem without its tests, and where its line is: file, offset, bytes, sha256."""
+
+    id: str
+    title: str
+    statement: str
+    platform: str
+    date: str
+    difficulty: str
+    starter: str
+    function: str | None
+    tests: int
+    tests_sha256: str
+    file: str
+    offset: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Contest dates from the first day of a month to the last day of another, which is read as its midnight.
+
+    That is the official slicing: of a contest on the last day, one that begins later than 00:00 falls out.
+    """
+
+    start: datetime
+    end: datetime
+
+    @classmethod
+    def named(cls, name: str) -> "Window":
+        """`2410-2502`: from 2024-10-01 to 2025-02-28."""
+        found = _WINDOW.fullmatch(name)
+        if not found:
+            raise LabError(f"livecodebench: window = {name!r} must be YYMM-YYMM, like '2410-2502', or 'all'")
+        first_year, first, last_year, last = (int(part) for part in found.groups())
+        start = datetime(2000 + first_year, first, 1)
+        end = datetime(2000 + last_year, last, calendar.monthrange(2000 + last_year, last)[1])
+        if end < start:
+            raise LabError(f"livecodebench: the window {name} ends before it begins")
+        return cls(start, end)
+
+    def holds(self, date: str) -> bool:
+        """Whether a contest's date, ISO and without a zone, lies in the window."""
+        return self.start <= datetime.fromisoformat(date) <= self.end
+
+
+def read_entries(files: Sequence[DataFile], window: Window | None, count: int | None) -> list[Entry]:
+    """The problems in the window, in the order of the files, from the index in the cache or by reading through.
+
+    LabError where the files do not hold `count` different problems (None: any number), where a file is not the
+    published one, and where tests in the window cannot be decoded.
+    """
+    stated = [[str(file.path), *_stamp(file.path), file.sha256] for file in files]
+    wanted = [INDEX_VERSION, stated, [str(window), count]]
+    path = cache_folder() / "benchmarks" / f"livecodebench-{digest(wanted)[:16]}.json"
+    if path.is_file():
+        return [Entry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    entries = list(_scan(files, window, count))
+    _keep(path, [asdict(entry) for entry in entries])
+    return entries
+
+
+@functools.lru_cache(maxsize=4)
+def read_cases(entry: Entry) -> list[Case]:
+    """A problem's tests, public and private; LabError where its line is no longer what it was."""
+    try:
+        with Path(entry.file).open("rb") as file:
+            file.seek(entry.offset)
+            line = file.read(entry.length)
+    except OSError as error:
+        raise LabError(f"{entry.file}: cannot be read any more: {error}") from error
+    if hashlib.sha256(line).hexdigest() != entry.sha256:
+        raise LabError(f"{entry.file}: the line of {entry.id} has changed; start again")
+    return _cases(f"{entry.file}, {entry.id}", json.loads(line))
+
+
+def _scan(files: Sequence[DataFile], window: Window | None, count: int | None) -> Iterator[Entry]:
+    seen: dict[str, str] = {}
+    for file in files:
+        whole = hashlib.sha256()
+        for number, offset, line in lines(file.path, whole):
+            where = f"{file.path}:{number}"
+            row = _row(where, line)
+            if row["question_id"] in seen:
+                raise LabError(f"{where}: the problem {row['question_id']} is also at {seen[row['question_id']]}")
+            seen[row["question_id"]] = where
+            if window is None or window.holds(row["contest_date"]):
+                yield _entry(where, row, file.path, offset, line)
+        file.check(whole.hexdigest())
+    if count is not None and len(seen) != count:
+        raise LabError(f"livecodebench: {len(seen)} problems in {len(files)} files, not the {count} of the release")
+
+
+def _row(where: str, line: bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise LabError(f"{where}: not JSON: {error}") from error
+    missing = [name for name in COLUMNS if not isinstance(row, dict) or not isinstance(row.get(name), str)]
+    if missing:
+        raise LabError(f"{where}: no text in {', '.join(missing)}; is this a file of code_generation_lite?")
+    try:
+        datetime.fromisoformat(row["contest_date"]).replace(tzinfo=None)
+    except ValueError as error:
+        raise LabError(f"{where}: the contest_date {row['contest_date']!r} is no ISO date") from error
+    checked: Row = row
+    return checked
+
+
+def _entry(where: str, row: Row, path: Path, offset: int, line: bytes) -> Entry:
+    cases = _cases(where, row)
+    return Entry(
+        id=row["question_id"],
+        title=row["question_title"],
+        statement=row["question_content"],
+        platform=row["platform"],
+        date=row["contest_date"],
+        difficulty=row["difficulty"],
+        starter=row["starter_code"],
+        function=_function(where, row),
+        tests=len(cases),
+        tests_sha256=cases_digest(cases),
+        file=str(path),
+        offset=offset,
+        length=len(line),
+        sha256=hashlib.sha256(line).hexdigest(),
+    )
+
+
+def _cases(where: str, row: Row) -> list[Case]:
+    function = _function(where, row)
+    return decode_cases(where, row["public_test_cases"], row["private_test_cases"], functional=function is not None)
+
+
+def _function(where: str, row: Row) -> str | None:
+    """The method that is called; None for a script that reads stdin."""
+    try:
+        name = json.loads(row["metadata"] or "{}").get("func_name")
+    except (ValueError, AttributeError) as error:
+        raise LabError(f"{where}: the metadata are no JSON object: {row['metadata'][:40]!r}") from error
+    if name is not None and not (isinstance(name, str) and name.isidentifier()):
+        raise LabError(f"{where}: func_name {name!r:.40} is no name of a function")
+    return name
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise LabError(f"{path}: cannot be read: {error}") from error
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _keep(path: Path, data: object) -> None:
+    """Write the index whole or not at all; a cache that cannot be written is no reason to stop."""
+    with contextlib.suppress(OSError), whole(path, shared=True) as beside:
+        beside.write_text(json.dumps(data), encoding="utf-8")
+
+
+LARGEST = 2 << 30
+"""Bytes that a payload may grow to when it is unpacked; the largest of release_v6 is a tenth of that."""
+
+
+class _OnlyText(pickle.Unpickler):
+    """Refuses every global, and with them all that a pickle could do beside being data."""
+
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise pickle.UnpicklingError(f"the global {module}.{name} is refused")
+
+    def persistent_load(self, pid: Any, /) -> NoReturn:
+        raise pickle.UnpicklingError("persistent ids are refused")
+
+
+def decode_cases(where: str, public: str, private: str, *, functional: bool) -> list[Case]:
+    """Public, then private tests; LabError where they cannot be decoded, are of another kind, or are none.
+
+    `functional` tests hold JSON values: one per line as input, one as output.
+    """
+    listed = [*_listed(where, "public_test_cases", _json(public)), *_private(where, private)]
+    if not listed:
+        raise LabError(f"{where}: no tests; without any, every program would pass")
+    kind = "functional" if functional else "stdin"
+    return [_case(where, kind, entry) for entry in listed]
+
+
+def _private(where: str, text: str) -> list[Any]:
+    found = _json(text)
+    if found is None:
+        try:
+            found = _json(_unpacked(text))
+        # A pickle may fail in many ways; none of them may pass for an empty list of tests.
+        except Exception as error:
+            raise LabError(f"{where}: private_test_cases cannot be decoded: {type(error).__name__}: {error}") from error
+    return _listed(where, "private_test_cases", found)
+
+
+def _unpacked(text: str) -> str:
+    unzip = zlib.decompressobj()
+    try:
+        packed = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise ValueError(f"neither JSON nor base64: {error}") from error
+    raw = unzip.decompress(packed, LARGEST)
+    if not unzip.eof:
+        raise ValueError("cut off, or larger than any known")
+    found = _OnlyText(io.BytesIO(raw)).load()
+    if not isinstance(found, str):
+        raise TypeError(f"the pickle holds {type(found).__name__}, not text")
+    return found
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text, None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _listed(where: str, column: str, found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        raise LabError(f"{where}: {column} is no JSON list of tests")
+    return found
+
+
+def _case(where: str, kind: str, entry: Any) -> Case:
+    texts = [entry.get(key) for key in ("input", "output", "testtype")] if isinstance(entry, dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise LabError(f"{where}: a test is no object with the texts input, output and testtype")
+    given, expected, stated = (str(text) for text in texts)
+    if stated != kind:
+        raise LabError(f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}")
+    if kind == "functional":
+        try:
+            json.loads(expected, parse_int=str)  # whole numbers may be longer than Python reads
+        except ValueError as error:
+            raise LabError(f"{where}: a functional test expects {expected[:40]!r}, which is no JSON") from error
+    return Case(given.encode(), expected.encode())
+
+
+SEVERAL = "several right outputs"
+INTERACTIVE = "interactive"
+BAD_TESTS = "bad tests"
+
+ERRATA: dict[str, str] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
+    **dict.fromkeys(
+        (
+            *("abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_a", "abc343_e", "abc362_c", "arc185_c"),
+            *("find-words-containing-character", "find-the-peaks", "generate-binary-strings-without-adjacent-zeros"),
+        ),
+        SEVERAL,
+    ),
+    **dict.fromkeys(("abc337_e", "abc355_e"), INTERACTIVE),
+    **dict.fromkeys(("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), BAD_TESTS),
+}
+
 
 GIB = 1 << 30
 OWN = "file"

@@ -1,15 +1,168 @@
-"""MATH-500: 500 problems of the MATH test set (arXiv 2305.20050), whose answers are expressions."""
+"""MATH-500: 500 problems of the MATH test set (arXiv 2305.20050), whose answers are expressions.
 
+math-verify compares them in a process of its own that can be killed. A comparison is bounded by CPU time, so that a
+loaded machine changes no verdict, and by wall time far beyond, so that nothing can hang.
+"""
+
+import contextlib
+import json
+import os
 import re
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from importlib import metadata
 
-from gspo_lab.errors import LabError
+from gspo_lab.errors import LabError, MissingExtra
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.boxed import PROMPT_VERSION, prompt
 from gspo_lab.tasks.benchmarks.datasets import find
-from gspo_lab.tasks.benchmarks.expressions import VERSION, Expressions, Undecided, WorkerFailed, check_installed
-from gspo_lab.tasks.benchmarks.published import Published
-from gspo_lab.tasks.benchmarks.rows import read_items
+from gspo_lab.tasks.benchmarks.published import PROMPT_VERSION, Published, prompt, read_items
+
+VERSION = "0.9.0"
+"""The one version whose verdicts are known; verdicts differ between versions."""
+
+CPU_SECONDS = 5
+WALL_SECONDS = 60.0
+START_SECONDS = 120.0
+
+
+class Undecided(Exception):
+    """The pair cannot be compared within the bounds; the message says which."""
+
+
+class WorkerFailed(Exception):
+    """The comparing process failed for a reason that is not the answer's."""
+
+
+def check_installed() -> None:
+    """LabError where math-verify is absent or of a version whose verdicts are others."""
+    try:
+        found = metadata.version("math-verify")
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtra("math-verify", "bench", "grading of mathematical expressions") from error
+    if found != VERSION:
+        raise LabError(f"math-verify {found} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
+
+
+class Expressions:
+    """Compares expressions; thread-safe, one pair at a time. The process ends with this object, or with its parent."""
+
+    def __init__(self, *, cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._wall_seconds = wall_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._ender: weakref.finalize[[subprocess.Popen[bytes]], Expressions] | None = None
+
+    def equal(self, gold: str, answer: str) -> bool:
+        """Whether `answer` equals `gold`, both LaTeX without dollars or box.
+
+        Undecided where that cannot be told of this answer; WorkerFailed where it could be told of none.
+        """
+        with self._lock:
+            process = self._running()
+            reply = self._exchange(process, json.dumps([gold, answer]).encode() + b"\n", self._wall_seconds)
+        if reply == "memory":
+            raise Undecided("comparing it takes too much memory")
+        if reply == "gold":
+            raise WorkerFailed(f"math-verify reads nothing in the reference {gold[:80]!r}")
+        return reply == "equal"
+
+    def close(self) -> None:
+        """End the process, if there is one; it is started again when it is needed."""
+        with self._lock:
+            self._end()
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._owner != os.getpid():
+            self._forget()  # a forked child must not end its parent's process
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        check_installed()
+        command = [sys.executable, "-m", "gspo_lab.tasks.benchmarks.math_worker", str(self._cpu_seconds)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._process, self._owner = process, os.getpid()
+        self._ender = weakref.finalize(self, _ended, process)
+        if self._exchange(process, b"", START_SECONDS) != "ready":
+            raise WorkerFailed("the comparing process did not begin as it should")
+        return process
+
+    def _exchange(self, process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> str:
+        """One line to the process and its reply; the process is ended where there is none in time."""
+        assert process.stdin is not None
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            reply = _line(process, time.monotonic() + seconds)
+        except BrokenPipeError:
+            reply = b""
+        except BaseException:  # an interrupt between question and reply would shift all later replies by one
+            self._end()
+            raise
+        if reply is None:
+            self._end()
+            raise WorkerFailed(f"no reply within {seconds:g} s; is the machine overloaded?")
+        if not reply.endswith(b"\n"):
+            code = self._end(patience=10.0)  # it has closed its output: it is dying of its own
+            if line and code == -signal.SIGXCPU:
+                raise Undecided(f"comparing it takes more than {self._cpu_seconds} s of CPU time")
+            if line and code in (-signal.SIGSEGV, -signal.SIGABRT):
+                raise Undecided("comparing it breaks math-verify")
+            raise WorkerFailed(f"the comparing process ended with code {code}")
+        return str(json.loads(reply))
+
+    def _end(self, patience: float = 0.0) -> int | None:
+        process = self._forget()
+        return None if process is None else _ended(process, patience)
+
+    def _forget(self) -> "subprocess.Popen[bytes] | None":
+        process, self._process = self._process, None
+        if self._ender is not None:
+            self._ender.detach()
+            self._ender = None
+        return process
+
+
+def _line(process: "subprocess.Popen[bytes]", until: float) -> bytes | None:
+    """The next line of the process, a part of one where it has ended, None where the time is up."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        out = b""
+        while not out.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0 or not selector.select(left):
+                return None
+            part = os.read(process.stdout.fileno(), 4096)
+            if not part:
+                return out
+            out += part
+    return out
+
+
+def _ended(process: "subprocess.Popen[bytes]", patience: float = 0.0) -> int:
+    """End the process, at once unless it is given time to end by itself; its exit code."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        code = process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(BrokenPipeError):
+            pipe.close()
+    return code
+
 
 SHOWN = 120
 LONGEST = 1_000
