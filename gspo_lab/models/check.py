@@ -139,8 +139,9 @@ def check_chat_template(name: str) -> None:
                 [{"role": "user", "content": "?"}], add_generation_prompt=True, tokenize=False
             )
     except Exception as error:  # tokenizers raise bare Exception; a template is a program with errors of its own
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise LabError(f"the tokenizer or chat template of the model '{name}' cannot be used: {said}") from error
+        raise LabError(
+            f"the tokenizer or chat template of the model '{name}' cannot be used: {first_line(error)}"
+        ) from error
 
 
 HUB_SECONDS = 10.0
@@ -156,11 +157,15 @@ def check_hub(name: str) -> None:
     try:
         HfApi().model_info(name, timeout=HUB_SECONDS)
     except Exception as error:  # the Hub, its client and the network each raise their own
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
         raise LabError(
             f"no model '{name}': there is no such folder, nothing of it in the Hub's cache {_hub_cache()}, and the "
-            f"Hub cannot be asked ({said}); correct the name, or give a folder"
+            f"Hub cannot be asked ({first_line(error)}); correct the name, or give a folder"
         ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line; its name where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 PIECES, PIECE_BYTES = 64, 1 << 16

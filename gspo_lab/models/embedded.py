@@ -1,7 +1,7 @@
 """Models that come with the lab: transformers' own classes at a size that a laptop trains in minutes."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ def config(name: str, overrides: Mapping[str, int] | None = None) -> Any:
     """The transformers configuration of an embedded model; `overrides` are fields of `Shape`."""
     if name not in EMBEDDED:
         raise LabError(f"no embedded model '{name}'{nearest(name, EMBEDDED)}; embedded: {', '.join(EMBEDDED)}")
-    shape = _shape(overrides or {})
+    shape = replace(Shape(), **(overrides or {}))
     trunk = {
         "vocab_size": VOCABULARY,
         "pad_token_id": PAD_ID,
@@ -117,23 +117,6 @@ def param_counts(model_or_config: Any) -> tuple[int, int]:
     # Families name routed experts ".experts."; shared ones, which every token uses, ".shared_expert(s).".
     routed = sum(parameter.numel() for name, parameter in model.named_parameters() if ".experts." in name)
     return total, total - routed + routed * int(text.num_experts_per_tok) // experts
-
-
-def _shape(overrides: Mapping[str, int]) -> Shape:
-    known = asdict(Shape())
-    for key, value in overrides.items():
-        if key not in known:
-            raise LabError(f"an embedded model has no '{key}'{nearest(key, known)}; it has {', '.join(known)}")
-        if value < 1:
-            raise LabError(f"an embedded model's {key} = {value}: at least 1 is wanted")
-    shape = replace(Shape(), **overrides)
-    if shape.width % (2 * shape.heads):
-        raise LabError(f"width = {shape.width} cannot be split into {shape.heads} heads of even width")
-    if shape.heads % shape.kv_heads:
-        raise LabError(f"heads = {shape.heads} is no multiple of kv_heads = {shape.kv_heads}")
-    if shape.experts_per_token > shape.experts:
-        raise LabError(f"experts_per_token = {shape.experts_per_token} is more than experts = {shape.experts}")
-    return shape
 
 
 PAD_ID = 256

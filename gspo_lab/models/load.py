@@ -19,7 +19,7 @@ from transformers.utils import logging
 from gspo_lab.errors import LabError
 from gspo_lab.files import refuse_damaged
 from gspo_lab.keys import Dtype
-from gspo_lab.models.check import EMBEDDED, check_model
+from gspo_lab.models.check import EMBEDDED, check_model, first_line
 from gspo_lab.models.embedded import build, byte_tokenizer
 from gspo_lab.models.lora import plain_state
 
@@ -130,7 +130,7 @@ def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: b
             list(talk), add_generation_prompt=True, tokenize=tokenize, return_dict=False
         )
     except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
-        told = f"{type(error).__name__}: {_first_line(error)}"
+        told = f"{type(error).__name__}: {first_line(error)}"
         raise LabError(f"the model's chat template cannot be used ({told}): mend it, or remove it") from error
 
 
@@ -213,16 +213,16 @@ def _load_config(source: str) -> Any:
         if isinstance(error, OSError) and not Path(source).is_dir():
             raise LabError(
                 f"the model '{source}' is neither embedded ({', '.join(EMBEDDED)}), nor a folder here, nor on the Hub"
-                f" or in its cache: {_first_line(error)}"
+                f" or in its cache: {first_line(error)}"
             ) from error
-        raise LabError(f"the configuration of the model '{source}' cannot be used: {_first_line(error)}") from error
+        raise LabError(f"the configuration of the model '{source}' cannot be used: {first_line(error)}") from error
 
 
 def _load_tokenizer(source: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # tokenizers raises bare Exception
-        raise LabError(f"the tokenizer of the model '{source}' cannot be loaded: {_first_line(error)}") from error
+        raise LabError(f"the tokenizer of the model '{source}' cannot be loaded: {first_line(error)}") from error
 
 
 def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
@@ -233,7 +233,7 @@ def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:  # safetensors, pickle and transformers each raise their own
-        raise LabError(f"the weights of the model '{source}' cannot be loaded: {_first_line(error)}") from error
+        raise LabError(f"the weights of the model '{source}' cannot be loaded: {first_line(error)}") from error
     lacking = sorted(report["missing_keys"])
     if lacking:
         raise LabError(f"the model '{source}' lacks {len(lacking)} of its weights, first {lacking[0]}")
@@ -253,10 +253,6 @@ def _settle_special_tokens(name: str, model: Any, tokenizer: Any) -> None:
         tokenizer.pad_token = tokenizer.eos_token
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _sha256(text: str) -> str:

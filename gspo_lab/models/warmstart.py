@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from gspo_lab.models.embedded import build, byte_tokenizer, config
 from gspo_lab.models.load import encode_prompt, quiet, told_by_name, weights_digest
 from gspo_lab.models.routing import Routers
 from gspo_lab.registry import nearest
+from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Problem, Task
 
 WARM_START_VERSION = 1
@@ -37,32 +38,8 @@ Progress = Callable[[int, int, float], None]
 """`(steps done, steps in all, loss in nats per response token)`, called after every step."""
 
 
-class WarmStartSettings(Protocol):
-    """How to train: `learning_rate` is reached after `warmup_steps` and falls linearly to 0 at `steps`."""
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """Demonstrations a step."""
-        ...
-
-    @property
-    def learning_rate(self) -> float:
-        """The highest learning rate."""
-        ...
-
-    @property
-    def warmup_steps(self) -> int:
-        """Steps over which the learning rate rises."""
-        ...
-
-
 def warm_start(
-    model_name: str, task: Task, settings: WarmStartSettings, seed: int, cache: Path, progress: Progress | None = None
+    model_name: str, task: Task, settings: WarmStart, seed: int, cache: Path, progress: Progress | None = None
 ) -> Path:
     """The folder of the trained model with its tokenizer, trained now if `cache` does not hold it.
 
@@ -102,7 +79,7 @@ def train(
     model: Any,
     tokenizer: Any,
     shown: Sequence[Problem],
-    settings: WarmStartSettings,
+    settings: WarmStart,
     seed: int,
     progress: Progress | None = None,
 ) -> None:
@@ -135,7 +112,7 @@ def freeze_routers(model: Any) -> None:
         parameter.requires_grad_(False)
 
 
-def learning_rate(step: int, settings: WarmStartSettings) -> float:
+def learning_rate(step: int, settings: WarmStart) -> float:
     """The learning rate of step 0, 1, ...: rises linearly over the warm-up, then falls linearly towards 0."""
     rising = (step + 1) / (settings.warmup_steps + 1)
     falling = (settings.steps - step) / max(settings.steps - settings.warmup_steps, 1)
@@ -181,9 +158,7 @@ def loss(model: Any, ids_BS: Tensor, answer_BS: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits_NV, ids_BS[:, 1:][answer_BS[:, 1:]])
 
 
-def _facts(
-    model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStartSettings, seed: int
-) -> dict[str, Any]:
+def _facts(model_name: str, task: Task, shown: Sequence[Problem], settings: WarmStart, seed: int) -> dict[str, Any]:
     """Everything that decides the weights, as JSON."""
     texts = hashlib.sha256()
     for problem in shown:

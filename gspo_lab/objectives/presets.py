@@ -121,10 +121,9 @@ CORRECTION_RANGES: dict[Correction, tuple[float, float]] = {
 """The (mismatch_low, mismatch_high) that each correction was published with."""
 
 
-def published_range(correction: object) -> dict[str, float]:
+def published_range(correction: Any) -> dict[str, float]:
     """The bounds that a mismatch correction was published with, by their keys; of anything else none."""
-    found = next(((low, high) for name, (low, high) in CORRECTION_RANGES.items() if name == correction), None)
-    return {} if found is None else {"mismatch_low": found[0], "mismatch_high": found[1]}
+    return dict(zip(("mismatch_low", "mismatch_high"), CORRECTION_RANGES.get(correction, ()), strict=False))
 
 
 def with_published_range(objective: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,12 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gspo_lab.errors import LabError
 from gspo_lab.registry import nearest
+
+T = TypeVar("T")
 
 LARGEST_REWARD = (2 - 2**-23) * 2.0**127
 """The largest float32, in which rewards train."""
@@ -201,6 +203,20 @@ def whole(task: str, name: str, value: object, low: int, high: int) -> int:
     """`value` as a whole number from `low` to `high`, or LabError."""
     if type(value) is not int or not low <= value <= high:
         raise LabError(f"task '{task}': {name} = {value!r} must be a whole number from {low} to {high}")
+    return value
+
+
+def above_0(task: str, name: str, value: object, high: float) -> float:
+    """`value` as a number above 0 up to `high`, or LabError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= high:
+        raise LabError(f"{task}: {name} = {value!r} must be a number above 0, at most {high:g}")
+    return float(value)
+
+
+def choice(task: str, name: str, value: T, known: Sequence[T]) -> T:
+    """`value` where it is one of `known`, or LabError."""
+    if value not in known:
+        raise LabError(f"{task}: {name} = {value!r} must be one of {', '.join(map(str, known))}")
     return value
 
 

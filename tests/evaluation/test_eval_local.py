@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from asking import ANSWERS, BENCH, kept, killed_after, rows, write_task
+from asking import BENCH, kept, rows, write_task
 from calling import gspo_lab
 
 from gspo_lab.conduct.declaration import declare
@@ -98,19 +98,6 @@ def test_a_seed_is_a_subjects_own(here: Path, problems: Path) -> None:
     one, two, again = (gspo_lab(*asking("tiny-qwen3", "--seed", seed)).json["scores"][0] for seed in (0, 1, 0))
     assert one["run_id"] != two["run_id"]
     assert one == again
-
-
-def test_killed_in_the_middle_it_is_finished_by_the_same_command(here: Path, problems: Path) -> None:
-    more = ("--samples", 60)
-    calm = gspo_lab(*asking("tiny-qwen3", "--runs", "calm", *more))
-    everything = calm.json["scores"][0]["answers"]
-    assert everything > 600, "more than is asked at a time"
-    had = killed_after(1, here / "runs", *asking("tiny-qwen3", *more))
-    assert 0 < had < everything
-    said = gspo_lab(*asking("tiny-qwen3", *more))
-    assert kept(here / "runs") == everything, "nothing is asked twice, nothing lost"
-    assert rows(here / "runs", ANSWERS) == rows(here / "calm", ANSWERS)
-    assert said.json == calm.json
 
 
 def test_several_benchmarks_at_once(here: Path, problems: Path) -> None:

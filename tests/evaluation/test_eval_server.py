@@ -136,15 +136,16 @@ def test_what_fails_is_missing_and_asked_again(server: TinyServer, problems: Pat
 
 
 def test_a_refused_problem_is_refused_once(server: TinyServer, problems: Path, here: Path) -> None:
-    all_of_them = gspo_lab(*asking(server, "--runs", "calm", "--samples", 8, "--concurrency", 1)).json["scores"][0]
+    few = ("--samples", 3, "--limit", 3, "--concurrency", 1)
+    calm = gspo_lab(*asking(server, "--runs", "calm", *few)).json["scores"][0]
     (refused, *_) = [problem for (problem,) in rows(here / "calm", "SELECT DISTINCT prompt FROM answers ORDER BY 1")]
     server.asked.clear()
     server.refuse = refused
-    said = gspo_lab(*asking(server, "--samples", 8, "--concurrency", 1))
+    said = gspo_lab(*asking(server, *few))
     assert said.code == 1
-    assert "8 of" in said.err
+    assert "3 of 9" in said.err
     assert "HTTP 400: this one is refused" in said.err
-    assert len(server.asked) == all_of_them["answers"] - 7
+    assert len(server.asked) == calm["answers"] - 2 == 7
 
 
 def test_a_server_that_is_gone_is_given_up(problems: Path, here: Path) -> None:

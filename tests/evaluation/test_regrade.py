@@ -206,18 +206,13 @@ def test_a_study_whose_grader_was_mistaken(here: Path) -> None:
         (("sms",), "no study 'sms'"),
         (("_subjects/tiny",), "no run, model or server '_subjects/tiny'"),
         (("--bench", "else"), "holds no study yet"),
+        (("ASKED", "--bench", "else"), "no benchmark answers to else"),
     ],
 )
 def test_what_cannot_be_graded_is_told(here: Path, asked: str, arguments: tuple[str, ...], told: str) -> None:
-    said = gspo_lab("regrade", *arguments)
+    said = gspo_lab("regrade", *(asked if word == "ASKED" else word for word in arguments))
     assert said.code == 2
     assert told in said.err.splitlines()[-1]
-
-
-def test_no_answers_to_that_benchmark(here: Path, asked: str) -> None:
-    said = gspo_lab("regrade", asked, "--bench", "else")
-    assert said.code == 2
-    assert "no benchmark answers to else" in said.err
 
 
 def test_answers_that_cannot_be_graded_are_told_with_their_reason_and_an_exit_code(here: Path) -> None:

@@ -2,7 +2,7 @@ import json
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from gspo_lab.models import warmstart
 from gspo_lab.models.embedded import EOS_ID, PAD_ID, build, byte_tokenizer
 from gspo_lab.models.load import load_model, weights_digest
 from gspo_lab.models.warmstart import learning_rate, loss, pack, train, warm_start
+from gspo_lab.study.schema import WarmStart
 from gspo_lab.tasks.base import Grade, Problem, Task
 
 
@@ -38,12 +39,7 @@ class Next(Task):
         return Grade(reward=float(right), correct=right)
 
 
-@dataclass(frozen=True)
-class Settings:
-    steps: int = 3
-    batch_size: int = 4
-    learning_rate: float = 3e-3
-    warmup_steps: int = 1
+SETTINGS = WarmStart(steps=3, batch_size=4, learning_rate=3e-3, warmup_steps=1)
 
 
 def test_a_demonstration_is_packed_as_prompt_answer_eos_and_only_the_answer_is_learnt() -> None:
@@ -91,10 +87,10 @@ def test_the_loss_is_the_mean_over_answer_tokens_whatever_the_padding(name: str)
 
 
 def test_the_learning_rate_rises_then_falls() -> None:
-    rates = [learning_rate(step, Settings(steps=6, learning_rate=1.0, warmup_steps=2)) for step in range(6)]
+    rates = [learning_rate(step, SETTINGS.replace(steps=6, learning_rate=1.0, warmup_steps=2)) for step in range(6)]
     assert rates == pytest.approx([1 / 3, 2 / 3, 1, 3 / 4, 1 / 2, 1 / 4])
-    assert learning_rate(0, Settings(steps=3, learning_rate=1.0, warmup_steps=0)) == 1
-    short = [learning_rate(step, Settings(steps=2, learning_rate=1.0, warmup_steps=9)) for step in range(2)]
+    assert learning_rate(0, SETTINGS.replace(steps=3, learning_rate=1.0, warmup_steps=0)) == 1
+    short = [learning_rate(step, SETTINGS.replace(steps=2, learning_rate=1.0, warmup_steps=9)) for step in range(2)]
     assert short == pytest.approx([0.1, 0.2])
 
 
@@ -103,7 +99,14 @@ def test_training_teaches_the_demonstrations(name: str) -> None:
     model, task, losses = build(name, 0), Next(), []
     state = torch.get_rng_state()
     threads = torch.get_num_threads()
-    train(model, byte_tokenizer(), task.problems("train"), Settings(60, 6), 0, lambda *seen: losses.append(seen))
+    train(
+        model,
+        byte_tokenizer(),
+        task.problems("train"),
+        SETTINGS.replace(steps=60, batch_size=6),
+        0,
+        lambda *seen: losses.append(seen),
+    )
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
     assert not model.training
@@ -122,11 +125,11 @@ def test_a_folder_is_made_once_and_again_with_the_same_bits(tmp_path: Path) -> N
     def note(step: int, steps: int, _: float) -> None:
         seen.append(step)
 
-    first = warm_start("tiny-qwen3-moe", Next(), Settings(), 0, tmp_path / "a", note)
+    first = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note)
     assert seen == [1, 2, 3]
-    assert warm_start("tiny-qwen3-moe", Next(), Settings(), 0, tmp_path / "a", note) == first
+    assert warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "a", note) == first
     assert seen == [1, 2, 3]
-    again = warm_start("tiny-qwen3-moe", Next(), Settings(), 0, tmp_path / "b")
+    again = warm_start("tiny-qwen3-moe", Next(), SETTINGS, 0, tmp_path / "b")
     assert again.name == first.name
     models = [
         load_model("tiny-qwen3-moe", dtype="float32", device="cpu", checkpoint=path)[0] for path in (first, again)
@@ -137,15 +140,15 @@ def test_a_folder_is_made_once_and_again_with_the_same_bits(tmp_path: Path) -> N
 
 
 def test_without_steps_the_weights_are_as_drawn_and_the_task_does_not_matter(tmp_path: Path) -> None:
-    path = warm_start("tiny-qwen3", Next(shown=False), Settings(steps=0), 7, tmp_path)
+    path = warm_start("tiny-qwen3", Next(shown=False), SETTINGS.replace(steps=0), 7, tmp_path)
     model, _ = load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert weights_digest(model) == weights_digest(build("tiny-qwen3", 7))
-    assert warm_start("tiny-qwen3", Next("xy"), Settings(steps=0, batch_size=9), 7, tmp_path) == path
+    assert warm_start("tiny-qwen3", Next("xy"), SETTINGS.replace(steps=0, batch_size=9), 7, tmp_path) == path
 
 
 def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> None:
     name = "tiny-qwen3-moe-fresh"
-    path = warm_start(name, Next(), Settings(), 0, tmp_path)
+    path = warm_start(name, Next(), SETTINGS, 0, tmp_path)
     model, _ = load_model(name, dtype="float32", device="cpu", checkpoint=path)
     drawn = build(name, 0).state_dict()
     kept = {key for key, weight in model.state_dict().items() if torch.equal(weight, drawn[key])}
@@ -154,9 +157,9 @@ def test_a_warm_start_of_fresh_routers_trains_all_but_those(tmp_path: Path) -> N
 
 
 def test_everything_that_decides_the_weights_is_in_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = Settings(steps=1, batch_size=1)
+    base = SETTINGS.replace(steps=1, batch_size=1)
 
-    def name(model: str = "tiny-qwen3", task: Next | None = None, settings: Settings = base, seed: int = 0) -> str:
+    def name(model: str = "tiny-qwen3", task: Next | None = None, settings: WarmStart = base, seed: int = 0) -> str:
         return warm_start(model, task or Next(), settings, seed, tmp_path).name
 
     names = [
@@ -164,7 +167,7 @@ def test_everything_that_decides_the_weights_is_in_the_name(tmp_path: Path, monk
         name(model="tiny-olmoe"),
         name(task=Next("abcdeg")),
         name(task=Next(name="other")),
-        *(name(settings=replace(base, **{key: 2})) for key in ("steps", "batch_size", "learning_rate", "warmup_steps")),
+        *(name(settings=base.replace(**{key: 2})) for key in ("steps", "batch_size", "learning_rate", "warmup_steps")),
         name(seed=1),
     ]
     monkeypatch.setattr(warmstart, "version", lambda package: "99")
@@ -178,7 +181,7 @@ def test_callers_at_the_same_time_share_one_training(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def make(_: int) -> Path:
-        return warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path, lambda step, *_: seen.append(step))
+        return warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path, lambda step, *_: seen.append(step))
 
     with ThreadPoolExecutor(3) as pool:
         assert len(set(pool.map(make, range(3)))) == 1
@@ -192,26 +195,26 @@ def test_a_death_on_the_way_leaves_nothing_that_counts(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(warmstart, "weights_digest", die)  # the weights are written by then, the manifest is not
         with pytest.raises(KeyboardInterrupt):
-            warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path)
+            warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path)
     assert not list(tmp_path.rglob("manifest.json"))
     assert not list(tmp_path.rglob("model.safetensors"))
-    whole = warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path / "elsewhere")
+    whole = warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "elsewhere")
     left = tmp_path / whole.relative_to(tmp_path / "elsewhere").parent / f".{whole.name}.partial"
     left.mkdir()  # what a kill leaves, which can tidy nothing
     (left / "model.safetensors").write_bytes(b"half")
-    path = warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path)
+    path = warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path)
     load_model("tiny-qwen3", dtype="float32", device="cpu", checkpoint=path)
     assert [p.name for p in path.parent.iterdir() if p.is_dir()] == [path.name]
 
 
 def test_what_cannot_be_warm_started_is_said(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no demonstrations"):
-        warm_start("tiny-qwen3", Next(shown=False), Settings(), 0, tmp_path)
+        warm_start("tiny-qwen3", Next(shown=False), SETTINGS, 0, tmp_path)
     with pytest.raises(LabError, match=r"embedded model, not 'tiny-qwen' \(did you mean 'tiny-qwen3'"):
-        warm_start("tiny-qwen", Next(), Settings(), 0, tmp_path)
+        warm_start("tiny-qwen", Next(), SETTINGS, 0, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(LabError, match="set GSPO_LAB_CACHE"):
-        warm_start("tiny-qwen3", Next(), Settings(), 0, tmp_path / "file")
+        warm_start("tiny-qwen3", Next(), SETTINGS, 0, tmp_path / "file")
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from measuring import batch_of
 from torch import Tensor
 
-from gspo_lab.objectives import PRESETS, Batch, Objective, Surrogate, ratio_measures, surrogate
+from gspo_lab.objectives import PRESETS, RATIOS, Batch, Objective, Surrogate, ratio_measures, surrogate
 from gspo_lab.objectives.losses import LOSSES, Common
 from gspo_lab.objectives.losses.pspo import Pspo
 from gspo_lab.objectives.losses.sapo import Sapo
@@ -207,14 +207,16 @@ def test_vespo_at_k_1_and_lambda_0_weighs_by_the_whole_ratio() -> None:
 def test_before_the_policy_moves_every_loss_is_reinforce(loss: str) -> None:
     """All ratios are 1: the gradient is A / L, but for PSPO's factor and FSPO's sum."""
     batch, _ = random_batch(6)
-    settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2)
-    out, grad_BT = gradient(settings, batch, batch.old_logp_BT)
     expected_BT = gradient(REINFORCE, batch, batch.old_logp_BT)[1]
-    factor: Any = {"pspo": 0.9, "fspo": batch.mask_BT.sum(dim=1, keepdim=True)}.get(loss, 1.0)
-    assert torch.allclose(grad_BT, factor * expected_BT)
-    assert torch.linalg.norm(grad_BT) > 0
-    assert not out.clipped_BT.any()
-    assert (out.gate_BT is None) is bool(LOSSES[loss].clips), "who clips has no gate"
+    assert torch.allclose(expected_BT, -batch.adv_BT / batch.mask_BT.sum(dim=1, keepdim=True) / batch.responses)
+    for level in RATIOS:
+        settings = Objective(policy_loss=loss, clip_low=0.2, clip_high=0.2, importance_sampling_level=level)
+        out, grad_BT = gradient(settings, batch, batch.old_logp_BT)
+        factor: Any = {"pspo": 0.9, "fspo": batch.mask_BT.sum(dim=1, keepdim=True)}.get(loss, 1.0)
+        assert torch.allclose(grad_BT, factor * expected_BT)
+        assert not out.clipped_BT.any()
+        assert (out.ratio_BT == 1).all()
+        assert (out.gate_BT is None) is bool(LOSSES[loss].clips), "who clips has no gate"
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -65,6 +65,26 @@ def test_options_reach_the_task() -> None:
         ),
         ("countdown", {"zzz": 2}, "task 'countdown': unknown option 'zzz'; known: numbers, max_number"),
         ("adition", {}, r"unknown task 'adition' \(did you mean 'addition'\?\); known: addition, aime24, aime25"),
+        *(
+            ("addition", {"digits": digits}, f"task 'addition': digits = {digits!r} must be a whole number from")
+            for digits in (0, 7, "3", True, 3.0)
+        ),
+        ("addition", {"terms": 1}, "task 'addition': terms = 1 must be a whole number from"),
+        ("addition", {"train": 0}, "task 'addition': train = 0 must be a whole number from"),
+        *(
+            ("chain", {"length": length}, f"task 'chain': length = {length} must be a whole number from")
+            for length in (15, 4000, 1e3)
+        ),
+        ("chain", {"digits": 0}, "digits = 0"),
+        ("guess", {"max_turns": 1}, "max_turns"),
+        ("guess", {"width": 200}, "width"),
+        ("guess", {"hasty": 2}, "hasty"),
+        ("countdown", {"numbers": 1}, "numbers = 1 must be a whole number from 2 to 6"),
+        ("countdown", {"max_number": 0}, "max_number = 0 must be"),
+        ("countdown", {"max_target": "9"}, "max_target = '9' must be"),
+        *(("countdown", {"operators": signs}, "must be some of") for signs in ("+^", "", ["+"])),
+        ("countdown", {"use_all": 1}, "use_all = 1 must be true or false"),
+        ("countdown", {"held_out": 0}, "held_out = 0 must be"),
         ("nowhere.py:grade", {}, "no file .*nowhere.py"),
         ("own.py:Missing", {}, "has no 'Missing'"),
         ("own.py:Parity", {"size": 3}, "unknown option 'size'; known: largest, odd"),

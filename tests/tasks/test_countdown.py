@@ -263,21 +263,3 @@ def test_pool_sizes_and_prefixes() -> None:
 def test_no_problems_at_all() -> None:
     with pytest.raises(LabError, match="no held-out problems with these options"):
         Countdown(numbers=2, max_number=1).problems("held-out")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"numbers": 1}, "numbers = 1 must be a whole number from 2 to 6"),
-        ({"max_number": 0}, "max_number = 0 must be"),
-        ({"max_target": "9"}, "max_target = '9' must be"),
-        ({"operators": "+^"}, r"operators = '\+\^' must be some of"),
-        ({"operators": ""}, "operators = '' must be some of"),
-        ({"operators": ["+"]}, "must be some of"),
-        ({"use_all": 1}, "use_all = 1 must be true or false"),
-        ({"held_out": 0}, "held_out = 0 must be"),
-    ],
-)
-def test_bad_options(options: dict[str, object], message: str) -> None:
-    with pytest.raises(LabError, match=message):
-        Countdown(**options)  # type: ignore[arg-type]

@@ -277,35 +277,6 @@ def test_scripts(own: Task, case: str) -> None:
     assert grade.isolation
 
 
-REJECTED_BY_THE_OFFICIAL_GRADER = {
-    "iterating over stdin": "import sys\nnext(sys.stdin)\nfor line in sys.stdin: print(2 * int(line))",
-    "two readline of the buffer": (
-        "import sys\nread = sys.stdin.buffer.readline\nn = int(read())\nfor _ in range(n): print(2 * int(read()))"
-    ),
-    "readlines of the buffer": "import sys\nfor line in sys.stdin.buffer.readlines()[1:]: print(2 * int(line))",
-    "input, then read": "import sys\ninput()\nfor word in sys.stdin.read().split(): print(2 * int(word))",
-    "open(0)": "for word in open(0).read().split()[1:]: print(2 * int(word))",
-    "os.read": "import os\nfor word in os.read(0, 10**6).split()[1:]: print(2 * int(word))",
-    "global at the top": "global n\nn = int(input())\nfor _ in range(n): print(2 * int(input()))",
-    "a future import": "from __future__ import annotations\nfor _ in range(int(input())): print(2 * int(input()))",
-    "writing to the buffer": (
-        "import sys\nfor _ in range(int(input())): sys.stdout.buffer.write(b'%d\\n' % (2 * int(input())))"
-    ),
-    "os.write": "import os\nfor _ in range(int(input())): os.write(1, b'%d\\n' % (2 * int(input())))",
-    "the real stdout": "import sys\nfor _ in range(int(input())): print(2 * int(input()), file=sys.__stdout__)",
-    "a main guard in the middle": (
-        "if __name__ == '__main__':\n    for _ in range(int(input())): print(2 * int(input()))\nx = 1"
-    ),
-    "names of the prelude": "heap = [int(input()) for _ in range(int(input()))]\nfor x in deque(heap): print(2 * x)",
-}
-
-
-@pytest.mark.parametrize("case", REJECTED_BY_THE_OFFICIAL_GRADER)
-def test_right_programs_that_the_official_grader_rejects(own: Task, case: str) -> None:
-    grade = own.grade(own.problems("held-out")[0], fenced(REJECTED_BY_THE_OFFICIAL_GRADER[case]))
-    assert (grade.correct, grade.error) == (True, None), grade.reason
-
-
 RIGHT_BODY = "return [[a, a + gap] for a in values[:-1]]"
 FUNCTIONS = {
     "the plain case": (f"class Solution:\n    def pairs(self, values, gap):\n        {RIGHT_BODY}", True, "passed all"),
@@ -323,18 +294,6 @@ FUNCTIONS = {
         "class Solution:\n    def pairs(self, values, gap):\n        return [(a, a + 1) for a in values[:-1]]",
         False,
         "test 1 of 2: wrong output [tolerant: right]",
-    ),
-    "an object equal to everything": (
-        "class X:\n    def __eq__(self, other): return True\n"
-        "class Solution:\n    def pairs(self, values, gap): return X()",
-        False,
-        "test 1 of 2: ",
-    ),
-    "a list that lies": (
-        "class L(list):\n    def __eq__(self, other): return True\n"
-        "class Solution:\n    def pairs(self, values, gap):\n        return L()",
-        False,
-        "test 1 of 2: wrong output",
     ),
     "exits": (
         "import sys\nclass Solution:\n    def pairs(self, values, gap):\n        sys.exit(0)",

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.sandbox import Limits, Program, SandboxFailed
-from gspo_lab.tasks.base import Defaults, Grade, Problem
+from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.compare import Rule
+from gspo_lab.tasks.benchmarks.compare import RULES, Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, fetch, find, rows
 from gspo_lab.tasks.benchmarks.programs import (
     Case,
@@ -68,20 +68,14 @@ class Codeforces(Published):
         self,
         data: str | None = None,
         tests: str = "all",
-        compare: str = "lcb",
+        compare: Rule = "lcb",
         time_factor: float = 1.0,
         unsafe: bool = False,
     ) -> None:
-        if tests not in TESTS:
-            raise LabError(f"codeforces: tests = {tests!r} must be one of {', '.join(TESTS)}")
-        if compare not in get_args(Rule):
-            raise LabError(f"codeforces: compare = {compare!r} must be one of {', '.join(get_args(Rule))}")
-        if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0 < time_factor <= 100:
-            raise LabError(f"codeforces: time_factor = {time_factor!r} must be a number above 0, at most 100")
         super().__init__(data)
-        self.tests = tests
-        self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
-        self.time_factor = float(time_factor)
+        self.tests = choice(self.name, "tests", tests, TESTS)
+        self.rule: Rule = choice(self.name, "compare", compare, RULES)
+        self.time_factor = above_0(self.name, "time_factor", time_factor, 100)
         self.grader = f"codeforces-{tests}-{compare}-x{time_factor:g}/2"
         self.unsafe = unsafe
         self._full: dict[str, tuple[float, ...] | str] = {}

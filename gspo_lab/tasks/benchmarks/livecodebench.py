@@ -20,16 +20,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, NoReturn
 
 from gspo_lab.errors import LabError
 from gspo_lab.files import whole
 from gspo_lab.layout import cache_folder
 from gspo_lab.registry import nearest
 from gspo_lab.sandbox import Limits, Program
-from gspo_lab.tasks.base import Defaults, Grade, Problem
+from gspo_lab.tasks.base import Defaults, Grade, Problem, above_0, choice
 from gspo_lab.tasks.benchmarks import sources
-from gspo_lab.tasks.benchmarks.compare import Rule
+from gspo_lab.tasks.benchmarks.compare import RULES, Rule
 from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, find, lines
 from gspo_lab.tasks.benchmarks.programs import (
     Case,
@@ -292,20 +292,18 @@ def _case(where: str, kind: str, entry: Any) -> Case:
     return Case(given.encode(), expected.encode())
 
 
-SEVERAL = "several right outputs"
-INTERACTIVE = "interactive"
-BAD_TESTS = "bad tests"
-
 ERRATA: dict[str, str] = {  # by id or title, from the issues of LiveCodeBench (several right outputs: #106)
     **dict.fromkeys(
         (
             *("abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_a", "abc343_e", "abc362_c", "arc185_c"),
             *("find-words-containing-character", "find-the-peaks", "generate-binary-strings-without-adjacent-zeros"),
         ),
-        SEVERAL,
+        "several right outputs",
     ),
-    **dict.fromkeys(("abc337_e", "abc355_e"), INTERACTIVE),
-    **dict.fromkeys(("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), BAD_TESTS),
+    **dict.fromkeys(("abc337_e", "abc355_e"), "interactive"),
+    **dict.fromkeys(
+        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), "bad tests"
+    ),
 }
 
 
@@ -333,7 +331,7 @@ class LiveCodeBench(Published):
         release: str = "v5",
         window: str = "",
         data: str | None = None,
-        compare: str = "lcb",
+        compare: Rule = "lcb",
         seconds: float = 6.0,
         unsafe: bool = False,
     ) -> None:
@@ -347,17 +345,14 @@ class LiveCodeBench(Published):
             raise LabError(
                 "livecodebench: release = 'file' takes the rows of your own file; name it with data = 'FILE'"
             )
-        if compare not in get_args(Rule):
-            raise LabError(f"livecodebench: compare = {compare!r} must be one of {', '.join(get_args(Rule))}")
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 600:
-            raise LabError(f"livecodebench: seconds = {seconds!r} must be a number above 0, at most 600")
+        seconds = above_0("livecodebench", "seconds", seconds, 600)
         window = window or ("all" if self.release == OWN else "2410-2502")
         self.window = None if window == "all" else Window.named(window)
         self.name = f"livecodebench-{self.release}" + ("" if window == "all" else f"-{window}")
-        self.rule: Rule = next(one for one in get_args(Rule) if one == compare)
+        self.rule: Rule = choice("livecodebench", "compare", compare, RULES)
         self.grader = f"livecodebench-{compare}-{seconds:g}s/1"
         super().__init__(data)
-        self.limits = Limits(seconds=float(seconds), memory_bytes=4 * GIB)
+        self.limits = Limits(seconds=seconds, memory_bytes=4 * GIB)
         self.unsafe = unsafe
 
     def read(self) -> tuple[Problem, ...]:
