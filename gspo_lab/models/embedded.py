@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    AutoModelForCausalLM,
     OlmoeConfig,
     OlmoeForCausalLM,
     PreTrainedTokenizerFast,
@@ -99,17 +98,14 @@ def build(name: str, seed: int, overrides: Mapping[str, int] | None = None) -> A
     return model.eval()
 
 
-def param_counts(model_or_config: Any) -> tuple[int, int]:
-    """`(total, active)` parameters of a transformers causal language model or its configuration.
+def param_counts(model: torch.nn.Module) -> tuple[int, int]:
+    """`(total, active)` parameters of a transformers causal language model.
 
     Active are those that one token is computed with: of the routed experts only its top-k; everything else in full,
     the embedding table included. Equal for a dense model. Tied parameters count once.
     """
-    model = model_or_config
-    if not isinstance(model, torch.nn.Module):
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(model_or_config)
-    text: Any = model.config.get_text_config()
+    config: Any = model.config
+    text = config.get_text_config()
     experts = next((count for key in EXPERT_COUNTS if (count := getattr(text, key, None))), None)
     total = sum(parameter.numel() for parameter in model.parameters())
     if experts is None:

@@ -28,12 +28,7 @@ THINKING = "enable_thinking"
 
 
 def load_model(
-    name: str,
-    *,
-    dtype: Literal["float32", "bfloat16"],
-    device: str,
-    checkpoint: Path | None = None,
-    seed: int = 0,
+    name: str, *, dtype: Literal["float32", "bfloat16"], device: str, checkpoint: Path | None = None, seed: int = 0
 ) -> tuple[Any, Any]:
     """`(model, tokenizer)` of an embedded name, a local folder or a Hub id; the model in eval mode on `device`.
 

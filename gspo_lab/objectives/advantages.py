@@ -119,13 +119,7 @@ class ValueLoss:
 
 
 def value_loss(
-    value_BT: "Tensor",
-    old_value_BT: "Tensor",
-    return_BT: "Tensor",
-    mask_BT: "Tensor",
-    *,
-    tokens: int,
-    clip: float,
+    value_BT: "Tensor", old_value_BT: "Tensor", return_BT: "Tensor", mask_BT: "Tensor", *, tokens: int, clip: float
 ) -> ValueLoss:
     """Half the mean over the mini-batch's `tokens` of max((V - R)^2, (V' - R)^2), V' the value within `clip` of the old
     one: PPO's clipped value loss, as verl and AReaL have it.

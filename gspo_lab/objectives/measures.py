@@ -156,12 +156,7 @@ def _flipped(
 
 
 def response_detail(
-    log_ratio_BT: "Tensor",
-    mask_BT: "Tensor",
-    adv_BT: "Tensor",
-    clipped_BT: "Tensor",
-    *,
-    tokens: bool = False,
+    log_ratio_BT: "Tensor", mask_BT: "Tensor", adv_BT: "Tensor", clipped_BT: "Tensor", *, tokens: bool = False
 ) -> dict[str, list[Any]]:
     """Each response's own numbers, for statistics that need more than means; with `tokens` also every l_t.
 

@@ -278,10 +278,3 @@ def test_a_wrong_wish_is_one_line_and_leaves_nothing(
     assert "Traceback" not in said.err
     assert not (here / "runs").exists()
     assert server.asked == []
-
-
-def test_an_unknown_benchmark_is_told(here: Path) -> None:
-    said = gspo_lab("eval", "--bench", "adition", "--model", "tiny-qwen3")
-    assert said.code == 2
-    assert "unknown task 'adition' (did you mean 'addition'?)" in said.err
-    assert not (here / "runs").exists()

@@ -1,10 +1,15 @@
+from pathlib import Path
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.check import EMBEDDED, is_moe
-from gspo_lab.models.embedded import build, config, param_counts
-from gspo_lab.models.load import weights_digest
+from gspo_lab.models.embedded import EOS_ID, PAD_ID, VOCABULARY, build, byte_tokenizer, param_counts
+from gspo_lab.models.load import tokenizer_digest, weights_digest
 
 SMALL = {"layers": 2, "width": 32, "experts": 4}
 
@@ -35,11 +40,6 @@ def test_parameters_are_those_counted_by_hand() -> None:
     whole_norms = 128 + 64  # OLMoE normalises all heads of q and of k together
     olmoe = [embedding + final_norm + 4 * (attention + norms + whole_norms + router + n * expert) for n in (16, 2)]
     assert param_counts(build("tiny-olmoe", 0)) == tuple(olmoe)
-
-
-@pytest.mark.parametrize("name", EMBEDDED)
-def test_a_configuration_counts_like_its_model_without_being_built(name: str) -> None:
-    assert param_counts(config(name, SMALL)) == param_counts(build(name, 0, SMALL))
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -91,3 +91,45 @@ def test_the_expert_kernel_is_exact_repeats_itself_and_keeps_its_modules(name: s
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(LabError, match="did you mean 'tiny-qwen3-moe'"):
         build("tiny-qwen-moe", 0)
+
+
+TOKENIZER = byte_tokenizer()
+
+
+@given(st.text())
+def test_every_text_is_its_utf8_bytes_and_back(text: str) -> None:
+    ids = TOKENIZER.encode(text)
+    assert ids == list(text.encode())
+    assert TOKENIZER.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12+3=15\n", "a\r\nb\tc\0d", "  two  spaces , and 's .", "naïve 😀👩\u200d👧 \u202e\ufeff", "<eos><pad>", "Ġ Ċ ¡"],
+)
+def test_awkward_texts_come_back_whole(text: str) -> None:
+    assert TOKENIZER.decode(TOKENIZER.encode(text), skip_special_tokens=True) == text
+
+
+def test_special_tokens_are_numbers_that_no_text_can_forge() -> None:
+    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, TOKENIZER.bos_token_id) == (PAD_ID, EOS_ID, None)
+    assert len(TOKENIZER) == 258 <= VOCABULARY
+    assert EOS_ID not in TOKENIZER.encode("stop<eos>")
+    assert TOKENIZER.decode([72, 105, EOS_ID, PAD_ID, PAD_ID], skip_special_tokens=True) == "Hi"
+    assert TOKENIZER.decode([72, EOS_ID]) == "H<eos>"
+
+
+def test_bytes_that_are_no_utf8_and_unused_ids_do_not_break_decoding() -> None:
+    assert TOKENIZER.decode([0xFF, 65]) == "\ufffdA"
+    assert TOKENIZER.decode([0xE2, 0x82, 65]) == "\ufffdA"
+    assert TOKENIZER.decode([65, 260, 263, 66], skip_special_tokens=True) == "AB"
+
+
+def test_the_saved_tokenizer_is_the_same(tmp_path: Path) -> None:
+    TOKENIZER.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer_digest(loaded) == tokenizer_digest(TOKENIZER)
+    text = "é <eos> , 's\0"
+    assert loaded.encode(text) == list(text.encode())
+    assert loaded.decode(loaded.encode(text)) == text
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.padding_side) == (PAD_ID, EOS_ID, "left")

@@ -94,10 +94,7 @@ def kept(model: Any, dtype: Any) -> int:
         return x
 
     ids = torch.randint(2, 500, (8, POSITIONS // 8), generator=torch.Generator().manual_seed(1))
-    with (
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
-        computing_in(dtype, "cpu"),
-    ):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), computing_in(dtype, "cpu"):
         model.base_model(input_ids=ids, use_cache=False)
     return sum(held.values())
 

@@ -45,10 +45,7 @@ SETTINGS = WarmStart(steps=3, batch_size=4, learning_rate=3e-3, warmup_steps=1)
 def test_a_demonstration_is_packed_as_prompt_answer_eos_and_only_the_answer_is_learnt() -> None:
     batch = [Problem("0", "1+1=", "2", "2"), Problem("1", "9+1=", "10", "10")]
     ids_BS, answer_BS = pack(byte_tokenizer(), batch)
-    assert ids_BS.tolist() == [
-        [49, 43, 49, 61, 50, EOS_ID, PAD_ID],
-        [57, 43, 49, 61, 49, 48, EOS_ID],
-    ]
+    assert ids_BS.tolist() == [[49, 43, 49, 61, 50, EOS_ID, PAD_ID], [57, 43, 49, 61, 49, 48, EOS_ID]]
     assert answer_BS.int().tolist() == [[0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1, 1]]
 
 

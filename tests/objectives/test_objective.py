@@ -1,15 +1,16 @@
 """The objectives against tables that can be checked with a pencil, and against each other."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from measuring import batch_of
+from measuring import batch_of, ratio_measures
 from torch import Tensor
 
-from gspo_lab.objectives import PRESETS, Batch, surrogate
+from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, surrogate
 from gspo_lab.objectives.ratios import Level
-from gspo_lab.objectives.settings import Aggregation
+from gspo_lab.objectives.settings import Aggregation, Correction
 
 GRPO, GSPO, GSPO_TOKEN = PRESETS["grpo"], PRESETS["gspo"], PRESETS["gspo-token"]
 LN = math.log
@@ -82,17 +83,6 @@ def test_one_token_responses_make_gspo_and_grpo_equal() -> None:
     assert float(same[0].loss) == pytest.approx(float(same[1].loss), abs=1e-15)
     assert torch.equal(same[0].clipped_BT, same[1].clipped_BT)
     assert same[0].clipped_BT.any()
-
-
-def test_equal_lengths_hide_the_aggregation_and_unequal_ones_show_it() -> None:
-    torch.manual_seed(9)
-    for lengths, alike in (([5] * 6, True), ([1, 2, 3, 4, 5, 5], False)):
-        batch, logp = random_batch(lengths)
-        losses = [
-            float(surrogate(logp, batch, GRPO.replace(aggregation=a)).loss)
-            for a in ("seq-mean-token-mean", "token-mean")
-        ]
-        assert (losses[0] == pytest.approx(losses[1], rel=1e-9)) is alike
 
 
 def test_dual_clip_caps_the_loss_and_takes_the_gradient() -> None:
@@ -184,3 +174,127 @@ def random_batch(lengths: list[int] | None = None) -> tuple[Batch, Tensor]:
 
 def replace_adv(batch: Batch, adv_BT: Tensor) -> Batch:
     return Batch(batch.mask_BT, adv_BT, batch.old_logp_BT, batch.responses, batch.tokens)
+
+
+LN = math.log
+TOKENS = torch.tensor([[1, 1, 1], [1, 1, 0]], dtype=torch.bool)
+# k = 4, 1/4, 1 (product 1, geometric mean 1) and 1.5, 1.5 (product 2.25, geometric mean 1.5)
+MISMATCH = torch.tensor([[LN(4), LN(0.25), 0.0], [LN(1.5), LN(1.5), 0.0]], dtype=torch.float64)
+SIGNS = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * TOKENS
+
+
+def two_responses() -> Batch:
+    sampler_BT = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, -1.5, 0.0]], dtype=torch.float64)
+    return Batch(TOKENS, SIGNS, (sampler_BT + MISMATCH) * TOKENS, 2, 5, sampler_logp_BT=sampler_BT)
+
+
+@pytest.mark.parametrize(
+    ("correction", "low", "high", "weights"),
+    [
+        ("none", None, None, [[1, 1, 1], [1, 1, 1]]),
+        ("tis", 0.0, 2.0, [[2, 0.25, 1], [1.5, 1.5, 1]]),
+        ("tis", 0.5, 2.0, [[2, 0.5, 1], [1.5, 1.5, 1]]),
+        ("icepop", 0.5, 5.0, [[4, 0, 1], [1.5, 1.5, 1]]),
+        ("sequence-mask", 0.0, 2.0, [[1, 1, 1], [0, 0, 0]]),
+        ("sequence-mask", 0.0, 2.5, [[1, 1, 1], [2.25, 2.25, 2.25]]),
+        ("geometric-mask", 0.8, 1.2, [[1, 1, 1], [0, 0, 0]]),
+        ("geometric-mask", 0.8, 1.6, [[1, 1, 1], [1, 1, 1]]),
+    ],
+)
+def test_weights(correction: Correction, low: float | None, high: float | None, weights: list[list[float]]) -> None:
+    settings = PRESETS["grpo"].replace(mismatch_correction=correction, mismatch_low=low, mismatch_high=high)
+    found = mismatch_weight(two_responses(), settings)
+    assert found.shape == TOKENS.shape
+    assert found[TOKENS].tolist() == pytest.approx(torch.tensor(weights, dtype=torch.float64)[TOKENS].tolist())
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("level", ["token", "sequence", "sequence-token"])
+def test_the_weight_multiplies_the_terms_and_their_gradient_but_no_kl(level: Level) -> None:
+    settings = PRESETS["grpo"].replace(importance_sampling_level=level, aggregation="token-mean", kl_coef=0.1)
+    corrected = settings.replace(mismatch_correction="sequence-mask", mismatch_low=0.0, mismatch_high=2.0)
+    data = replace(two_responses(), ref_logp_BT=torch.zeros(2, 3, dtype=torch.float64))
+    found = []
+    for one in (settings, corrected):
+        leaf = data.old_logp_BT.clone().requires_grad_()
+        out = surrogate(leaf, data, one)
+        out.loss.backward()
+        assert leaf.grad is not None
+        found.append((out, leaf.grad))
+    (plain, plain_grad), (masked, masked_grad) = found
+    # All ratios are 1: the terms are A, 3 tokens of +1 and 2 of -1, of which the mask takes the latter two away.
+    assert float(masked.loss.detach()) - float(plain.loss.detach()) == pytest.approx(-2 / 5)
+    assert torch.allclose(masked_grad[0], plain_grad[0])
+    kl_only = surrogate_gradient_of_kl(data)
+    assert torch.allclose(masked_grad[1], kl_only[1])
+    assert masked.kl_sum == plain.kl_sum
+
+
+def surrogate_gradient_of_kl(data: Batch) -> torch.Tensor:
+    leaf = data.old_logp_BT.clone().requires_grad_()
+    silent = replace(data, adv_BT=torch.zeros_like(data.adv_BT))
+    surrogate(leaf, silent, PRESETS["grpo"].replace(aggregation="token-mean", kl_coef=0.1)).loss.backward()
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def test_measures() -> None:
+    out = mismatch_measures(MISMATCH, TOKENS)
+    tokens = [LN(4), -LN(4), 0.0, LN(1.5), LN(1.5)]
+    mean = sum(tokens) / 5
+    assert out["mismatch_k1"] == pytest.approx(-mean)
+    assert out["mismatch_k3"] == pytest.approx((4 + 0.25 + 1 + 1.5 + 1.5) / 5 - 1 - mean)
+    assert out["mismatch_abs_max"] == pytest.approx(LN(4))
+    assert out["mismatch_outside_2"] == pytest.approx(2 / 5)
+    sd = math.sqrt(sum(x * x for x in tokens) / 5 - mean**2)
+    assert out["mismatch_std_tokens"] == pytest.approx(sd)
+    # Means of the responses: 0 and ln 1.5
+    assert out["mismatch_std_responses"] == pytest.approx(LN(1.5) / 2)
+    assert out["mismatch_abs_max_responses"] == pytest.approx(LN(1.5))
+    assert out["mismatch_std_independent"] == pytest.approx(sd * math.sqrt((1 / 3 + 1 / 2) / 2))
+    # Products 1 and 2.25
+    assert out["mismatch_outside_2_responses"] == 0.5
+    assert mismatch_measures(MISMATCH, TOKENS & False) == {}
+
+
+def test_independent_tokens_spread_as_said() -> None:
+    torch.manual_seed(0)
+    mask = torch.arange(40) < torch.randint(5, 41, (4000, 1))
+    out = mismatch_measures(0.01 * torch.randn(mask.shape, dtype=torch.float64) * mask, mask)
+    assert out["mismatch_std_responses"] == pytest.approx(out["mismatch_std_independent"], rel=0.05)
+
+
+def test_flips_are_the_tokens_that_one_program_alone_clips() -> None:
+    # Against the trainer nothing has moved; against the sampler 4 > 1.27 at A > 0 and nothing < .8 at A < 0; the
+    # sequences' ratios are 1 and 1.5, of which the second is no move against A < 0.
+    bands = {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)}
+    everyone = torch.ones(2, dtype=torch.bool)
+    still = torch.zeros_like(MISMATCH)
+    for own, other in ((still, MISMATCH), (MISMATCH, still)):
+        out = ratio_measures(own, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other)
+        assert out["flip_fraction_tokens_grpo"] == pytest.approx(1 / 5)
+        assert out["flip_fraction_tokens_gspo"] == 0.0
+        out = ratio_measures(own, TOKENS, -SIGNS, everyone, PRESETS["grpo"], bands, other_log_ratio_BT=other)
+        # Signs turned: 1/4 < .8 at A < 0, 1.5 twice at A > 0; the second response whole.
+        assert out["flip_fraction_tokens_grpo"] == pytest.approx(3 / 5)
+        assert out["flip_fraction_tokens_gspo"] == pytest.approx(2 / 5)
+    assert "flip_fraction_tokens_grpo" not in ratio_measures(MISMATCH, TOKENS, SIGNS, everyone, PRESETS["grpo"], bands)
+
+
+def test_clips_by_the_sign_of_the_advantage_and_what_a_correction_leaves() -> None:
+    weight_BT = torch.tensor([[1.0, 0.0, 1.0], [0.5, 0.5, 1.0]])
+    out = ratio_measures(
+        MISMATCH,
+        TOKENS,
+        SIGNS,
+        torch.ones(2, dtype=torch.bool),
+        PRESETS["grpo"],
+        {"grpo": (0.2, 0.27), "gspo": (3e-4, 4e-4)},
+        weight_BT=weight_BT,
+    )
+    assert out["clip_fraction_positive_tokens"] == pytest.approx(1 / 3)
+    assert out["clip_fraction_negative_tokens"] == 0.0
+    assert out["correction_weight_mean"] == pytest.approx((1 + 0 + 1 + 0.5 + 0.5) / 5)
+    assert out["correction_masked_tokens"] == pytest.approx(1 / 5)
+    # Of five active tokens one is clipped, another one masked.
+    assert out["effective_fraction_tokens"] == pytest.approx(3 / 5)

@@ -129,17 +129,9 @@ SUMMED = FREE.replace(aggregation="seq-mean-token-sum")
 LIMITS = [
     # the setting that makes it another objective, and that objective; gradients are compared
     ("cispo between 1 and 1 is REINFORCE", Objective(policy_loss="cispo").replace(clip_low=0, clip_high=0), REINFORCE),
-    (
-        "cispo without bounds is the ratio alone",
-        Objective(policy_loss="cispo", clip_low=1, clip_high=1e6),
-        FREE,
-    ),
+    ("cispo without bounds is the ratio alone", Objective(policy_loss="cispo", clip_low=1, clip_high=1e6), FREE),
     ("dppo without bounds is the ratio alone", Objective(policy_loss="dppo-tv", clip_low=1, clip_high=1), FREE),
-    (
-        "dcpo without bounds is the ratio alone",
-        Objective(policy_loss="dcpo", clip_low=0.99, clip_high=1e6),
-        FREE,
-    ),
+    ("dcpo without bounds is the ratio alone", Objective(policy_loss="dcpo", clip_low=0.99, clip_high=1e6), FREE),
     (
         "sapo's gate opens as tau goes to 0",
         Sapo(policy_loss="sapo", sapo_tau_positive=1e-5, sapo_tau_negative=1e-5),

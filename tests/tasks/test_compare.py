@@ -100,11 +100,6 @@ def test_numbers_longer_than_python_reads_are_compared_as_text() -> None:
     assert output_rule(long, long[:-1] + b"8") is None
 
 
-def test_each_rule_takes_what_the_one_before_it_takes() -> None:
-    for *_, strict, lcb, tolerant in (*OUTPUTS, *VALUES):
-        assert strict <= lcb <= tolerant
-
-
 @pytest.mark.parametrize("got", [b"1 " * 1_000_000, b"1\n" * 1_000_000], ids=["words", "lines"])
 def test_more_than_was_expected_is_never_taken_apart(got: bytes) -> None:
     tracemalloc.start()
@@ -125,13 +120,13 @@ def most_memory(compare: Callable[[], Rule | None]) -> tuple[Rule | None, int]:
         tracemalloc.stop()
 
 
-def test_a_million_equal_lines_are_compared_one_by_one() -> None:
+def test_many_equal_lines_are_compared_one_by_one() -> None:
     """By each rule, without an object for each line; equal pairs of lines are read as numbers once."""
     for line, rule in ((b"1", "strict"), (b" 1", "lcb"), (b"1.0", "lcb"), (b"1.0000001", "tolerant"), (b"2", None)):
-        expected, got = b"1\n" * 1_000_000, (line + b"\n") * 1_000_000
+        expected, got = b"1\n" * 200_000, (line + b"\n") * 200_000
         strictest, most = most_memory(functools.partial(output_rule, expected, got))
         assert strictest == rule
-        assert most < 3 * len(got), "a million objects take forty megabytes"
+        assert most < 3 * len(got), "an object for each line takes forty bytes a line"
 
 
 def test_words_are_the_same_wherever_the_text_is_cut() -> None:

@@ -13,7 +13,7 @@ from waiting import until
 pytest.importorskip("math_verify")
 
 from gspo_lab.tasks.base import Problem
-from gspo_lab.tasks.benchmarks.math500 import Expressions, Math500, Undecided, WorkerFailed
+from gspo_lab.tasks.benchmarks.math500 import Expressions, Math500, WorkerFailed
 
 TABLE = [
     # gold, answer, whether right, why
@@ -92,30 +92,21 @@ def cpu_seconds(pid: int) -> float:
 
 @pytest.mark.parametrize("hostile", ["9^{9^{9^9}}", "100000000!"])
 def test_hostile_answers_are_wrong_in_bounded_time_and_the_next_one_is_graded(hostile: str) -> None:
-    expressions = Expressions(cpu_seconds=1)
+    task = Math500()
+    expressions = task.expressions = Expressions(cpu_seconds=1)
     try:
         assert expressions.equal("1", "1")
         assert expressions._process is not None
         before = cpu_seconds(expressions._process.pid)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with pytest.raises(Undecided, match="more than 1 s of CPU time"):
-            expressions.equal("25", hostile)
+        grade = task.grade(Problem("x", "?", "25"), rf"\boxed{{{hostile}}}")
+        assert (grade.correct, grade.error) == (False, None)
+        assert grade.reason == "comparing it takes more than 1 s of CPU time"
         now = resource.getrusage(resource.RUSAGE_CHILDREN)  # has the ended process's time in it
         assert now.ru_utime + now.ru_stime - ended.ru_utime - ended.ru_stime - before < 3
         assert expressions.equal("2", "1+1")
     finally:
         expressions.close()
-
-
-def test_a_hostile_answer_is_graded_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = Math500()
-    task.expressions = Expressions(cpu_seconds=1)
-    try:
-        grade = task.grade(Problem("x", "?", "25"), r"\boxed{9^{9^{9^9}}}")
-    finally:
-        task.expressions.close()
-    assert (grade.correct, grade.error) == (False, None)
-    assert grade.reason == "comparing it takes more than 1 s of CPU time"
 
 
 def test_no_reply_at_all_is_the_graders_failure_and_not_a_wrong_answer() -> None:

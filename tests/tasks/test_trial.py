@@ -69,7 +69,7 @@ def test_it_says_on_what_a_grader_fails(base: Path, grader: str, told: str) -> N
 
 
 def test_a_grader_that_hangs_is_ended(base: Path) -> None:
-    assert failure(base, "hangs", 3.0) == "it has not graded 8 answers after 3 s"
+    assert failure(base, "hangs", 1.5) == "it has not graded 8 answers after 1.5 s"
 
 
 STUDY = """

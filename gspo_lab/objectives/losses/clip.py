@@ -18,8 +18,5 @@ def term(moved: Moved, settings: Common) -> Term:
 
 
 LOSS = Loss(
-    name="clip",
-    source="1707.06347 eq. 7",
-    formula="min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)",
-    term=term,
+    name="clip", source="1707.06347 eq. 7", formula="min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)", term=term
 )
