@@ -66,16 +66,16 @@ def evaluate(
     `bench.problems` problems."""
     sampling = Sampling(bench.temperature, bench.top_p, bench.max_tokens or task.max_tokens, task.stop)
     samples = bench.samples_at(step, steps)
-    asked = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
+    every = questions(bench.name, task.problems("held-out")[: bench.problems], samples, seed)
     return [
         graded_record(task, question, answer, bench=bench.name, step=step)
-        for part in answers(asked, task, sampler, tokenizer, sampling)
+        for part in answers(every, task, sampler, tokenizer, sampling)
         for question, answer in part
     ]
 
 
 def answers(
-    asked: Sequence[Question],
+    wanted: Sequence[Question],
     task: Task,
     sampler: Sampler,
     tokenizer: Any,
@@ -90,9 +90,9 @@ def answers(
     """
     from gspo_lab.models.load import encode_prompt  # who asks a server needs no torch
 
-    prompts = {problem.id: tuple(encode_prompt(tokenizer, problem.prompt)) for problem in {q.problem for q in asked}}
+    prompts = {problem.id: tuple(encode_prompt(tokenizer, problem.prompt)) for problem in {q.problem for q in wanted}}
     rooms = {key: room(len(ids), sampling.max_tokens, context) for key, ids in prompts.items()}
-    for part in _parts(asked, {key: len(ids) + rooms[key] for key, ids in prompts.items()}, at_a_time):
+    for part in _parts(wanted, {key: len(ids) + rooms[key] for key, ids in prompts.items()}, at_a_time):
         fitting = [question for question in part if rooms[question.problem.id]]
         requests = [
             Request(q.problem.id, prompts[q.problem.id], q.sample, q.seed, rooms[q.problem.id]) for q in fitting
@@ -105,10 +105,10 @@ def answers(
         ]
 
 
-def _parts(asked: Sequence[Question], positions: Mapping[str, int], at_a_time: int) -> Iterator[list[Question]]:
+def _parts(wanted: Sequence[Question], positions: Mapping[str, int], at_a_time: int) -> Iterator[list[Question]]:
     """Questions of like length together, so that little is padded; `positions` of a problem: prompt and answer."""
     part: list[Question] = []
-    for question in sorted(asked, key=lambda one: positions[one.problem.id]):  # the last one is the longest
+    for question in sorted(wanted, key=lambda question: positions[question.problem.id]):  # the last one is the longest
         full = (len(part) + 1) * positions[question.problem.id] > at_a_time
         if part and (full or len(part) == ANSWERS_AT_A_TIME):
             yield part
@@ -187,12 +187,12 @@ def _record(task: Task, problem: Problem, answer: Answer, grade: Grade, **key: A
 
 def _told(turns: Sequence[Turn], rewards: Sequence[float] | None) -> list[dict[str, Any]]:
     """Turns as they are recorded, with the reward of each where it has one; `turns_told` reads them."""
-    told = [{name: value for name, value in asdict(turn).items() if value is not None} for turn in turns]
-    for turn, reward in zip(told, rewards or (), strict=False):
+    recorded = [{name: value for name, value in asdict(turn).items() if value is not None} for turn in turns]
+    for turn, reward in zip(recorded, rewards or (), strict=False):
         turn["reward"] = reward
-    return told
+    return recorded
 
 
-def turns_told(told: Sequence[Mapping[str, Any]]) -> list[Turn]:
+def turns_told(recorded: Sequence[Mapping[str, Any]]) -> list[Turn]:
     """The turns of a record."""
-    return [Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens")) for turn in told]
+    return [Turn(turn["text"], turn.get("reply"), turn.get("error"), turn.get("tokens")) for turn in recorded]

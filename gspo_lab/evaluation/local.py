@@ -49,22 +49,22 @@ class LocalModel:
         lengths = [len(encode_prompt(tokenizer, problem.prompt)) for problem in bench.problems]
         rooms = [room(length, limit, context) for length in lengths]
         by = None if min(rooms) == bench.sampling.max_tokens else "context" if min(rooms) < limit else "embedded"
-        told = {"context": context, "lowest": min(rooms), "highest": max(rooms), "lowered_by": by}
-        return {**told, "device": self._wanted[3]}
+        limits = {"context": context, "lowest": min(rooms), "highest": max(rooms), "lowered_by": by}
+        return {**limits, "device": self._wanted[3]}
 
-    def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+    def answer(self, bench: Bench, wanted: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
         """Ask a model in this process and hand over every answer as it comes; lines for people on what went wrong."""
         model, tokenizer = self._load()
         if dead := _dead(model):
             self._loaded = None
-            hand_over([(question, not_asked(dead)) for question in asked])
+            hand_over([(question, not_asked(dead)) for question in wanted])
             return [f"{dead}, so it was not asked and every answer counts as wrong"]
         context, limit = self._limits(bench)
         how = bench.sampling
         sampling = Sampling(how.temperature, how.top_p, limit, how.stop)
         at_a_time = POSITIONS_ON_A_GPU if model.device.type == "cuda" else POSITIONS_AT_A_TIME
         sampler = TransformersSampler(model, tokenizer)
-        for part in answers(asked, bench.task, sampler, tokenizer, sampling, context, at_a_time):
+        for part in answers(wanted, bench.task, sampler, tokenizer, sampling, context, at_a_time):
             hand_over(part)
         self._loaded = None  # the next model needs the room
         return []

@@ -80,12 +80,14 @@ def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dic
         if declared is None:
             raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so nobody knows its task")
         table = declared["task"]
-        asked = len(declared["asked"]["problems"])
-        return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]), asked)}
+        count = len(declared["asked"]["problems"])
+        return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]), count)}
     run = folder.run()
     chat, base = run_chats(folder), Path(run.base)
     tables = {bench.name: bench.task or run.settings.task for bench in run.settings.bench}
-    return {bench: build(one.name, worded(one.name, one.options, chat=chat), base) for bench, one in tables.items()}
+    return {
+        bench: build(table.name, worded(table.name, table.options, chat=chat), base) for bench, table in tables.items()
+    }
 
 
 def regrade(answers: Sequence[Stored], task_name: str, task: Task, progress: Callable[[int], None]) -> list[Regraded]:
@@ -126,7 +128,7 @@ def _record(stored: Stored, grade: Mapping[str, Any]) -> GradeRecord:
 def apply(folder: RunFolder, run: str, evaluation: str, regraded: Iterable[Regraded]) -> int:
     """Write the grades that changed to the journal beside the answers of `run`, a run's or a subject's id; how many."""
     place = (folder.evaluation(evaluation) if evaluation else folder).grades
-    grades: list[Any] = [one.grade for one in regraded if one.differs]
+    grades: list[Any] = [answer.grade for answer in regraded if answer.differs]
     if grades:
         with place.held(f"another gspo-lab is grading in {place.path}"), place.append_for(run) as sink:
             sink.write(grades)
@@ -152,7 +154,7 @@ class SpotCheck(NamedTuple):
 def spot_check(
     folder: RunFolder,
     stored: Sequence[Stored],
-    asked: Sequence[Asked],
+    recorded: Sequence[Asked],
     most: int,
     chance: random.Random,
     made: dict[str, Made],
@@ -169,7 +171,9 @@ def spot_check(
         same_tasks = repr((run.base, run.settings.task, run.settings.bench))
         if same_tasks not in made:
             tasks = tasks_of(folder, "", unsafe=unsafe)
-            held_out = {one.name: tasks[one.name][1].problems("held-out")[: one.problems] for one in run.settings.bench}
+            held_out = {
+                bench.name: tasks[bench.name][1].problems("held-out")[: bench.problems] for bench in run.settings.bench
+            }
             made[same_tasks] = tasks, held_out
         tasks, held_out = made[same_tasks]
     except LabError as error:
@@ -177,8 +181,8 @@ def spot_check(
     odd, left = [], []
     for bench in run.settings.bench:
         problems = held_out[bench.name]
-        own = [row for row in asked if row[0] == bench.name]
-        by_step = _by_step(own)
+        rows = [row for row in recorded if row[0] == bench.name]
+        by_step = _by_step(rows)
         samples = {step: bench.samples_at(step, run.settings.steps) for step in by_step}
         due = {
             q.key: (q.seed, q.problem.prompt, q.problem.reference)
@@ -187,31 +191,32 @@ def spot_check(
         for step, keys in by_step.items():
             if keys != {key for key in due if key[1] < samples[step]}:
                 odd.append((f"{bench.name}, step {step}", f"{bench.name} after step {step} asked other problems"))
-        other = next((row for row in own if row[2:4] in due and row[4:] != due[row[2:4]]), None)
-        if other is not None:
-            told = f"{bench.name} after step {other[1]}: {other[2]} #{other[3]} has another seed, prompt or reference"
-            odd.append((f"{bench.name}, {other[2]}", told))
+        wrong = next((row for row in rows if row[2:4] in due and row[4:] != due[row[2:4]]), None)
+        if wrong is not None:
+            words = f"{bench.name} after step {wrong[1]}: {wrong[2]} #{wrong[3]} has another seed, prompt or reference"
+            odd.append((f"{bench.name}, {wrong[2]}", words))
     known = {bench: task.grader for bench, (_, task) in tasks.items()}
-    same = [one for one in stored if known.get(one.bench) == one.grader]
-    if others := {f"{one.bench} by {one.grader}" for one in stored if known.get(one.bench) != one.grader}:
-        left.append(f"graded by what is not here: {', '.join(sorted(others))}")
+    same = [answer for answer in stored if known.get(answer.bench) == answer.grader]
+    if elsewhere := {
+        f"{answer.bench} by {answer.grader}" for answer in stored if known.get(answer.bench) != answer.grader
+    }:
+        left.append(f"graded by what is not here: {', '.join(sorted(elsewhere))}")
     drawn = same if len(same) <= most else chance.sample(same, most)
     for benchmark, (name, task) in tasks.items():
-        for again in regrade([one for one in drawn if one.bench == benchmark], name, task, lambda _: None):
-            one, grade = again.stored, again.grade
-            if grade is not None and grade.error is not None and one.error is None:
+        for again in regrade([answer for answer in drawn if answer.bench == benchmark], name, task, lambda _: None):
+            answer, grade = again.stored, again.grade
+            if grade is not None and grade.error is not None and answer.error is None:
                 left.append(f"{benchmark}: the grader failed here: {grade.error}")
-            elif grade is None or (grade.correct, grade.reward) != (one.correct, one.reward):
+            elif grade is None or (grade.correct, grade.reward) != (answer.correct, answer.reward):
                 is_now = "no problem of the task" if grade is None else f"correct = {grade.correct}"
-                told = (
-                    f"{benchmark} after step {one.step}, {one.problem} #{one.sample}: stored as correct = {one.correct}"
-                )
-                odd.append((f"{benchmark}, {one.problem}", f"{told}, graded again it is {is_now}"))
+                where = f"{benchmark} after step {answer.step}, {answer.problem} #{answer.sample}"
+                words = f"{where}: stored as correct = {answer.correct}"
+                odd.append((f"{benchmark}, {answer.problem}", f"{words}, graded again it is {is_now}"))
     return SpotCheck(len(drawn), tuple(odd), tuple(dict.fromkeys(left)))
 
 
-def _by_step(asked: Iterable[Asked]) -> dict[int, set[tuple[str, int]]]:
+def _by_step(recorded: Iterable[Asked]) -> dict[int, set[tuple[str, int]]]:
     out: dict[int, set[tuple[str, int]]] = {}
-    for _, step, problem, sample, *_ in asked:
+    for _, step, problem, sample, *_ in recorded:
         out.setdefault(step, set()).add((problem, sample))
     return out

@@ -45,9 +45,9 @@ class ServerModel:
         by = None if min(rooms) == bench.sampling.max_tokens else "context"
         return {"context": self._context, "lowest": min(rooms), "highest": max(rooms), "lowered_by": by}
 
-    def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+    def answer(self, bench: Bench, wanted: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
         """Ask the server and hand over every answer as it comes; lines for people on what went wrong."""
-        return asyncio.run(self._answer(bench, asked, hand_over))
+        return asyncio.run(self._answer(bench, wanted, hand_over))
 
     async def _look(self, bench: Bench) -> None:
         """Ask for the context and, where prompts may not leave what is asked of it, for the prompts' lengths.
@@ -82,12 +82,12 @@ class ServerModel:
         return bench.sampling.max_tokens if length is None else room(length, bench.sampling.max_tokens, self._context)
 
     async def _answer(
-        self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]
+        self, bench: Bench, wanted: Sequence[Question], hand_over: Callable[[Answered], None]
     ) -> list[str]:
         failures: Counter[str] = Counter()
         refused: set[str] = set()
         in_a_row = 0
-        waiting = iter(asked)
+        waiting = iter(wanted)
 
         async def work(sampler: ServerSampler) -> None:
             nonlocal in_a_row
@@ -112,10 +112,10 @@ class ServerModel:
                         refused.add(problem.id)  # its other samples would be refused in the same words
                     continue
                 in_a_row = 0
-                other = None if reply.model == self._server.model else reply.model
-                answer = Answer(reply.text, reply.tokens, reply.truncated, answered_by=other)
+                another = None if reply.model == self._server.model else reply.model
+                answer = Answer(reply.text, reply.tokens, reply.truncated, answered_by=another)
                 hand_over([(question, answer)])
 
         async with ServerSampler(self._server) as sampler:
-            await asyncio.gather(*(work(sampler) for _ in range(min(self._server.at_once, len(asked)))))
+            await asyncio.gather(*(work(sampler) for _ in range(min(self._server.at_once, len(wanted)))))
         return [f"{reason} ({count} x)" if count > 1 else reason for reason, count in failures.most_common()]

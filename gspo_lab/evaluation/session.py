@@ -40,7 +40,7 @@ class Respondent(Protocol):
         """Get ready to be asked; the model's context and the token limits that follow from it, for the declaration."""
         ...
 
-    def answer(self, bench: Bench, asked: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
+    def answer(self, bench: Bench, wanted: Sequence[Question], hand_over: Callable[[Answered], None]) -> list[str]:
         """Answer the questions in any order, each handed over as soon as it can be; a line per kind of failure."""
         ...
 
@@ -126,14 +126,14 @@ def unanswered(subject: Subject, bench: Bench) -> list[Question]:
 def _take_over(
     folder: EvaluationFolder,
     subject: Subject,
-    other: EvaluationFolder,
+    source: EvaluationFolder,
     other_step: int,
     progress: Callable[[int], None],
 ) -> None:
     """Copy the answers of another evaluation at a step that are not here yet."""
     step = subject.step
     there = _answers(folder, step)
-    lines = _answers(other, other_step)
+    lines = _answers(source, other_step)
     copied = [from_dict({**line, "step": step}) for key, line in lines.items() if key not in there]
     with folder.append_for(subject.id) as sink:
         sink.write(copied)
@@ -145,8 +145,8 @@ def _declared(folder: EvaluationFolder, declaration: Mapping[str, Any]) -> Any:
     there = folder.declaration()
     if there is None:
         return None
-    if other := [key for key in FIXED if there.get(key) != declaration[key]]:
-        what = ", ".join(f"{key} ({_short(there.get(key))}, now {_short(declaration[key])})" for key in other)
+    if differing := [key for key in FIXED if there.get(key) != declaration[key]]:
+        what = ", ".join(f"{key} ({_short(there.get(key))}, now {_short(declaration[key])})" for key in differing)
         raise LabError(
             f"{folder.path} holds answers to another evaluation, which differs in {what}; move it away to ask anew"
         )

@@ -174,20 +174,20 @@ PIECES, PIECE_BYTES = 64, 1 << 16
 
 def folder_digest(folder: Path) -> str:
     """What tells a model folder from others: sha256 of its settings, its tokenizer and a sample of its weights."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".json", ".jinja", ".model", ".txt", ".safetensors", ".bin"):
             continue
         size = path.stat().st_size
-        found.update(f"{path.name} {size}\n".encode())
+        digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
             if size <= PIECES * PIECE_BYTES:
-                found.update(file.read())
+                digest.update(file.read())
                 continue
             for piece in range(PIECES):
                 file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
-                found.update(file.read(PIECE_BYTES))
-    return found.hexdigest()
+                digest.update(file.read(PIECE_BYTES))
+    return digest.hexdigest()
 
 
 def hub_folder(name: str) -> Path:

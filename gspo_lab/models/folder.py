@@ -69,15 +69,15 @@ def read_json_object(path: Path, what: str) -> dict[str, Any]:
 
 def _weights(folder: Path) -> Tensors | None:
     """Every tensor; None where the files do not tell (.bin). LabError where one is missing, cut off or not there."""
-    found = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
-    if found is None:
+    path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
+    if path is None:
         _refuse_gguf(folder)
         raise LabError(f"no weights in the model folder {folder}; wanted model.safetensors, its shards or a .bin")
-    if not found.name.endswith(".index.json"):
-        return _tensors(found)
-    shards = read_json_object(found, "an index of weight files").get("weight_map")
+    if not path.name.endswith(".index.json"):
+        return _tensors(path)
+    shards = read_json_object(path, "an index of weight files").get("weight_map")
     if not isinstance(shards, dict) or not shards or not all(isinstance(shard, str) for shard in shards.values()):
-        raise LabError(f"{found} cannot be read as an index of weight files; {AGAIN}")
+        raise LabError(f"{path} cannot be read as an index of weight files; {AGAIN}")
     files = sorted(set(shards.values()))
     missing = [file for file in files if not (folder / file).is_file()]
     if missing:
@@ -88,7 +88,7 @@ def _weights(folder: Path) -> Tensors | None:
         if tensors is not None and name not in tensors:
             raise LabError(f"{folder / file} lacks the tensor {name}, which the index says it holds; {AGAIN}")
     known = [tensors for tensors in held.values() if tensors is not None]
-    return {name: shape for one in known for name, shape in one.items()} if len(known) == len(held) else None
+    return {name: shape for shapes in known for name, shape in shapes.items()} if len(known) == len(held) else None
 
 
 def _refuse_gguf(folder: Path) -> None:
@@ -130,7 +130,7 @@ def _tensors(path: Path) -> Tensors | None:
 
 def _check_layers(folder: Path, layers: int, tensors: Tensors) -> None:
     """Names say `layers.N.` in most families; in the others nothing is known."""
-    there = {int(found[1]) for name in tensors if (found := re.search(r"\blayers\.(\d+)\.", name))}
+    there = {int(match[1]) for name in tensors if (match := re.search(r"\blayers\.(\d+)\.", name))}
     missing = layers - sum(layer < layers for layer in there) if there else 0
     if missing:
         first = next(layer for layer in count() if layer not in there)
@@ -140,12 +140,12 @@ def _check_layers(folder: Path, layers: int, tensors: Tensors) -> None:
 
 
 def _check_tokenizer(folder: Path, rows: int) -> None:
-    found = next((folder / file for file in TOKENIZERS if (folder / file).is_file()), None)
-    if found is None:
+    path = next((folder / file for file in TOKENIZERS if (folder / file).is_file()), None)
+    if path is None:
         raise LabError(f"no tokenizer in the model folder {folder}; copy the one the model was trained with there")
     largest = -1
-    if found.name == "tokenizer.json":
-        content = read_json_object(found, "a tokenizer")
+    if path.name == "tokenizer.json":
+        content = read_json_object(path, "a tokenizer")
         model, added = content.get("model"), content.get("added_tokens")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
         if isinstance(vocabulary, list):  # of a Unigram model: the place is the number
@@ -154,8 +154,8 @@ def _check_tokenizer(folder: Path, rows: int) -> None:
             largest = _greatest(vocabulary.values())
         if isinstance(added, list):
             largest = max(largest, _greatest(token.get("id") for token in added if isinstance(token, dict)))
-    elif found.name == "vocab.json":
-        largest = _greatest(read_json_object(found, "a vocabulary").values())
+    elif path.name == "vocab.json":
+        largest = _greatest(read_json_object(path, "a vocabulary").values())
     if 0 < rows <= largest:
         raise LabError(
             f"the tokenizer in {folder} has token {largest}, the model embeds {rows}: they do not belong together; "

@@ -125,8 +125,8 @@ def _templated(tokenizer: Any, talk: Sequence[Mapping[str, str]], *, tokenize: b
             list(talk), add_generation_prompt=True, tokenize=tokenize, return_dict=False
         )
     except Exception as error:  # a template is a program: jinja's errors, and those of what it computes
-        told = f"{type(error).__name__}: {first_line(error)}"
-        raise LabError(f"the model's chat template cannot be used ({told}): mend it, or remove it") from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise LabError(f"the model's chat template cannot be used ({reason}): mend it, or remove it") from error
 
 
 def hub_revision(name: str) -> str | None:

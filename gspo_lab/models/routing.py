@@ -89,10 +89,10 @@ _PART_OF_A_MOE = re.compile(r"(Experts?|Router|Gating|SparseMLP|SparseMoeBlock|M
 
 def find_routers(model: torch.nn.Module) -> list[tuple[Family, torch.nn.Module]]:
     """The routers of `model` in layer order; an empty list for a dense model; LabError for a MoE not in `FAMILIES`."""
-    found = [
+    routers = [
         (FAMILIES[type(module).__name__], module) for module in model.modules() if type(module).__name__ in FAMILIES
     ]
-    if not found:
+    if not routers:
         for path, module in model.named_modules():
             kind = type(module).__name__
             if _PART_OF_A_MOE.search(kind):
@@ -102,7 +102,7 @@ def find_routers(model: torch.nn.Module) -> list[tuple[Family, torch.nn.Module]]
                     f"the MoE family '{name}' (module '{path}', a {kind}) is not one whose routing can be recorded and"
                     f" replayed; use a model of a known family: {known}"
                 )
-    return found
+    return routers
 
 
 _tapped: WeakSet[torch.nn.Module] = WeakSet()
@@ -130,18 +130,18 @@ class Routers:
 
         LabError for a MoE family that is not in `FAMILIES`, named, and for layers of unequal width.
         """
-        found = find_routers(model)
-        if not found:
+        routers = find_routers(model)
+        if not routers:
             return None
-        widths = {(int(router.num_experts), int(router.top_k)) for _, router in found}  # type: ignore[arg-type]
+        widths = {(int(router.num_experts), int(router.top_k)) for _, router in routers}  # type: ignore[arg-type]
         if len(widths) > 1:
             raise LabError(
                 f"the model's MoE layers differ in (experts, experts per token): {sorted(widths)}; one is wanted"
             )
         experts, top_k = widths.pop()
         body = getattr(model, "base_model", model)
-        parameters = [parameter for _, router in found for parameter in router.parameters()]
-        return Routers(len(found), experts, top_k, parameters, body, tuple(found))
+        parameters = [parameter for _, router in routers for parameter in router.parameters()]
+        return Routers(len(routers), experts, top_k, parameters, body, tuple(routers))
 
     def tap(
         self,

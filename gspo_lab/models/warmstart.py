@@ -135,15 +135,15 @@ def pack(tokenizer: Any, batch: Sequence[Problem]) -> tuple[Tensor, Tensor]:
     for problem in batch:
         turns = shown_turns(problem) or [""]
         parts = [*tokenizer(turns, add_special_tokens=False)["input_ids"], [tokenizer.eos_token_id]]
-        own = [*(place % 2 == 0 for place in range(len(turns))), True]
-        rows.append([(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, own, strict=True)])
+        written = [*(place % 2 == 0 for place in range(len(turns))), True]
+        rows.append([(encode_prompt(tokenizer, problem.prompt), False), *zip(parts, written, strict=True)])
     longest = max(sum(len(ids) for ids, _ in row) for row in rows)
     ids_BS = torch.full((len(batch), longest), tokenizer.pad_token_id)
     answer_BS = torch.zeros(len(batch), longest, dtype=torch.bool)
     for place, row in enumerate(rows):
         ids = [token for part, _ in row for token in part]
         ids_BS[place, : len(ids)] = torch.tensor(ids)
-        answer_BS[place, : len(ids)] = torch.tensor([own for part, own in row for _ in part])
+        answer_BS[place, : len(ids)] = torch.tensor([learnt for part, learnt in row for _ in part])
     return ids_BS, answer_BS
 
 

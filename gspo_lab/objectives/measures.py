@@ -71,13 +71,13 @@ def ratio_measures(
     mean_B = sequence_mean(l_BT, mask)[:, 0]
     log_s_B = np.sort(mean_B[(length_B > 0) & evaluated].astype(np.float64))
     counts = {rule: _band_counts(ratio[rule][active_BT], adv[active_BT], band) for rule, band in bands.items()}
-    one = BAND_SCALES.index(1.0)
+    unscaled = BAND_SCALES.index(1.0)
     rule = RATIOS[settings.importance_sampling_level].rule
     if settings.policy_loss == "clip" and bands.get(rule) == (settings.clip_low, settings.clip_high):
         # What bound, bound: torch's exp and numpy's may part in the last bit of a ratio at the very edge.
-        counts[rule]["low"][one], counts[rule]["high"][one] = low, high
+        counts[rule]["low"][unscaled], counts[rule]["high"][unscaled] = low, high
     would = {
-        f"would_clip_fraction_tokens_{rule}": (count["low"][one] + count["high"][one]) / tokens
+        f"would_clip_fraction_tokens_{rule}": (count["low"][unscaled] + count["high"][unscaled]) / tokens
         for rule, count in counts.items()
     }
     return {
@@ -146,10 +146,12 @@ def _flipped(
     ratio: "dict[str, Floats]", other_l_BT: "Floats", mask: "Flags", adv: "Floats", bands: Bands
 ) -> dict[str, float]:
     """Per rule the tokens that bind with one program's old log-probs and not with the other's."""
-    other = _ratios(other_l_BT, mask)
+    other_ratio = _ratios(other_l_BT, mask)
     out = {}
     for rule, band in bands.items():
-        (low_BT, high_BT), (other_low_BT, other_high_BT) = (binds(r[rule], adv, mask, *band) for r in (ratio, other))
+        (low_BT, high_BT), (other_low_BT, other_high_BT) = (
+            binds(r[rule], adv, mask, *band) for r in (ratio, other_ratio)
+        )
         flipped_BT = (low_BT | high_BT) != (other_low_BT | other_high_BT)
         out[f"flip_fraction_tokens_{rule}"] = int(flipped_BT.sum()) / int(mask.sum())
     return out
@@ -269,10 +271,10 @@ def _quantile(values: list[float], level: float, sign: str) -> float:
             "more prompts per step or a warm start that is neither always right nor always wrong"
         )
     ordered = sorted(values)
-    found = ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
-    if found <= 0:
+    bound = ordered[min(len(ordered) - 1, math.ceil(level * len(ordered)) - 1)]
+    if bound <= 0:
         raise LabError(
             f"at least {1 - level:.0%} of the pilot's moves with a {sign} advantage are needed "
             "along its sign, and fewer were; lower clip_target or give clip_low and clip_high"
         )
-    return found
+    return bound

@@ -108,16 +108,10 @@ class Common(Table):
         description="weight or mask for the difference between the sampler that drew the tokens and the old policy",
     )
     mismatch_low: Annotated[float | None, CORRECTED] = Field(
-        None,
-        ge=0,
-        le=HUGE,
-        description="lower bound of the correction's ratio; unset: the published one",
+        None, ge=0, le=HUGE, description="lower bound of the correction's ratio; unset: the published one"
     )
     mismatch_high: Annotated[float | None, CORRECTED] = Field(
-        None,
-        gt=0,
-        le=HUGE,
-        description="upper bound of the correction's ratio; unset: the published one",
+        None, gt=0, le=HUGE, description="upper bound of the correction's ratio; unset: the published one"
     )
 
     @model_serializer(mode="wrap")

@@ -118,8 +118,8 @@ class Isolation:
 @functools.cache
 def can_disable_userns() -> bool:
     """Whether this bubblewrap knows the option (since 0.8); seccomp refuses new namespaces in any case."""
-    told = subprocess.run([tool("bwrap"), "--help"], capture_output=True, text=True, check=False)
-    return "--disable-userns" in told.stdout + told.stderr
+    help_text = subprocess.run([tool("bwrap"), "--help"], capture_output=True, text=True, check=False)
+    return "--disable-userns" in help_text.stdout + help_text.stderr
 
 
 def tool(name: str) -> str:
@@ -140,15 +140,15 @@ def pythons() -> list[Path]:
 
     Not one whose prefix, all of which is shown inside, holds the home or the working folder.
     """
-    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    this = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     version = f"python3.{sys.version_info.minor}"
     system = [Path("/usr/bin") / name for name in (version, "python3")]
-    private = any(folder.is_relative_to(own.parents[1]) for folder in (Path.home(), Path.cwd()))
-    found = [
-        *([] if private and not own.is_relative_to("/usr") else [own]),
+    private = any(folder.is_relative_to(this.parents[1]) for folder in (Path.home(), Path.cwd()))
+    candidates = [
+        *([] if private and not this.is_relative_to("/usr") else [this]),
         *(p.resolve() for p in system if p.exists()),
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(candidates))
 
 
 def same_version(python: Path) -> bool:
@@ -158,7 +158,7 @@ def same_version(python: Path) -> bool:
 
 def numpy_for(python: Path) -> Path | None:
     """The folder of this environment's numpy if that interpreter can import it, being of the same version."""
-    found = importlib.util.find_spec("numpy")
-    if found is None or found.origin is None or not same_version(python):
+    spec = importlib.util.find_spec("numpy")
+    if spec is None or spec.origin is None or not same_version(python):
         return None
-    return Path(found.origin).parents[1]
+    return Path(spec.origin).parents[1]

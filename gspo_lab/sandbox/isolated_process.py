@@ -105,7 +105,7 @@ def sealed(content: bytes) -> int:
 def orders(program: Program, limits: Limits, walls: Isolation, uid: int | None) -> bytes:
     """What the first process of a house needs to know. The expected outputs are not among it."""
     stack = 120 * MIB  # deep recursion; more would not fit below the libraries, and a thread's stack stays as it is
-    told = {
+    content = {
         "source": program.source.encode("utf-8", "replace").decode(),
         "function": program.function,
         "seconds": limits.seconds,
@@ -128,7 +128,7 @@ def orders(program: Program, limits: Limits, walls: Isolation, uid: int | None) 
         "uid": None if walls.isolated else uid,
         "numpy": walls.numpy_inside(),
     }
-    return json.dumps(told).encode()
+    return json.dumps(content).encode()
 
 
 def counted_apart(walls: Isolation, uid: int | None) -> bool:

@@ -200,7 +200,7 @@ class Sandbox:
         """Several candidates, as many at once as there are slots; outcomes in the jobs' order."""
         with ThreadPoolExecutor(self.slots, thread_name_prefix="sandbox") as pool:
             waiting = [pool.submit(self.run, job.program, job.inputs, job.limits, go_on=job.go_on) for job in jobs]
-            return [one.result() for one in waiting]
+            return [future.result() for future in waiting]
 
     def close(self) -> None:
         """Let the users go."""

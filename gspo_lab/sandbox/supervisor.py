@@ -77,7 +77,7 @@ def prctl(*arguments: Any) -> None:
 def processes() -> dict[int, Process]:
     """Every process that /proc shows."""
     tick = os.sysconf("SC_CLK_TCK")
-    found = {}
+    running = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -87,8 +87,8 @@ def processes() -> dict[int, Process]:
                 continue
             fields = line.split()
             seconds = sum(map(int, fields[11:15])) / tick
-            found[int(name)] = Process(int(name), int(fields[1]), fields[0].decode(), seconds)
-    return found
+            running[int(name)] = Process(int(name), int(fields[1]), fields[0].decode(), seconds)
+    return running
 
 
 def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
@@ -102,20 +102,20 @@ def bytes_of(pid: int, kinds: tuple[bytes, ...]) -> int:
 
 def family() -> list[Process]:
     """All processes that descend from this one. It adopts orphans, so none of a test's can leave."""
-    everyone, found = processes(), []
+    everyone, descendants = processes(), []
     parents = {os.getpid()}
     while parents:
-        children = [one for one in everyone.values() if one.parent in parents]
-        found += children
-        parents = {one.pid for one in children}
-    return found
+        children = [process for process in everyone.values() if process.parent in parents]
+        descendants += children
+        parents = {process.pid for process in children}
+    return descendants
 
 
 def send(number: int, those: list[Process]) -> None:
     """A signal to each process that is still there."""
-    for one in those:
+    for process in those:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(one.pid, number)
+            os.kill(process.pid, number)
 
 
 class Waits:
@@ -175,8 +175,8 @@ def bytes_of_socket() -> int:
     """What the kernel may hold for one socket of a pair, which is on no process's account."""
     pair = _socket.socketpair()
     held = pair[0].getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
-    for one in pair:
-        one.close()
+    for end in pair:
+        end.close()
     return 2 * held
 
 
@@ -215,8 +215,8 @@ class Supervisor:
     def scratch(self) -> list[int]:
         """The folders' times of change, which nobody can set, and of access: any file made, any attribute changed and
         any look into them shows."""
-        found = [os.stat(path) for path in self.orders["scratch"]]
-        return [time for one in found for time in (one.st_ctime_ns, one.st_atime_ns)]
+        folders = [os.stat(path) for path in self.orders["scratch"]]
+        return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
 
     def serve(self) -> None:
         """Say that the house is ready, then run a program for each call until nobody calls."""
@@ -281,7 +281,7 @@ class Supervisor:
 
     def overuse(self, those: list[Process]) -> str | None:
         """The limit that the program is beyond, in a word; None where it is within all."""
-        if sum(one.seconds for one in those) > self.orders["seconds"]:
+        if sum(process.seconds for process in those) > self.orders["seconds"]:
             return "cpu"
         held = sum(max(bytes_of(process.pid, self.kinds) - self.baseline, 0) for process in those)
         if self.socket_bytes:
@@ -308,7 +308,7 @@ class Supervisor:
                 os.kill(-1, signal.SIGKILL)
             return
         while True:  # stopped first: who is stopped forks no more, and its place is not free for another's child
-            awake = [one for one in family() if one.state not in "TZX"]
+            awake = [process for process in family() if process.state not in "TZX"]
             if not awake:
                 break
             send(signal.SIGSTOP, awake)

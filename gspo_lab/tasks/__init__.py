@@ -82,16 +82,16 @@ def build_task(name: str, options: Mapping[str, Any], base: Path | None = None, 
     benchmark may hold fewer problems than were published, but at least so many.
     """
     name, options = _in_name(name, options)
-    found = look_up("task", name, KNOWN, base)
+    made_by = look_up("task", name, KNOWN, base)
     if name in BENCHMARKS:
         options = options | {key: str((base or Path()) / options[key]) for key in DATA_OPTIONS if options.get(key)}
-    if ":" in name and signature_of(found) is not None:
+    if ":" in name and signature_of(made_by) is not None:
         from gspo_lab.tasks.custom import read_custom
 
-        return read_custom(name, found, options, base or Path())
-    if not callable(found):
-        raise LabError(f"task '{name}': it is {type(found).__name__}, not a class or a function")
-    task = _made(name, found, options)
+        return read_custom(name, made_by, options, base or Path())
+    if not callable(made_by):
+        raise LabError(f"task '{name}': it is {type(made_by).__name__}, not a class or a function")
+    task = _made(name, made_by, options)
     if name in BENCHMARKS:
         task.enough = enough
     for part in PARTS:
@@ -137,7 +137,7 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, ta
     key: dict[str, Any] = {"name": name, "options": options}
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
-        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        defaults = {param.name: param.default for param in parameters if param.default is not param.empty}
         defaults.pop(WORDS, None)  # it came later than keys that are recorded
         key["options"] = defaults | options
         key["edition"] = EDITION
@@ -163,10 +163,10 @@ def _in_name(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return stem, {**options, **held}
 
 
-def _made(name: str, found: Any, options: Mapping[str, Any]) -> Any:
+def _made(name: str, made_by: Any, options: Mapping[str, Any]) -> Any:
     try:
-        check_options(name, options, inspect.signature(found).parameters.values())
-        return found(**options)
+        check_options(name, options, inspect.signature(made_by).parameters.values())
+        return made_by(**options)
     except LabError:
         raise
     except Exception as error:

@@ -73,8 +73,8 @@ class Addition(Generated[tuple[int, ...]]):
         if self.words:
             number = last_number(answer)
             right = number == problem.reference
-            told = "no number found" if number is None else f"differs: got {number[:40]}"
-            return Grade(float(right), right, number, "equal to the reference" if right else told)
+            reason = "no number found" if number is None else f"differs: got {number[:40]}"
+            return Grade(float(right), right, number, "equal to the reference" if right else reason)
         _steps, marker, after = answer.rpartition(MARKER)
         if not marker:
             return Grade(0.0, False, None, "no answer marker found")

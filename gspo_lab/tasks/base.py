@@ -182,11 +182,13 @@ def check_options(
     `kind` is what `name` names, and `table` where a study gives its options.
     """
     parameters = list(parameters)
-    named = {one.name: one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+    named = {
+        param.name: param for param in parameters if param.kind in (param.POSITIONAL_OR_KEYWORD, param.KEYWORD_ONLY)
+    }
+    if not any(param.kind is param.VAR_KEYWORD for param in parameters):
         known_names(name, options, named, kind=kind)
-    for option, one in named.items():
-        if one.default is one.empty and option not in options:
+    for option, param in named.items():
+        if param.default is param.empty and option not in options:
             raise LabError(f"{kind} '{name}': the option '{option}' is missing; set it under [{table}]")
 
 

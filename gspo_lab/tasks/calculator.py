@@ -61,8 +61,8 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
         name, text, value = f"calc{self.digits}x{self.terms}-{place}", expression(*item), str(result(*item))
         calls = demonstration(*item)
         if self.words:
-            told = tuple(part.removesuffix("\n") for part in calls)
-            return Problem(name, QUESTION.format(text), value, demonstrated_turns=told)
+            parts = tuple(part.removesuffix("\n") for part in calls)
+            return Problem(name, QUESTION.format(text), value, demonstrated_turns=parts)
         source = random.Random(f"{text}=")
         hurried = split == "train" and source.random() < self.hasty
         made_up = f"{MARKER}{source.randrange(10 ** len(value)):0{len(value)}}\n"
@@ -70,11 +70,11 @@ class Calculator(Generated[tuple[tuple[int, ...], str]]):
 
     def reply(self, problem: Problem, turns: Sequence[Turn]) -> str | None:
         """The result of two numbers and an operator between them; `?` to anything else; None to an answer."""
-        said = turns[-1].text
-        if MARKER in said:
+        text = turns[-1].text
+        if MARKER in text:
             return None
-        said = re.sub(r"\s", "", said) if self.words else said
-        call = re.fullmatch(rf"([0-9]{{1,{LONGEST}}})([+*])([0-9]{{1,{LONGEST}}})", said)
+        text = re.sub(r"\s", "", text) if self.words else text
+        call = re.fullmatch(rf"([0-9]{{1,{LONGEST}}})([+*])([0-9]{{1,{LONGEST}}})", text)
         reply = "?" if call is None else f"={result((int(call[1]), int(call[3])), call[2])}"
         return reply if self.words else f"{reply}\n"
 
@@ -115,8 +115,8 @@ def result(numbers: Sequence[int], operators: str) -> int:
 
 def demonstration(numbers: Sequence[int], operators: str) -> tuple[str, ...]:
     r"""Every call with its result, then the answer: `("47*36\n", "=1692\n", ..., "#1704\n")`."""
-    said, value = [], numbers[0]
+    turns, value = [], numbers[0]
     for sign, number in zip(operators, numbers[1:], strict=True):
         call, value = f"{value}{sign}{number}\n", result((value, number), sign)
-        said += [call, f"={value}\n"]
-    return (*said, f"{MARKER}{value}\n")
+        turns += [call, f"={value}\n"]
+    return (*turns, f"{MARKER}{value}\n")

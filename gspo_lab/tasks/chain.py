@@ -74,11 +74,11 @@ class Chain(Generated[tuple[int, int]]):
         before = [int(given) for given in problem.prompt.removesuffix(":").split(" ")]
         wrong: list[int] = []
         for place, item in enumerate(items):
-            found = re.fullmatch(f"([0-9]+):([0-9]{{{self.digits}}})", item)
-            if found is None or found[1] != self._counter(place) or int(found[2]) != sum(before) % self.modulus:
+            match = re.fullmatch(f"([0-9]+):([0-9]{{{self.digits}}})", item)
+            if match is None or match[1] != self._counter(place) or int(match[2]) != sum(before) % self.modulus:
                 wrong.append(place)
-            if found is not None:
-                before = [before[1], int(found[2])]
+            if match is not None:
+                before = [before[1], int(match[2])]
         share = 1 - len(wrong) / len(items)
         return Grade(share, not wrong, items[-1][-20:], f"{len(items) - len(wrong)} of {len(items)} items are right")
 

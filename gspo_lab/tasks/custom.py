@@ -83,20 +83,20 @@ class Custom(Task):
             return None
         try:
             with limited(self.seconds):
-                said = self.replier(problem, tuple(turns))
+                text = self.replier(problem, tuple(turns))
         except TooLong:
             raise ReplyError(f"there is no reply after {self.seconds} s") from None
         except (Exception, SystemExit) as error:
             raise ReplyError(f"no reply: {self._told(error)}") from error
-        if said is None:
+        if text is None:
             return None
-        if not isinstance(said, str):
-            raise ReplyError(f"the reply is {said!r:.60}, neither text nor None")
+        if not isinstance(text, str):
+            raise ReplyError(f"the reply is {text!r:.60}, neither text nor None")
         try:
-            said.encode()
+            text.encode()
         except UnicodeEncodeError:
-            raise ReplyError(f"the reply {said[:40]!a} is no Unicode text (a lone surrogate?)") from None
-        return said
+            raise ReplyError(f"the reply {text[:40]!a} is no Unicode text (a lone surrogate?)") from None
+        return text
 
     def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
         try:
@@ -129,8 +129,8 @@ def read_custom(name: str, function: Grader, options: Mapping[str, Any], base: P
         train, held = read, _read(base / held_out)
         where = base / held_out
     elif isinstance(held_out, float) and 0 < held_out < 1:
-        held = {line: one for line, one in read.items() if place(one.id) < held_out}
-        train = {line: one for line, one in read.items() if line not in held}
+        held = {line: problem for line, problem in read.items() if place(problem.id) < held_out}
+        train = {line: problem for line, problem in read.items() if line not in held}
         where = path
     else:
         raise LabError(f"task '{name}': held_out = {held_out!r} must be a share between 0 and 1, or a file's name")
@@ -168,10 +168,10 @@ def _replier(name: str, options: Mapping[str, Any], base: Path) -> Replier | Non
         return None
     if not isinstance(called, str):
         raise LabError(f"task '{name}': reply = {called!r} must name a function of the grader's file")
-    found: Replier = look_up("task", f"{name.rpartition(':')[0]}:{called}", {}, base)
-    if not inspect.isfunction(found):
-        raise LabError(f"task '{name}': reply = '{called}' is {type(found).__name__}, not a function")
-    return found
+    replier: Replier = look_up("task", f"{name.rpartition(':')[0]}:{called}", {}, base)
+    if not inspect.isfunction(replier):
+        raise LabError(f"task '{name}': reply = '{called}' is {type(replier).__name__}, not a function")
+    return replier
 
 
 def _grade_of(value: object) -> Grade:
@@ -245,8 +245,8 @@ def _problem(where: str, line: str) -> Problem:
     name = data.get("id", _prompt_id(prompt))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
-    told = {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
-    return Problem(str(name), prompt, str(reference), **told)
+    shown = {"demonstration": demonstration} if turns is None else {"demonstrated_turns": tuple(turns)}
+    return Problem(str(name), prompt, str(reference), **shown)
 
 
 def _prompt_id(prompt: str) -> str:
@@ -331,7 +331,7 @@ def signature_of(function: object) -> str | None:
         return TRL
     if {"solution_str", "ground_truth"} <= parameters.keys():
         return VERL
-    required = [one for one in parameters.values() if one.default is one.empty and one.kind in POSITIONAL]
+    required = [param for param in parameters.values() if param.default is param.empty and param.kind in POSITIONAL]
     return LAB if len(required) == 2 else None
 
 
@@ -353,15 +353,15 @@ def as_grader(name: str, function: Callable[..., object], options: Mapping[str, 
 
 def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Callable[..., object]:
     parameters = inspect.signature(function).parameters.values()
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters)
     known = ("completions", *COLUMNS)
-    for one in parameters:
-        if one.default is one.empty and one.kind in (*POSITIONAL, one.KEYWORD_ONLY) and one.name not in known:
+    for param in parameters:
+        if param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY) and param.name not in known:
             raise LabError(
-                f"task '{name}': the reward function's parameter '{one.name}' is no column of a problem; it can be "
+                f"task '{name}': the reward function's parameter '{param.name}' is no column of a problem; it can be "
                 f"{', '.join(known)}"
             )
-    wanted = known if takes_all else [one.name for one in parameters if one.name in known]
+    wanted = known if takes_all else [param.name for param in parameters if param.name in known]
 
     @functools.wraps(function)
     def grade(problem: Problem, answer: str) -> object:
@@ -383,7 +383,7 @@ def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Calla
 
 def _of_verl(function: Callable[..., object], source: str) -> Callable[..., object]:
     parameters = inspect.signature(function).parameters
-    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_all = any(param.kind is param.VAR_KEYWORD for param in parameters.values())
 
     @functools.wraps(function)
     def grade(problem: Problem, answer: str) -> object:

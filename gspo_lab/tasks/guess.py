@@ -81,9 +81,9 @@ class Guess(Generated[tuple[int, int, int]]):
             guess = self._guess(turn.text)
             possible = guess is not None and low <= guess <= high
             earned.append(float(guess == int(problem.reference)) if possible else WASTED)
-        found = earned[-1] == 1.0
-        reason = f"{'found' if found else 'not found'} in {len(turns)} turns"
-        return Grade(sum(earned), found, turns[-1].text or None, reason, turn_rewards=tuple(earned))
+        right = earned[-1] == 1.0
+        reason = f"{'found' if right else 'not found'} in {len(turns)} turns"
+        return Grade(sum(earned), right, turns[-1].text or None, reason, turn_rewards=tuple(earned))
 
     def _left(self, problem: Problem, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """What the number may be, from the first to the last: before any turn, and after each."""

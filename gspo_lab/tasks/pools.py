@@ -57,7 +57,7 @@ def deal(drawn: Iterable[tuple[str, T]], train: int, held_out: int) -> dict[str,
         split = "held-out" if place(key) < HELD_OUT_SHARE else "train"
         if len(dealt[split]) < wanted[split]:
             dealt[split].append(item)
-            if all(len(dealt[one]) == wanted[one] for one in SPLITS):
+            if all(len(dealt[name]) == wanted[name] for name in SPLITS):
                 break
     return dealt
 
@@ -85,7 +85,7 @@ class Pool(Sequence[Problem], Generic[T]):
     def __getitem__(self, index: slice) -> list[Problem]: ...
     def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
         if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
+            return [self[position] for position in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         return self._make(position, self._items[position])
 

@@ -27,8 +27,8 @@ def first_failure(name: str, options: Mapping[str, Any], base: Path, seconds: fl
     last = done.stdout.splitlines()[-1:]  # what the grader itself prints comes before
     if done.returncode or not last:
         return f"it ended its process with exit code {done.returncode}"
-    said: str | None = json.loads(last[0])
-    return said
+    failure: str | None = json.loads(last[0])
+    return failure
 
 
 def _tried(name: str, options: Mapping[str, Any], base: Path) -> str | None:

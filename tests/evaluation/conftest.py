@@ -1,8 +1,10 @@
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tiny_server import MODEL, TinyServer, serving
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +22,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are tried again after a tenth of the usual pauses."""
     monkeypatch.setattr("gspo_lab.samplers.server_sampler.FIRST_PAUSE_SECONDS", 0.05)
+
+
+@pytest.fixture(scope="session")
+def started() -> Iterator[TinyServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(started: TinyServer) -> TinyServer:
+    """A server with nothing asked yet and nothing in store."""
+    for past in (started.faults, started.asked, started.times):
+        past.clear()
+    started.go_on.clear()
+    started.most_waiting = 0
+    started.always, started.refuse, started.context, started.answers_as = None, None, 4096, MODEL
+    return started
 
 
 @pytest.fixture

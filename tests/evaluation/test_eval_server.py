@@ -16,21 +16,6 @@ from calling import gspo_lab
 from tiny_server import MODEL, TinyServer, free_port, serving
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[TinyServer]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def server(started: TinyServer) -> TinyServer:
-    started.faults.clear()
-    started.asked.clear()
-    started.go_on.clear()
-    started.always, started.refuse, started.context, started.answers_as = None, None, 4096, MODEL
-    return started
-
-
 @contextmanager
 def answering_only(server: TinyServer, answers: int) -> Iterator[None]:
     """Within the block the server gives that many answers and then none: whoever asks is there to be stopped."""

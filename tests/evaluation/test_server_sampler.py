@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,23 +19,6 @@ from gspo_lab.samplers.server_sampler import NoReply, Reply, Server, ServerSampl
 
 Result = TypeVar("Result")
 SAMPLING = Sampling(temperature=0.8, top_p=0.9, max_tokens=12, stop=("e",))
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[TinyServer]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def server(started: TinyServer) -> TinyServer:
-    """The same server, with nothing asked yet and nothing in store."""
-    started.faults.clear()
-    started.asked.clear()
-    started.times.clear()
-    started.most_waiting = 0
-    started.always, started.refuse, started.context = None, None, 4096
-    return started
 
 
 def with_sampler(place: Server, what: Callable[[ServerSampler], Awaitable[Result]]) -> Result:
@@ -145,7 +128,6 @@ def test_a_slow_server_is_not_waited_for_for_ever(server: TinyServer, fault: obj
 
 def test_no_more_are_in_flight_than_allowed(server: TinyServer) -> None:
     server.always = "wait"
-    server.go_on.clear()
     place = Server(server.url, MODEL, at_once=3)
 
     async def nine(sampler: ServerSampler) -> list[Reply]:

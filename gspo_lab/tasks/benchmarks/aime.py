@@ -15,7 +15,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.tasks.base import Defaults, Grade, Problem
 from gspo_lab.tasks.benchmarks import sources
 from gspo_lab.tasks.benchmarks.datasets import find
-from gspo_lab.tasks.benchmarks.published import PROMPT_VERSION, Published, closing_brace, prompt, read_items
+from gspo_lab.tasks.benchmarks.published import PROMPT_VERSION, Published, closing_brace, compared, prompt, read_items
 
 SHOWN = 60
 
@@ -42,13 +42,7 @@ class _Aime(Published):
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Right is the gold number; see `read_integer`."""
-        shown = " ".join(stated.split())[:SHOWN]
-        number = read_integer(stated)
-        if number is None:
-            return Grade(0.0, False, shown, f"not a whole number from 0 to 999: {shown!r}")
-        if number == int(problem.reference):
-            return Grade(1.0, True, shown, "equal to the reference")
-        return Grade(0.0, False, shown, f"differs: {number}")
+        return compared(stated, read_integer(stated), int(problem.reference), "whole number from 0 to 999", SHOWN)
 
 
 class Aime24(_Aime):
@@ -119,8 +113,8 @@ def read_integer(content: str) -> int | None:
         before, text = text, _peeled(text)
     if _GROUPED.fullmatch(text):
         text = text.replace("{,}", "").replace(",", "")
-    found = _WHOLE.fullmatch(text)
-    return int(found["digits"]) if found else None
+    whole = _WHOLE.fullmatch(text)
+    return int(whole["digits"]) if whole else None
 
 
 def _plain(content: str) -> str | None:
@@ -131,7 +125,7 @@ def _plain(content: str) -> str | None:
     if content.isascii():
         return content
     content = content.replace("º", "°").replace("−", "-")
-    if any(unicodedata.decomposition(one).startswith(_OTHER_FORMS) for one in content):
+    if any(unicodedata.decomposition(character).startswith(_OTHER_FORMS) for character in content):
         return None
     return unicodedata.normalize("NFKC", content)
 

@@ -84,7 +84,7 @@ class Codeforces(Published):
 
     def read(self) -> tuple[Problem, ...]:
         """The problems of the file."""
-        return tuple(_problem(one) for one in self._asked.values())
+        return tuple(_problem(judged) for judged in self._asked.values())
 
     def stated(self, answer: str) -> str:
         """Its program."""
@@ -118,38 +118,38 @@ class Codeforces(Published):
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Run the answer's program on the problem's tests. An error where it cannot be run."""
-        asked, cases = self._asked[problem.id], self._cases(problem)
+        judged, cases = self._asked[problem.id], self._cases(problem)
         opened, program = sandbox(self.unsafe), Program(stated)
         full = self._full.get(problem.id)
         if isinstance(full, tuple):
-            return grade_checked(opened, program, cases, asked.limits, asked.row["generated_checker"], full)
-        return grade_program(opened, program, cases, asked.limits, self.rule, rule_of_output)
+            return grade_checked(opened, program, cases, judged.limits, judged.row["generated_checker"], full)
+        return grade_program(opened, program, cases, judged.limits, self.rule, rule_of_output)
 
     def _cases(self, problem: Problem) -> tuple[Case, ...]:
-        asked = self._asked[problem.id]
-        if asked.generated is None:
-            return asked.official
-        return asked.official + _generated(asked.generated, problem.id, asked.row["generated_tests"])
+        judged = self._asked[problem.id]
+        if judged.generated is None:
+            return judged.official
+        return judged.official + _generated(judged.generated, problem.id, judged.row["generated_tests"])
 
     @functools.cached_property
     def _asked(self) -> Mapping[str, Judged]:
         files = find(self.name, [self.name], sources.CODEFORCES, self.data)
-        found: dict[str, Judged] = {}
+        problems: dict[str, Judged] = {}
         read = 0
         for file in files:
             file.check()
             for place, row in enumerate(rows(file.path), start=1):
                 read += 1
-                one = self._judged(f"{file.path}, row {place}", row, file)
-                if one is not None and one.row["id"] in found:
-                    raise LabError(f"{file.path}, row {place}: the problem {one.row['id']} is there twice")
-                if one is not None:
-                    found[one.row["id"]] = one
+                judged = self._judged(f"{file.path}, row {place}", row, file)
+                if judged is not None and judged.row["id"] in problems:
+                    raise LabError(f"{file.path}, row {place}: the problem {judged.row['id']} is there twice")
+                if judged is not None:
+                    problems[judged.row["id"]] = judged
         if all(file.published for file in files) and read != sources.CODEFORCES.rows:
             raise LabError(f"{self.name}: {read} problems in the published file, not {sources.CODEFORCES.rows}")
-        if not found:
+        if not problems:
             raise LabError(f"{self.name}: no problem in {files[0].path} that reads stdin and has tests")
-        return found
+        return problems
 
     def _judged(self, where: str, row: Row, file: DataFile) -> Judged | None:
         """The problem of a row; None for one that cannot be judged here. LabError where the row is of another kind."""
@@ -158,7 +158,7 @@ class Codeforces(Published):
         if row.get("input_mode") != "stdio" or row.get("interaction_format"):
             return None
         complete = bool(row.get("official_tests_complete"))
-        official = tuple(_case(where, one) for one in row.get("official_tests") or [])
+        official = tuple(_case(where, test) for test in row.get("official_tests") or [])
         generated = None
         if not complete:
             if self.tests == "official":
@@ -191,11 +191,11 @@ class Codeforces(Published):
 @functools.lru_cache(maxsize=4)
 def _generated(file: Path, name: str, count: int) -> tuple[Case, ...]:
     """The generated tests of a problem, in order; LabError where they are not `count`, as its row says."""
-    found = [row for row in rows(file) if row.get("problem_id") == name]
-    if len(found) != count:
-        raise LabError(f"{file}: {len(found)} tests of {name}, not {count}")
-    found.sort(key=lambda row: int(row["test_i"]))
-    return tuple(_case(f"{file}, {name}", row) for row in found)
+    tests = [row for row in rows(file) if row.get("problem_id") == name]
+    if len(tests) != count:
+        raise LabError(f"{file}: {len(tests)} tests of {name}, not {count}")
+    tests.sort(key=lambda row: int(row["test_i"]))
+    return tuple(_case(f"{file}, {name}", row) for row in tests)
 
 
 def _case(where: str, test: Any) -> Case:
@@ -205,12 +205,12 @@ def _case(where: str, test: Any) -> Case:
     return Case(given.encode(), expected.encode())
 
 
-def _problem(asked: Judged) -> Problem:
-    row = asked.row
+def _problem(judged: Judged) -> Problem:
+    row = judged.row
     reference = {
         "rating": row.get("rating"),
-        "tests": len(asked.official) + (row["generated_tests"] if asked.generated else 0),
-        "sha256": cases_digest(asked.official)[:16],
+        "tests": len(judged.official) + (row["generated_tests"] if judged.generated else 0),
+        "sha256": cases_digest(judged.official)[:16],
         "checker": bool(row["generated_checker"]),
         "contest_start": row.get("contest_start"),
     }

@@ -65,7 +65,7 @@ def _lines(text: bytes) -> Iterator[bytes]:
 
 
 def _words(text: bytes) -> Iterator[bytes]:
-    return itertools.chain.from_iterable(found[0].split() for found in _MANY_WORDS.finditer(text))
+    return itertools.chain.from_iterable(piece[0].split() for piece in _MANY_WORDS.finditer(text))
 
 
 def _all_alike(alike: Callable[[bytes, bytes], bool], expected: Iterator[bytes], got: Iterator[bytes]) -> bool:

@@ -55,9 +55,9 @@ def find(name: str, stems: Sequence[str], source: Source | None, data: str | Non
         return [DataFile(path) for path in _named(Path(data).expanduser(), f"{name}: data")]
     place = os.environ.get(VARIABLE)
     if place:
-        found = _in_place(Path(place).expanduser(), stems)
-        if found:
-            return [DataFile(path) for path in found]
+        paths = _in_place(Path(place).expanduser(), stems)
+        if paths:
+            return [DataFile(path) for path in paths]
     if source is None:
         raise LabError(f"{name}: has no published source; name your file with data = 'FILE' or {VARIABLE}")
     return [DataFile(fetch(name, source, file.path), file.sha256, published=True) for file in source.files]

@@ -15,6 +15,7 @@ from gspo_lab.tasks.benchmarks.published import (
     NoAnswer,
     Published,
     Unclosed,
+    compared,
     last_box,
     prompt,
     read_items,
@@ -89,23 +90,17 @@ class Gsm8k(Published):
 
     def judged(self, problem: Problem, stated: str) -> Grade:
         """Compared as numbers: `1,080`, `1080.00`, `$1080` and `1080 dollars` are equal; 18.5 is not 18."""
-        shown = " ".join(stated.split())[:LONGEST]
-        value = read_number(stated)
-        if value is None:
-            return Grade(0.0, False, shown, f"not a number: {shown!r}")
-        if value == Decimal(problem.reference):
-            return Grade(1.0, True, shown, "equal to the reference")
-        return Grade(0.0, False, shown, f"differs: {value}")
+        return compared(stated, read_number(stated), Decimal(problem.reference), "number", LONGEST)
 
 
 def read_number(text: str) -> Decimal | None:
     """The one number that `text` states, its thousands commas removed; None where it states none."""
     if len(text) > LONGEST:
         return None
-    text = _AROUND.sub(lambda found: found[1] or "", text.replace("{,}", ",").replace("−", "-")).strip()
+    text = _AROUND.sub(lambda font: font[1] or "", text.replace("{,}", ",").replace("−", "-")).strip()
     stated = _SENTENCE.fullmatch(text)
     number = (stated["number"] if stated else text).rstrip(".,")
-    if not _NUMBER.fullmatch(number) or not any(one.isdigit() for one in number):
+    if not _NUMBER.fullmatch(number) or not any(character.isdigit() for character in number):
         return None
     return Decimal(number.replace(",", ""))
 

@@ -83,10 +83,10 @@ class Window:
     @classmethod
     def named(cls, name: str) -> "Window":
         """`2410-2502`: from 2024-10-01 to 2025-02-28."""
-        found = _WINDOW.fullmatch(name)
-        if not found:
+        match = _WINDOW.fullmatch(name)
+        if not match:
             raise LabError(f"livecodebench: window = {name!r} must be YYMM-YYMM, like '2410-2502', or 'all'")
-        first_year, first, last_year, last = (int(part) for part in found.groups())
+        first_year, first, last_year, last = (int(part) for part in match.groups())
         start = datetime(2000 + first_year, first, 1)
         end = datetime(2000 + last_year, last, calendar.monthrange(2000 + last_year, last)[1])
         if end < start:
@@ -238,14 +238,14 @@ def decode_cases(where: str, public: str, private: str, *, functional: bool) -> 
 
 
 def _private(where: str, text: str) -> list[Any]:
-    found = _json(text)
-    if found is None:
+    tests = _json(text)
+    if tests is None:
         try:
-            found = _json(_unpacked(text))
+            tests = _json(_unpacked(text))
         # A pickle may fail in many ways; none of them may pass for an empty list of tests.
         except Exception as error:
             raise LabError(f"{where}: private_test_cases cannot be decoded: {type(error).__name__}: {error}") from error
-    return _listed(where, "private_test_cases", found)
+    return _listed(where, "private_test_cases", tests)
 
 
 def _unpacked(text: str) -> str:
@@ -257,10 +257,10 @@ def _unpacked(text: str) -> str:
     raw = unzip.decompress(packed, LARGEST)
     if not unzip.eof:
         raise ValueError("cut off, or larger than any known")
-    found = _OnlyText(io.BytesIO(raw)).load()
-    if not isinstance(found, str):
-        raise TypeError(f"the pickle holds {type(found).__name__}, not text")
-    return found
+    text_inside = _OnlyText(io.BytesIO(raw)).load()
+    if not isinstance(text_inside, str):
+        raise TypeError(f"the pickle holds {type(text_inside).__name__}, not text")
+    return text_inside
 
 
 def _json(text: str) -> Any:
@@ -271,10 +271,10 @@ def _json(text: str) -> Any:
         return None
 
 
-def _listed(where: str, column: str, found: Any) -> list[Any]:
-    if not isinstance(found, list):
+def _listed(where: str, column: str, tests: Any) -> list[Any]:
+    if not isinstance(tests, list):
         raise LabError(f"{where}: {column} is no JSON list of tests")
-    return found
+    return tests
 
 
 def _case(where: str, kind: str, entry: Any) -> Case:
@@ -337,7 +337,7 @@ class LiveCodeBench(Published):
     ) -> None:
         self.release = release.removeprefix("release_")
         if self.release != OWN and f"release_{self.release}" not in sources.LIVECODEBENCH:
-            known = [one.removeprefix("release_") for one in sources.LIVECODEBENCH] + [OWN]
+            known = [name.removeprefix("release_") for name in sources.LIVECODEBENCH] + [OWN]
             raise LabError(
                 f"livecodebench: no release '{release}'{nearest(release, known)}; there are {', '.join(known)}"
             )
@@ -362,10 +362,10 @@ class LiveCodeBench(Published):
     @classmethod
     def options_in(cls, name: str) -> Mapping[str, str]:
         """Release "v5" and window "2408-2502" of `livecodebench-v5-2408-2502`. LabError for another name."""
-        found = _NAME.fullmatch(name)
-        if found is None:
+        match = _NAME.fullmatch(name)
+        if match is None:
             raise LabError(f"unknown task '{name}'; a livecodebench is called like livecodebench-v5-2410-2502")
-        return {key: value for key, value in found.groupdict().items() if value}
+        return {key: value for key, value in match.groupdict().items() if value}
 
     def stated(self, answer: str) -> str:
         """Its program."""
@@ -393,13 +393,13 @@ def _of_release(files: list[DataFile], source: sources.Source | None) -> list[Da
     if source is None:
         return files
     largest = sources.LIVECODEBENCH["release_v6"].files
-    if not all(file.path.name in {one.path for one in largest} for file in files):
+    if not all(file.path.name in {remote.path for remote in largest} for file in files):
         return files
     by_name = {file.path.name: file for file in files}
-    missing = [one.path for one in source.files if one.path not in by_name]
+    missing = [file.path for file in source.files if file.path not in by_name]
     if missing:
         raise LabError(f"{files[0].path.parent}: the release needs {', '.join(missing)} too")
-    return [by_name[one.path] for one in source.files]
+    return [by_name[file.path] for file in source.files]
 
 
 def _problem(entry: Entry) -> Problem:

@@ -42,11 +42,11 @@ class WorkerFailed(Exception):
 def check_installed() -> None:
     """LabError where math-verify is absent or of a version whose verdicts are others."""
     try:
-        found = metadata.version("math-verify")
+        version = metadata.version("math-verify")
     except metadata.PackageNotFoundError as error:
         raise MissingExtra("math-verify", "bench", "grading of mathematical expressions") from error
-    if found != VERSION:
-        raise LabError(f"math-verify {found} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
+    if version != VERSION:
+        raise LabError(f"math-verify {version} grades otherwise than {VERSION}: pip install math-verify=={VERSION}")
 
 
 class Expressions:

@@ -29,10 +29,10 @@ def main() -> None:
 
     def read(text: str) -> list[Any]:
         # Its own timeouts are alarms, which a long call in C outlasts: the kernel's limit stands in for them.
-        found: list[Any] = parse(
+        expressions: list[Any] = parse(
             f"\\boxed{{{text}}}", extraction_config=boxed, fallback_mode="no_fallback", parsing_timeout=None
         )
-        return found
+        return expressions
 
     def compared(gold: str, answer: str) -> str:
         try:

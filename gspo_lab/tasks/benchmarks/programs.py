@@ -113,15 +113,15 @@ def grade_program(
         outcomes = opened.run(program, [case.input for case in cases], limits, go_on=go_on, keep_output=False)
     except SandboxFailed as error:
         return Grade(None, None, program.source, error=f"the sandbox failed: {error}", isolation=opened.level)
-    killed = any(one.ending == "killed" for one in outcomes)
+    killed = any(outcome.ending == "killed" for outcome in outcomes)
     if killed or (len(outcomes) < len(cases) and len(failures) < len(RULES)):
         what = "a test was ended from outside" if killed else f"only {len(outcomes)} of {len(cases)} tests were run"
         return Grade(None, None, program.source, error=f"the sandbox failed: {what}", isolation=opened.level)
     right = rule not in failures
     reason = failures.get(rule, f"passed all {len(cases)} tests")
-    for other in RULES:
-        if (other not in failures) != right:
-            reason += f" [{other}: {'wrong' if right else 'right'}]"
+    for another in RULES:
+        if (another not in failures) != right:
+            reason += f" [{another}: {'wrong' if right else 'right'}]"
     return Grade(float(right), right, program.source, reason, isolation=opened.level)
 
 

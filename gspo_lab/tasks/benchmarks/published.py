@@ -18,6 +18,15 @@ from gspo_lab.tasks.benchmarks.datasets import DataFile, Row, digest, rows
 from gspo_lab.tasks.pools import known_split
 
 
+def compared(stated: str, value: object, gold: object, kind: str, most: int) -> Grade:
+    """The grade of a `value` that was read from `stated`, of which `most` characters are shown; None: there is none."""
+    shown = " ".join(stated.split())[:most]
+    if value is None:
+        return Grade(0.0, False, shown, f"not a {kind}: {shown!r}")
+    right = value == gold
+    return Grade(float(right), right, shown, "equal to the reference" if right else f"differs: {value}")
+
+
 class Published(Task, ABC):
     """A benchmark whose problems come from files. `read` gives them; the rest is here.
 
@@ -79,7 +88,7 @@ class Published(Task, ABC):
 
     @functools.cached_property
     def _digest(self) -> str:
-        return digest([[one.id, one.prompt, one.reference] for one in self._held_out])
+        return digest([[problem.id, problem.prompt, problem.reference] for problem in self._held_out])
 
 
 PROMPT_VERSION = "boxed/1"
@@ -146,26 +155,26 @@ def _openings(text: str) -> Iterator[int]:
     """
     places = {word: text.rfind(word) for word in OPENING}
     while max(places.values()) >= 0:
-        word = max(places, key=lambda one: places[one])
+        word = max(places, key=lambda opening: places[opening])
         start, places[word] = places[word], text.rfind(word, 0, places[word])
-        found = _SPACE.match(text, start + len(word))
-        assert found is not None
-        if found.end() == len(text):
+        blank = _SPACE.match(text, start + len(word))
+        assert blank is not None
+        if blank.end() == len(text):
             raise Unclosed
-        if text[found.end()] == "{":
-            yield found.end() + 1
+        if text[blank.end()] == "{":
+            yield blank.end() + 1
 
 
 def closing_brace(text: str, inside: int) -> int | None:
     """Where the brace stands that closes the one before `inside`, braces behind a backslash left out; None: nowhere."""
     depth = 1
-    for found in _BRACES.finditer(text, inside):
-        if found.group() == "{":
+    for brace in _BRACES.finditer(text, inside):
+        if brace.group() == "{":
             depth += 1
-        elif found.group() == "}":
+        elif brace.group() == "}":
             depth -= 1
             if depth == 0:
-                return found.start()
+                return brace.start()
     return None
 
 
@@ -197,9 +206,9 @@ def read_items(name: str, files: Sequence[DataFile], count: int, enough: int | N
         raise LabError(f"{name}: the same problem {most} times, others not: {again[0]} and {again[1]}; repair the file")
     kept: dict[str, Item] = {}
     for item in items:
-        other = kept.setdefault(_key(item), item)
-        if other.gold != item.gold:
-            both = f"{other.gold} ({other.where}) and {item.gold} ({item.where})"
+        first = kept.setdefault(_key(item), item)
+        if first.gold != item.gold:
+            both = f"{first.gold} ({first.where}) and {item.gold} ({item.where})"
             raise LabError(f"{name}: one problem has two answers, {both}; repair the file")
     part = enough is not None and enough <= len(kept) < count and not any(file.published for file in files)
     if len(kept) != count and not part:
@@ -207,9 +216,9 @@ def read_items(name: str, files: Sequence[DataFile], count: int, enough: int | N
         limit = f", or evaluate some with --limit {len(kept)}" if 0 < len(kept) < count else ""
         raise LabError(f"{name}: {len(kept)} different problems in {places}, not {count}; name a whole copy{limit}")
     ids = Counter(item.id for item in kept.values())
-    own = "" not in ids and max(ids.values()) == 1
+    have_ids = "" not in ids and max(ids.values()) == 1
     return [
-        item if own else Item(str(place), item.problem, item.gold, item.where)
+        item if have_ids else Item(str(place), item.problem, item.gold, item.where)
         for place, item in enumerate(kept.values(), start=1)
     ]
 
@@ -237,8 +246,8 @@ def _item(where: str, row: Row) -> Item:
         answer = _boxed_gold(where, columns.get("solution"))
     if isinstance(answer, bool) or not isinstance(answer, str | int) or not str(answer).strip():
         raise LabError(f"{where}: the answer {answer!r:.40} is neither text nor a whole number")
-    found = next((columns[name] for name in IDS if columns.get(name) not in (None, "")), "")
-    return Item(str(found), problem.strip(), str(answer).strip(), where)
+    name_in_copy = next((columns[name] for name in IDS if columns.get(name) not in (None, "")), "")
+    return Item(str(name_in_copy), problem.strip(), str(answer).strip(), where)
 
 
 def _unwrapped(where: str, columns: Row) -> Row:
