@@ -192,9 +192,9 @@ def test_a_subset_of_the_arms_leaves_the_others_declared(bench: Bench) -> None:
 
 
 def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
-    bench.seeds = [0]
-    bench.conduct()
+    begin(bench, "a/s0", "b/s0")
     old = (bench.home / "a/s0/journal.jsonl").read_bytes()
+    bench.seeds = [0]
     bench.steps = 5
     with pytest.raises(LabError, match="--fresh"):
         bench.conduct()
@@ -202,8 +202,7 @@ def test_fresh_moves_the_old_runs_away(bench: Bench) -> None:
     assert found.exit_code == 0
     assert (bench.runs / "_archive/count-1/a/s0/journal.jsonl").read_bytes() == old
     assert bench.steps_of("a/s0") == [0, 1, 2, 3, 4]
-    bench.conduct(fresh=True)
-    assert (bench.runs / "_archive/count-2/a/s0/journal.jsonl").exists()
+    assert declaration.archive(bench.home, bench.runs, "count") == bench.runs / "_archive/count-2"
 
 
 def test_a_start_that_declares_nothing_new_leaves_the_file_of_an_earlier_version(bench: Bench) -> None:

@@ -43,6 +43,9 @@ def test_the_first_look_that_resolves_ends_the_study_and_a_resumed_one_honours_i
     assert "Resolved at the declared look after 3 of 5 seeds." in found.seen
     again, shown = looked.conduct()
     assert (begun(looked), again.exit_code, "resolved at the look" in shown) == (first, 0, True)
+    looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"  # they are part of what is locked
+    with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
+        looked.conduct()
 
 
 def test_what_is_not_resolved_goes_on_to_the_next_look(looked: Bench) -> None:
@@ -63,13 +66,6 @@ def test_later_seeds_wait_for_a_look_that_lacks_runs(looked: Bench) -> None:
     looked.fail = {}
     found, _ = looked.conduct()
     assert (found.exit_code, len(begun(looked))) == (0, 6)
-
-
-def test_looks_are_part_of_what_is_locked(looked: Bench) -> None:
-    looked.conduct()
-    looked.verdict = "\n[verdict]\nlooks = [3, 4]\n"
-    with pytest.raises(LabError, match=r"other settings \(verdict.looks"):
-        looked.conduct()
 
 
 def test_seeds_added_later_are_description(bench: Bench) -> None:

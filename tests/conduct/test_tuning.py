@@ -193,8 +193,8 @@ def test_an_arm_without_a_living_candidate_ends_the_study_before_its_first_step(
     assert not (tuned.home / "a").exists()
 
 
-def test_another_tuning_is_refused_once_the_study_has_begun(tuned: Bench) -> None:
-    tuned.conduct()
+def test_another_tuning_is_refused_once_the_study_has_begun(done: Done, tuned: Bench) -> None:
+    shutil.copytree(done[0].runs, tuned.runs)
     tuned.verdict = TUNE.replace("2e-4", "3e-4")
     with pytest.raises(LabError, match=r"arms chose by another \[tune\]"):
         tuned.conduct()

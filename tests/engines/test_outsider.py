@@ -1,14 +1,12 @@
 """An outsider's engine: one file beside a study, with options and declared capabilities, run by the command."""
 
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calling import gspo_lab
 
 from gspo_lab.engines.check import check_engine
 from gspo_lab.errors import LabError
@@ -73,7 +71,8 @@ Check = Callable[..., None]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "toy.py").write_text(TOY)
     (tmp_path / "rates.toml").write_text(STUDY)
     return tmp_path
@@ -89,14 +88,9 @@ def check(folder: Path) -> Check:
     return one
 
 
-def lab(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "gspo_lab", "run", "rates.toml", "--jobs", "1", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
-
-
 def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
-    done = lab(folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = gspo_lab("run", "rates.toml", "--jobs", "1")
+    assert done.code == 0, done
     declared = json.loads((folder / "runs/rates/study.json").read_text())
     assert declared["arms"]["slow"]["settings"]["engine"] == {"name": "toy.py:Toy", "options": {"luck": 0.2}}
     with sqlite3.connect(folder / "runs/lab.db") as database:
@@ -118,11 +112,11 @@ def test_an_outsiders_engine_trains_through_the_command(folder: Path) -> None:
 
 
 def test_a_study_that_varies_what_the_engine_cannot_is_refused_before_it_begins(folder: Path) -> None:
-    refused = lab(folder, "--set", "arm.fast.update.epochs=2")
-    assert refused.returncode == 2
-    assert "arm.fast: the engine 'toy.py:Toy' would ignore update.epochs = 2 (default: 1)" in refused.stderr
-    assert "it can vary bench, steps, update.learning_rate" in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
+    refused = gspo_lab("run", "rates.toml", "--set", "arm.fast.update.epochs=2")
+    assert refused.code == 2
+    assert "arm.fast: the engine 'toy.py:Toy' would ignore update.epochs = 2 (default: 1)" in refused.err
+    assert "it can vary bench, steps, update.learning_rate" in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
     assert not (folder / "runs").exists()
 
 

@@ -37,6 +37,7 @@ def test_only_a_time_limit_that_is_near_and_a_preemption_ask_for_a_requeue(
 @pytest.mark.skipif(shutil.which("sinfo") is None, reason="no Slurm here")
 def test_a_missing_configuration_is_not_blamed_on_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
+    monkeypatch.setattr("gspo_lab.launch.slurm.ANSWER_SECONDS", 1.0)  # it looks for a controller for half a minute
     with pytest.raises(LabError) as refused:
         make_launcher("slurm", 1).slots("cpu")
     assert str(refused.value).startswith("--on slurm: Slurm does not answer here (")
