@@ -6,18 +6,17 @@ clipping, what a person typed, and every later edit.
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives.ratios import RATIOS, RULES
-from gspo_lab.study.dotted import BAND, differing, flat, optional, texts, typed
+from gspo_lab.study.dotted import BAND, differing, flat, read
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.origin import filled, known_part
 from gspo_lab.study.schema import KEYS, Settings
@@ -35,6 +34,8 @@ ARMS_ADDED = "arms added: "
 
 Band = tuple[float, float]
 """(clip_low, clip_high)."""
+Bands = dict[str, tuple[FiniteFloat, FiniteFloat]]
+"""The same by ratio rule."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,10 @@ class Arm:
     def from_json(name: str, data: Mapping[str, Any], recorded: Iterable[str] | None = None) -> "Arm":
         """The arm of `to_json`'s data; `recorded`: of an imported study what was recorded of all its arms. KeyError,
         TypeError or ValidationError for other data."""
-        of, dose = optional(str, data.get("of")), optional(float, data.get("dose"))
-        declared = texts(data["declared"])
-        if recorded is None:
-            return Arm(name, declared, Settings.model_validate(data["settings"]), of, dose)
-        return Arm(name, declared, filled(data["settings"]), of, dose, frozenset({*recorded, *declared}))
+        plain = read(_PlainArm, data)
+        settings = Settings.model_validate(plain.settings) if recorded is None else filled(plain.settings)
+        known = None if recorded is None else frozenset({*recorded, *plain.declared})
+        return Arm(name, plain.declared, settings, plain.of, plain.dose, known)
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,6 @@ class Sweep:
         """Plain data, as study.json has it."""
         return {"key": self.key, "doses": list(self.doses)}
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Sweep":
-        """The sweep of `to_json`'s data. KeyError or TypeError for other data."""
-        return Sweep(typed(str, data["key"]), tuple(typed(float, dose) for dose in typed(list, data["doses"])))
-
 
 @dataclass(frozen=True)
 class Replicates:
@@ -103,26 +98,16 @@ class Replicates:
     name: str
     content: str
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Replicates":
-        """The link of study.json's data. KeyError or TypeError for other data."""
-        return Replicates(typed(str, data["name"]), typed(str, data["content"]))
-
 
 @dataclass(frozen=True)
 class Edit:
     """What a later start changed, and when."""
 
-    at: str
-    what: str
+    at: str = ""
+    what: str = ""
 
     def __str__(self) -> str:
         return f"{self.at} {self.what}".strip()
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Edit":
-        """The edit of study.json's data. TypeError for other data."""
-        return Edit(typed(str, data.get("at", "")), typed(str, data.get("what", "")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,37 +247,20 @@ class Declaration:
         """study.json's content; settings that an earlier version did not know have their defaults. LabError, which
         begins with `where`, for what is none and for what another version wrote."""
         try:
-            recorded = None if data.get("recorded") is None else texts(data["recorded"])
-            arms = {name: Arm.from_json(name, entry, recorded) for name, entry in data["arms"].items()}
-            seeds = tuple(typed(int, seed) for seed in typed(list, data["seeds"]))
-            edits = tuple(Edit.from_json(edit) for edit in data.get("edits") or [])
-            later = tuple(typed(int, seed) for seed in typed(list, data["added"])) if "added" in data else told(edits)
-            if not arms or not seeds:
+            plain = read(_PlainStudy, {key: value for key, value in data.items() if value is not None})
+            arms = {name: Arm.from_json(name, entry, plain.recorded) for name, entry in data["arms"].items()}
+            later = plain.added if "added" in data else told(plain.edits)
+            if not arms or not plain.seeds:
                 raise ValueError("without arms or seeds")
-            return Declaration(
-                name=typed(str, data["name"]),
-                question=typed(str, data["question"]),
-                arms=arms,
-                seeds=seeds,
-                added=tuple(seed for seed in seeds if seed in later),
-                verdict=VerdictTable.model_validate(data["verdict"]),
-                claims=tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
-                sweep=Sweep.from_json(swept) if (swept := data.get("sweep")) else None,
-                tune=Tune.model_validate(tune) if (tune := data.get("tune")) else None,
-                trials_of=optional(str, data.get("trials_of")),
-                replicates=Replicates.from_json(link) if (link := data.get("replicates")) else None,
-                waived={typed(str, name): typed(str, why) for name, why in dict(data.get("waive", {})).items()},
-                reference_bands=bands_of(data.get("reference_bands") or {}),
-                recorded=recorded,
-                comment=typed(str, data.get("comment", "")),
-                commands=tuple(texts(command) for command in typed(list, data.get("commands", []))),
-                created=typed(str, data.get("created", "")),
-                version=typed(str, data.get("version", "")),
-                edits=edits,
-                superseded=tuple(typed(dict, one) for one in typed(list, data.get("superseded", []))),
-                digest=optional(str, data.get("digest")),
-                content_digest=digest(locked_of(data)),
-            )
+            tables = {
+                "arms": arms,
+                "added": tuple(seed for seed in plain.seeds if seed in later),
+                "verdict": VerdictTable.model_validate(data["verdict"]),
+                "claims": tuple(ClaimTable.model_validate(entry) for entry in data.get("claims", [])),
+                "tune": Tune.model_validate(tune) if (tune := data.get("tune")) else None,
+                "content_digest": digest(locked_of(data)),
+            }
+            return Declaration(**dict(plain) | tables)
         except ValidationError as error:
             raise LabError(
                 f"{where} was written by another version of gspo-lab ({error.error_count()} keys do not fit); "
@@ -302,6 +270,37 @@ class Declaration:
             raise LabError(
                 f"{where} is no study of this lab: restore it from a copy, or move its folder away"
             ) from error
+
+
+class _PlainArm(BaseModel):
+    """What study.json holds of an arm."""
+
+    declared: tuple[str, ...]
+    settings: dict[str, Any]
+    of: str | None = None
+    dose: float | None = None
+
+
+class _PlainStudy(BaseModel):
+    """What study.json holds beside arms and tables, under the names of `Declaration`."""
+
+    name: str
+    question: str
+    seeds: tuple[int, ...]
+    added: tuple[int, ...] = ()
+    sweep: Sweep | None = None
+    trials_of: str | None = None
+    replicates: Replicates | None = None
+    waived: dict[str, str] = Field({}, alias="waive")
+    reference_bands: Bands = {}
+    recorded: tuple[str, ...] | None = None
+    comment: str = ""
+    commands: tuple[tuple[str, ...], ...] = ()
+    created: str = ""
+    version: str = ""
+    edits: tuple[Edit, ...] = ()
+    superseded: tuple[dict[str, Any], ...] = ()
+    digest: str | None = None
 
 
 def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -330,14 +329,6 @@ def told(edits: Iterable[Edit]) -> tuple[int, ...]:
     """The seeds that were added by these edits: version 0.1 noted them nowhere else."""
     lists = [edit.what.removeprefix(SEEDS_ADDED) for edit in edits if edit.what.startswith(SEEDS_ADDED)]
     return tuple(int(seed) for one in lists for seed in one.split(",") if seed.strip().isdecimal())
-
-
-def bands_of(data: Mapping[str, Sequence[float]]) -> dict[str, Band]:
-    """Reference bands from plain data."""
-    bands = {rule: (float(typed(float, low)), float(typed(float, high))) for rule, (low, high) in data.items()}
-    if not all(map(math.isfinite, chain(*bands.values()))):
-        raise ValueError("a range without an end")
-    return bands
 
 
 def rule_of(settings: Settings) -> str:

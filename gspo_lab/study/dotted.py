@@ -1,7 +1,11 @@
 """Settings as dotted keys, which of them differ, and values of one kind as JSON gives them."""
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
 
@@ -48,18 +52,14 @@ def put(table: dict[str, Any], key: str, value: Any) -> None:
     table[last] = value
 
 
-def typed(kind: type[T], value: Any) -> T:
-    """The value, which must be of this kind as JSON gives it; a whole number is a float too. TypeError if it is not."""
-    if type(value) is not kind and (kind, type(value)) != (float, int):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
-    return cast(T, value)
+def read(kind: type[T], data: Any) -> T:
+    """Plain data as JSON gives them, as one kind: a model, a dataclass, a tuple. TypeError where they are another."""
+    try:
+        return cast(T, _adapter(kind).validate_json(json.dumps(data), strict=True))
+    except ValidationError as error:
+        raise TypeError(str(error).partition("\n")[2].replace("\n", " ")) from error
 
 
-def optional(kind: type[T], value: Any) -> T | None:
-    """The same, or None."""
-    return None if value is None else typed(kind, value)
-
-
-def texts(value: Any) -> tuple[str, ...]:
-    """A list of strings."""
-    return tuple(typed(str, one) for one in typed(list, value))
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.study.dotted import flat, optional, put, texts, typed, under
+from gspo_lab.study.dotted import flat, put, read, under
 from gspo_lab.study.schema import Settings
 
 ORIGIN = "origin"
@@ -28,7 +28,7 @@ class Origin:
     """The program's; None: not known."""
     converted: tuple[str, ...] = ()
     """What the records are not as the program wrote them in: "reward is train/reward", "rows are means of 10 steps"."""
-    metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     """By the program's own name of a number its `meaning`, the `quantity` that it is one of several definitions of, and
     the lab's `column` that has the same; nothing where the name was not understood."""
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -58,26 +58,12 @@ class Origin:
     def told(data: Any, run: str) -> "Origin":
         """The same of the fact beside a run's start. LabError for other data."""
         try:
-            return Origin.from_json(data)
-        except (KeyError, TypeError) as error:
+            return read(Origin, data)
+        except TypeError as error:
             raise LabError(
                 f"{run}: its journal names an origin that cannot be read ({error}): restore it from a copy, or move "
                 "its folder away"
             ) from error
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Origin":
-        """The origin of `to_json`'s data. KeyError or TypeError for other data."""
-        return Origin(
-            program=typed(str, data["program"]),
-            source=typed(str, data["source"]),
-            version=optional(str, data.get("version")),
-            converted=texts(data.get("converted", [])),
-            metrics={name: dict(typed(dict, one)) for name, one in typed(dict, data.get("metrics", {})).items()},
-            files=typed(dict, data.get("files", {})),
-            settings=typed(dict, data.get("settings", {})),
-            config=typed(dict, data.get("config", {})),
-        )
 
 
 ABSENT = "not recorded"

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gspo_lab.study.declaration import Arm, Band, Declaration, bands_of, reference_bands
-from gspo_lab.study.dotted import flat, optional, texts, typed
+from pydantic import BaseModel
+
+from gspo_lab.study.declaration import Arm, Band, Bands, Declaration, reference_bands
+from gspo_lab.study.dotted import flat, read
 from gspo_lab.study.origin import ORIGIN, Origin, filled
 from gspo_lab.study.schema import Settings
 from gspo_lab.study.undeclared import LaunchTable
@@ -66,20 +68,24 @@ class Run:
         imported = data.get(ORIGIN) is not None
         settings = filled(data["settings"]) if imported else Settings.model_validate(data["settings"])
         partly = imported and settings.model_dump(mode="json") != data["settings"]
-        return Run(
-            study=typed(str, data["study"]),
-            arm=typed(str, data["arm"]),
-            seed=typed(int, data["seed"]),
-            settings=settings,
-            declared=texts(data["declared"]),
-            reference_bands=bands_of(data["reference_bands"]),
-            base=typed(str, data["base"]),
-            warm_start=optional(str, data.get("warm_start")),
-            origin=Origin.from_json(data[ORIGIN]) if imported else None,
-            known=frozenset(flat(data["settings"])) if partly else None,
-            declaration=optional(str, data.get("declaration")),
-            until=optional(int, data.get("until")),
-        )
+        plain = {key: value for key, value in data.items() if value is not None and key != "settings"}
+        known = frozenset(flat(data["settings"])) if partly else None
+        return Run(settings=settings, known=known, **dict(read(_PlainRun, plain)))
+
+
+class _PlainRun(BaseModel):
+    """What run.json holds beside the settings."""
+
+    study: str
+    arm: str
+    seed: int
+    declared: tuple[str, ...]
+    reference_bands: Bands
+    base: str
+    warm_start: str | None = None
+    origin: Origin | None = None
+    declaration: str | None = None
+    until: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
