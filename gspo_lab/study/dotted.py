@@ -1,13 +1,14 @@
 """Settings as dotted keys, which of them differ, and values of one kind as JSON gives them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 T = TypeVar("T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 BAND = ("objective.clip_low", "objective.clip_high")
 """With `clip = "calibrated"` a pilot finds these two, so they are declared with it."""
@@ -58,8 +59,3 @@ def read(kind: type[T], data: Any) -> T:
         return cast(T, _adapter(kind).validate_json(json.dumps(data), strict=True))
     except ValidationError as error:
         raise TypeError(str(error).partition("\n")[2].replace("\n", " ")) from error
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
