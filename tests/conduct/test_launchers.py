@@ -25,13 +25,6 @@ def test_the_table_and_its_refusals() -> None:
         make_launcher("nowhere:Launcher")
 
 
-def test_an_unknown_launcher_leaves_nothing_behind(bench: Bench) -> None:
-    for call in (bench.conduct, lambda on: plan(bench.study(), bench.runs, on=on)):
-        with pytest.raises(LabError, match="unknown launcher 'slurn'"):
-            call(on="slurn")
-    assert not bench.runs.exists()
-
-
 @pytest.mark.parametrize(("name", "bug"), [("BrokenAtOnce", ZeroDivisionError), ("BrokenListing", KeyError)])
 def test_a_bug_in_an_outsider_s_launcher_keeps_its_traceback_and_is_named(
     bench: Bench, name: str, bug: type[Exception]

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from counting import ENGINE, Bench
 
-from gspo_lab.errors import LabError
 from gspo_lab.plan import plan, preparation
-from gspo_lab.plan.check import check
 from gspo_lab.plan.cost import active_parameters, guessed_pace, measured_pace
 from gspo_lab.study.schema import BenchTable, WarmStart
 from gspo_lab.tasks import task_key
@@ -152,16 +150,3 @@ def test_a_model_s_size_from_its_name() -> None:
     assert active_parameters("somebody/Model-0.6B") == 6e8
     assert active_parameters("Qwen/Qwen3-0.6B") == pytest.approx(6e8, rel=0.01), "a published shape is counted"
     assert active_parameters("tiny-qwen3") == 6e5
-
-
-def test_replay_on_a_dense_model_is_refused_before_anything_starts(bench: Bench) -> None:
-    bench.b = 'routing_replay = "old-policy"'
-    with pytest.raises(LabError, match=r"arm.b.routing_replay = 'old-policy'.*'tiny-qwen3' is dense"):
-        bench.conduct()
-    assert not (bench.home / "study.json").exists()
-
-
-def test_a_model_that_is_not_there_is_refused_before_anything_starts(bench: Bench) -> None:
-    study = bench.study(overrides=["model=tiny-qwen33"])
-    with pytest.raises(LabError, match="did you mean 'tiny-qwen3'"):
-        check(study)
