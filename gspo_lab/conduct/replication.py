@@ -1,7 +1,7 @@
 """A declared study again: the same arms and rule on fresh seeds and fresh starts, linked to the first."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Arm, Declaration, Study, load_study
 from gspo_lab.study.declaration import Replicates, differences, identity, same_content
+from gspo_lab.study.overrides import without
 from gspo_lab.study.trials import tuned
 
 SHOWN = 4
@@ -185,11 +186,7 @@ def _study(before: Declaration, declared: Declaration, place: Path, asked: Study
 
 def _command(before: Declaration, declared: Declaration, place: Path) -> tuple[str, ...]:
     """What to type behind `gspo-lab check` or `run` for the same arms, seeds and name, without the link."""
-    first: Sequence[str] = before.commands[0] if before.commands else (str(place),)
-    kept = [
-        word
-        for option, value in zip(first[1::2], first[2::2], strict=False)
-        if option not in ("--seeds", "--name") and not re.match(r"seeds\s*=", value)
-        for word in (option, value)
-    ]
-    return (*first[:1], *kept, "--seeds", f"{','.join(map(str, declared.seeds))}", "--name", declared.name)
+    first = without(before.commands[0] if before.commands else (str(place),), "--seeds", "--name")
+    pairs = zip(first[1::2], first[2::2], strict=False)
+    kept = [word for pair in pairs if not re.match(r"seeds\s*=", pair[1]) for word in pair]
+    return (*first[:1], *kept, "--seeds", ",".join(map(str, declared.seeds)), "--name", declared.name)

@@ -1,7 +1,7 @@
 """How far a worker is, read from what it leaves in its folder: nothing is asked of the worker itself."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gspo_lab import journal
 from gspo_lab.progress import Progress
@@ -9,16 +9,6 @@ from gspo_lab.records import ROLLOUT
 from gspo_lab.runfolder import RunFolder, StartFolder
 from gspo_lab.states import STARTED, Phase
 from gspo_lab.study import Run
-
-
-class Watch(Protocol):
-    """Looks how far a worker is, in `progress`."""
-
-    progress: Progress
-
-    def look(self, now: float) -> bool:
-        """Read what is new, `now` seconds of a clock that never goes back; whether anything was."""
-        ...
 
 
 class RunWatch:

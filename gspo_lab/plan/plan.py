@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gspo_lab.errors import LabError
 from gspo_lab.launch.base import Slot
@@ -101,16 +101,15 @@ class Plan:
         ]
 
 
-@dataclass(frozen=True)
-class Work:
-    """What one run, or the rest of it, has to do."""
+class Work(NamedTuple):
+    """What one run, or the rest of it, has to do; the names are those of a `Plan`."""
 
-    steps: int
-    responses: int
-    responses_max: int
-    response_tokens_max: int
-    evaluations: int
-    answers: int
+    steps: int = 0
+    responses: int = 0
+    responses_max: int = 0
+    response_tokens_max: int = 0
+    evaluations: int = 0
+    evaluation_answers: int = 0
 
 
 def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) -> Plan:
@@ -137,10 +136,10 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     for run in runs_of_study:
         stands = RunFolder(run.folder(runs)).standing()
         done = min(stands.steps, run.settings.steps)
-        rest = Work(0, 0, 0, 0, 0, 0)
+        rest = Work()
         if not stands.finished:
             rest = tasks.work(run.settings, 0 if stands.state is State.PLANNED else done)
-        seconds = run_seconds(paces[run.arm], rest.steps, rest.answers) if not stands.finished else 0.0
+        seconds = run_seconds(paces[run.arm], rest.steps, rest.evaluation_answers) if not stands.finished else 0.0
         planned.append(PlannedRun(run.id, stands.state, done, run.settings.steps, seconds))
         left.append(rest)
     needy = [run for run, stands in zip(runs_of_study, planned, strict=True) if stands.state is not State.FINISHED]
@@ -152,7 +151,9 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
     stages = [
         [paces[family[run.arm]].warm_start_seconds for run in starts],
         [
-            run_seconds(paces[family[run.arm]], each, tasks.work(run.settings, 0).answers * each / run.settings.steps)
+            run_seconds(
+                paces[family[run.arm]], each, tasks.work(run.settings, 0).evaluation_answers * each / run.settings.steps
+            )
             for run in trials
         ],
         [run_seconds(paces[run.arm], run.settings.steps, 0) for run in waiting],
@@ -163,11 +164,7 @@ def plan(study: Study, runs: Path, *, on: str = LOCAL, jobs: int | None = None) 
         runs=tuple(planned),
         workers=len(places),
         updates_per_step={name: arm.settings.update.per_rollout_batch for name, arm in study.arms.items()},
-        responses=sum(work.responses for work in left),
-        responses_max=sum(work.responses_max for work in left),
-        response_tokens_max=sum(work.response_tokens_max for work in left),
-        evaluations=sum(work.evaluations for work in left),
-        evaluation_answers=sum(work.answers for work in left),
+        **{name: sum(getattr(work, name) for work in left) for name in Work._fields[1:]},
         warm_starts=len(starts),
         pilots=tuple(run.arm for run in waiting),
         trials=len(trials),
@@ -201,11 +198,8 @@ class _Tasks:
     def work(self, settings: Settings, done: int) -> Work:
         """What is left behind step `done`; found once for all runs of an arm, which share their settings."""
         key = id(settings), done
-        if key not in self._work:
-            self._work[key] = self._left(settings, done)
-        return self._work[key]
-
-    def _left(self, settings: Settings, done: int) -> Work:
+        if key in self._work:
+            return self._work[key]
         rollout = settings.rollout
         steps = settings.steps - done
         responses = steps * rollout.prompts_per_step * rollout.group_size
@@ -218,7 +212,8 @@ class _Tasks:
             evaluations += len(times)
             samples = sum(bench.samples_at(at, settings.steps) for at in times)
             answers += samples * _held_out(task, bench.problems)
-        return Work(steps, responses, most, most * limit, evaluations, answers)
+        self._work[key] = Work(steps, responses, most, most * limit, evaluations, answers)
+        return self._work[key]
 
     def built(self, table: Any, model: str) -> Task:
         """The task of a table of the study, as the model is asked."""
