@@ -51,58 +51,58 @@ def test_an_unknown_launcher_is_one_line(here: Path, command: tuple[str, ...]) -
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--set", "update.lerning_rate=1"], "update.lerning_rate: unknown key (did you mean 'learning_rate'?)"),
-        (["--set", "update.minibatches=1"], "arm.grpo and arm.gspo differ only in"),
-        (["--set", "update.minibatches=3"], "cannot be split into update.minibatches = 3 equal parts"),
-        (["--set", "nonsense"], "write it as --set table.key=value"),
-        (["--set", "model=tiny-qwen4"], "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
-        (["--set", "model=no/such/folder"], "no model folder 'no/such/folder'"),
-        (["--set", "model=hollow"], "no weights in the model folder hollow"),
-        (["--set", "model=empty"], "no config.json in the model folder empty"),
+        ("update.lerning_rate=1", "update.lerning_rate: unknown key (did you mean 'learning_rate'?)"),
+        ("update.minibatches=1", "arm.grpo and arm.gspo differ only in"),
+        ("update.minibatches=3", "cannot be split into update.minibatches = 3 equal parts"),
+        ("--set nonsense", "write it as --set table.key=value"),
+        ("model=tiny-qwen4", "no model 'tiny-qwen4' (did you mean 'tiny-qwen3'?)"),
+        ("model=no/such/folder", "no model folder 'no/such/folder'"),
+        ("model=hollow", "no weights in the model folder hollow"),
+        ("model=empty", "no config.json in the model folder empty"),
         (
-            ["--set", "update.lora_rank=129"],
+            "update.lora_rank=129",
             "update.lora_rank = 129: the layers of 'tiny-qwen3' are 128 wide, and an adapter of a higher rank has more",
         ),
-        (["--set", "update.learning_rate=1e300"], "update.learning_rate: input should be less than or equal to 100"),
-        (["--set", "seeds=1000000000000000000000000000000"], "seeds are more than the 10000 that make sense"),
-        (["--set", "model=mute"], "no tokenizer in the model folder mute"),
-        (["--set", "task=adition"], "unknown task 'adition' (did you mean 'addition'?)"),
-        (["--set", "task=aime24"], "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
-        (["--set", "task.digts=2"], "unknown option 'digts' (did you mean 'digits'?)"),
-        (["--set", "task=mine.py:grade"], "no file"),
-        (["--set", "routing_replay=old-policy"], "'tiny-qwen3' is dense"),
-        (["--set", "rollout.sampler=vlm"], "unknown sampler 'vlm' (did you mean 'vllm'?)"),
+        ("update.learning_rate=1e300", "update.learning_rate: input should be less than or equal to 100"),
+        ("seeds=1000000000000000000000000000000", "seeds are more than the 10000 that make sense"),
+        ("model=mute", "no tokenizer in the model folder mute"),
+        ("task=adition", "unknown task 'adition' (did you mean 'addition'?)"),
+        ("task=aime24", "task 'aime24' is a benchmark and has no problems to train on; train on gsm8k"),
+        ("task.digts=2", "unknown option 'digts' (did you mean 'digits'?)"),
+        ("task=mine.py:grade", "no file"),
+        ("routing_replay=old-policy", "'tiny-qwen3' is dense"),
+        ("rollout.sampler=vlm", "unknown sampler 'vlm' (did you mean 'vllm'?)"),
         (
-            ["--set", "rollout.sampler=vllm", "--set", "routing_replay=rollout", "--set", "device=cpu"],
+            "rollout.sampler=vllm routing_replay=rollout device=cpu",
             "'vllm' does not tell them on a CPU (that needs its model runner V2, and that Triton); use",
         ),
         pytest.param(
-            ["--set", "rollout.sampler=vllm"],
+            "rollout.sampler=vllm",
             "rollout.sampler = 'vllm' needs vLLM: pip install 'gspo-lab[vllm]' where there is a GPU",
             marks=pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed"),
         ),
-        (["--set", "rollout.sampler=os:system"], "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
-        (["--set", "rollout.sampler=os:sep"], "the sampler 'os:sep' is str, not a class or a function"),
-        (["--set", "rollout.sampler=collections:namedtuple"], "'collections:namedtuple' is no sampler: it is"),
-        (["--set", "rollout.sampler=own.py:Half"], "'own.py:Half' is no sampler: it has no rest, facts"),
-        (["--set", "rollout.sampler=own.py:Gone"], "'own.py' has no 'Gone'"),
-        (["--set", "rollout.sampler=bad.py:Any"], "importing it failed with ZeroDivisionError: division by zero"),
-        (["--set", "engine=os:system"], "engine 'os:system': the option 'command' is missing; set it"),
-        (["--set", "engine=own.py:Half"], "engine 'own.py:Half': the option 'model' is missing; set it"),
-        (["--set", "engine=builtins:dict"], "the engine 'builtins:dict' is no engine: it has no train"),
-        (["--set", "engine=no.such:Engine"], "cannot be imported: no module named 'no'"),
-        (["--set", "task=builtins:dict"], "task 'builtins:dict': making it failed with ValueError: no signature"),
-        (["--arms", "grpo,gpso"], "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
-        (["--arms", ","], "--arms: names no arm"),
-        (["--seeds", "two"], "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
-        (["--seeds", "0"], "--seeds 0: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7"),
-        (["--seeds", "-3"], "--seeds -3: a count lies from 1 to 10000"),
-        (["--seeds", "1,1"], "seeds: [1, 1] holds a seed twice"),
-        (["--seeds", "3,-1"], "seeds: need at least one, all whole numbers >= 0"),
+        ("rollout.sampler=os:system", "no sampler: it is called as system(model, tokenizer, dtype, rows) ("),
+        ("rollout.sampler=os:sep", "the sampler 'os:sep' is str, not a class or a function"),
+        ("rollout.sampler=collections:namedtuple", "'collections:namedtuple' is no sampler: it is"),
+        ("rollout.sampler=own.py:Half", "'own.py:Half' is no sampler: it has no rest, facts"),
+        ("rollout.sampler=own.py:Gone", "'own.py' has no 'Gone'"),
+        ("rollout.sampler=bad.py:Any", "importing it failed with ZeroDivisionError: division by zero"),
+        ("engine=os:system", "engine 'os:system': the option 'command' is missing; set it"),
+        ("engine=own.py:Half", "engine 'own.py:Half': the option 'model' is missing; set it"),
+        ("engine=builtins:dict", "the engine 'builtins:dict' is no engine: it has no train"),
+        ("engine=no.such:Engine", "cannot be imported: no module named 'no'"),
+        ("task=builtins:dict", "task 'builtins:dict': making it failed with ValueError: no signature"),
+        ("--arms grpo,gpso", "--arms: no arm 'gpso' (did you mean 'gspo'?)"),
+        ("--arms ,", "--arms: names no arm"),
+        ("--seeds two", "--seeds two: a count (5) or a list (0,1,7) of whole numbers"),
+        ("--seeds 0", "--seeds 0: a count lies from 1 to 10000; list the seeds that you mean, --seeds 0,1,7"),
+        ("--seeds -3", "--seeds -3: a count lies from 1 to 10000"),
+        ("--seeds 1,1", "seeds: [1, 1] holds a seed twice"),
+        ("--seeds 3,-1", "seeds: need at least one, all whole numbers >= 0"),
     ],
 )
 def test_a_wrong_wish_is_refused_before_anything_is_written(
-    here: Path, command: str, arguments: list[str], told: str
+    here: Path, command: str, arguments: str, told: str
 ) -> None:
     path = write_study(here)
     (here / "hollow").mkdir()
@@ -114,7 +114,8 @@ def test_a_wrong_wish_is_refused_before_anything_is_written(
     (here / "own.py").write_text(HALF)
     (here / "bad.py").write_text("1 / 0\n")
     before = tree(here)
-    lines = refused(gspo_lab(command, path, *arguments))
+    words = [word for part in arguments.split() for word in (["--set", part] if "=" in part else [part])]
+    lines = refused(gspo_lab(command, path, *words))
     assert told in lines[-1]
     assert len(lines) <= 2
     assert tree(here) == before

@@ -248,3 +248,21 @@ def test_the_live_view_shows_a_row_per_arm_and_a_cell_per_seed(bench: Bench) -> 
     assert all(re.search(rf"^{arm} .*finished 3/3.*finished 3/3", plain(shown), re.M) for arm in "ab")
     assert "5.00%" in shown, "the step's clip fraction: mean of 0 and .1"
     assert "4 of 4 finished" in shown
+
+
+def test_another_program_s_database_refuses_the_study_at_once(bench: Bench) -> None:
+    bench.runs.mkdir(parents=True, exist_ok=True)
+    (bench.runs / "lab.db").write_text("not a database of this lab " * 100)
+    with pytest.raises(LabError, match=r"lab\.db"):
+        bench.conduct()
+    assert not bench.home.exists(), "no step was made, and nothing is left behind"
+
+
+def test_a_file_where_the_folder_of_databases_should_be(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("GSPO_LAB_DATABASES", str(tmp_path / "taken"))
+    with pytest.raises(LabError, match="taken"):
+        bench.conduct()
+    assert not bench.home.exists()

@@ -2,9 +2,10 @@
 
 import multiprocessing
 import os
+import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,3 +73,12 @@ def _act(
 
     sys.argv = ["gspo-lab", *command]
     main()
+
+
+LENGTH = int(os.environ.get("GSPO_LAB_FAULTS", "1"))
+"""1 within every run of the tests; `nox -s faults` sets more."""
+
+
+def rounds(name: str, short: int) -> Iterator[random.Random]:
+    """Dice for each of `short` rounds, and for as many times that as the length says."""
+    return (random.Random(f"{name} {one}") for one in range(short * LENGTH))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from calling import Said, gspo_lab
-from rounds import rounds
+from children import rounds
 from synthetic_lab import make_lab
 
 PAGE = 4096

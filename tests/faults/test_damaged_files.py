@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from acts import ACTS, RUN_HOME, START_HOME, tickets
 from calling import Said, gspo_lab
-from children import run
+from children import rounds, run
 from disk import KILL, Fault
-from rounds import rounds
 from synthetic_lab import make_lab
 from test_damaged_database import rows
 

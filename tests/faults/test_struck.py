@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from acts import ACTS, Act
 from calling import gspo_lab
-from children import Ended, run
+from children import LENGTH, Ended, rounds, run
 from disk import KILL, TORN, Fault
-from rounds import LENGTH, rounds
 
 ERRORS = ("ENOSPC", "EIO", "EMFILE")
 Calm = tuple[Any, Ended]

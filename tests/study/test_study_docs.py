@@ -10,7 +10,6 @@ from gspo_lab.objectives.presets import CORRECTION_RANGES, PRESETS
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.objectives.settings import Advantage, Aggregation, Correction
 from gspo_lab.study import load_study
-from gspo_lab.study.schema import ARM_KEYS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,18 +32,6 @@ def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None
     assert len(overrides) == 5
     for override in overrides:
         assert load_study(path, overrides=[override]).locked() != study.locked(), override
-
-
-def test_the_guide_names_what_arms_may_hold() -> None:
-    text = (DOCS / "how-to/write-a-study.md").read_text(encoding="utf-8")
-    for key in (
-        "objective",
-        "model",
-        "routing_replay",
-        *(f"[arm.NAME.{key}]" for key in ("rollout", "update", "critic", "engine")),
-    ):
-        assert key in text
-    assert set(ARM_KEYS) == {"model", "routing_replay", "rollout", "update", "critic", "engine"}
 
 
 def test_the_formulas_have_every_choice_and_every_preset() -> None:

@@ -9,6 +9,7 @@ from study_files import ARMS, SHARED, load, mistakes
 
 from gspo_lab.keys import table_of
 from gspo_lab.study import Settings, Study, VerdictTable, flat, load_study
+from gspo_lab.study.overrides import without
 
 
 def resolved(study: Study, arm: str = "grpo") -> dict[str, Any]:
@@ -172,3 +173,10 @@ def test_the_command_says_what_was_asked_for(tmp_path: Path, monkeypatch: pytest
 def test_an_arm_alone_keeps_the_file_s_baseline(tmp_path: Path) -> None:
     text = SHARED + '[verdict]\nbaseline = "grpo"\n' + ARMS
     assert load(tmp_path, text, arms=["gspo"]).verdict.baseline == "grpo"
+
+
+def test_an_option_is_left_out_with_its_value_wherever_it_stands() -> None:
+    words = ("studies/x.toml", "--set", "steps=3", "--seeds", "5,6", "--name", "seeds")
+    assert without(words, "--name") == ("studies/x.toml", "--set", "steps=3", "--seeds", "5,6")
+    assert without(words, "--seeds", "--name") == ("studies/x.toml", "--set", "steps=3")
+    assert without(words[:1], "--name") == words[:1]
