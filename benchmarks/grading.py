@@ -1,11 +1,11 @@
-"""What grading costs: fully isolated executions of tests per second, beside one isolated process per test.
+"""The cost of grading: fully isolated executions of tests per second, beside one isolated process per test.
 
     python benchmarks/grading.py
 
-Runs small correct programs in the sandbox, over as many slots as cores, checks every output, prints the rates and
-writes them beside this file as JSON. `one house per candidate` is how candidates are graded: a house is started, its
-tests are forked inside. `one house per test` starts one for every test; `python3 -c` is the bare interpreter with the
-same imports and no isolation at all.
+Runs small correct programs in the sandbox, over as many slots as cores, and checks every output. Prints the rates and
+writes them beside this file as JSON. `one house per candidate` is the way in which candidates are graded: one sandbox
+starts, and its tests are forked inside. `one house per test` starts one for every test. `python3 -c` is the bare
+interpreter with the same imports and without isolation.
 """
 
 import json
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     main()
 """
 TESTS = 40
-"""A candidate's tests; LiveCodeBench problems have about that many."""
+"""Tests per candidate; LiveCodeBench problems have about this many."""
 
 
 def inputs(count: int) -> list[bytes]:
@@ -48,7 +48,7 @@ def wanted(count: int) -> list[bytes]:
 
 
 def timed(tests: int, work: Callable[[], None]) -> dict[str, float]:
-    """Tests per second, and what each cost in CPU time, which a busy machine does not change much."""
+    """Tests per second, and the CPU time of each, which depends little on other work."""
     before, began = os.times(), time.perf_counter()
     work()
     seconds, after = time.perf_counter() - began, os.times()
@@ -56,7 +56,7 @@ def timed(tests: int, work: Callable[[], None]) -> dict[str, float]:
 
 
 def in_sandbox(sandbox: Sandbox, candidates: int, tests: int) -> dict[str, float]:
-    """Each candidate in a house of its own."""
+    """Each candidate in its own sandbox."""
     jobs = [Job(Program(SOURCE), inputs(tests), Limits())] * candidates
 
     def work() -> None:

@@ -1,6 +1,6 @@
-"""What grading an AIME answer costs, by the length of the answer: `python benchmarks/grading_aime.py`.
+"""The cost of grading an AIME answer, by the length of the answer: `python benchmarks/grading_aime.py`.
 
-The bound is 0.1 ms an answer, so that 30 problems x 32 answers are graded in a tenth of a second.
+The bound is 0.1 ms per answer. Then 30 problems x 32 answers are graded in a tenth of a second.
 """
 
 import time

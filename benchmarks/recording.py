@@ -1,9 +1,9 @@
-"""What recording costs: measuring, making and writing a step's records, as a share of the step's time.
+"""The cost of recording: measuring, making and writing a step's records, as a share of the step's time.
 
-    python benchmarks/recording.py [RUNS_FOLDER]      # of the runs that its lab.db holds
+    python benchmarks/recording.py [RUNS_FOLDER]      # the runs of its lab.db
 
-Reads `seconds_record` (measured by the worker around everything that only recording needs, the disk included) and
-`seconds_step` of every recorded step; prints the median share per study and writes it beside this file as JSON.
+Reads `seconds_record` and `seconds_step` of every recorded step. The worker measures the former around everything that
+only recording needs, the disk included. Prints the median share per study and writes it beside this file as JSON.
 """
 
 import json

@@ -1,14 +1,14 @@
-"""From a database to a report: how long it takes, how large it is, and how peers serve the same series.
+"""From a database to a report: time and size, and how peers serve the same series.
 
     python benchmarks/report.py                     # 20 runs x 10,000 steps x 20 metrics
     python benchmarks/report.py --large             # 100 runs x 10,000 steps x 40 metrics
     python benchmarks/report.py --peers PYTHON      # PYTHON: an interpreter with tensorboard, trackio and mlflow
-    python benchmarks/report.py --profile           # where our time goes
+    python benchmarks/report.py --profile           # a profile of our time
 
-The study's folders and database are made by the project's own store in a temporary folder (or kept in --folder): half
-of the metrics in `steps`, half in `updates`, which have two mini-batches a step, so that 20 metrics are 30 numbers a
-step. Prompt digests and evaluations are there too, as in a real study. A fresh process then goes from the database to
-the three files; the best of three counts. Peers get one number per metric and step (`report_peers.py`).
+The project's own store makes the study's folders and database in a temporary folder (or in --folder). Half of the
+metrics are in `steps`, half in `updates` with two mini-batches a step, so 20 metrics are 30 numbers a step. Prompt
+digests and evaluations exist as in a real study. A fresh process then makes the three files from the database; the best
+of three counts. Peers get one number per metric and step (`report_peers.py`).
 """
 
 import argparse
@@ -40,13 +40,13 @@ UPDATE_METRICS = (
     *("effective_fraction_tokens", "ratio_max_negative", "nonfinite", "expert_change", "router_entropy", "loss"),
     *("log_ratio_max_abs",),
 )
-"""A study of 20 metrics has the first ten of each, one of 40 has all."""
+"""A study of 20 metrics has the first ten of each; a study of 40 has all."""
 INTEGERS = ("prompts_total", "tokens_trained_total", "response_tokens", "active_tokens", "nonfinite")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to report on."""
+    """The size of the workload."""
 
     arms: int
     seeds: int
@@ -85,7 +85,7 @@ every = {every}
 
 
 def make_lab(size: Size, folder: Path) -> Path:
-    """The study as run folders and database, made as a study makes them; returns the database."""
+    """Make the study's run folders and database as a study does; return the database."""
     from gspo_lab.store import ingest
     from gspo_lab.store.database import writing
     from gspo_lab.store.rows import insert, settle
@@ -123,7 +123,7 @@ def make_lab(size: Size, folder: Path) -> Path:
 
 
 def write_journal(run: Any, size: Size, home: Path) -> None:
-    """What is not a series: the start, the evaluations, the end."""
+    """The records that are not series: the start, the evaluations, the end."""
     import numpy as np
 
     from gspo_lab.journal import Journal
@@ -178,7 +178,7 @@ def _as(name: str, values: Any) -> list[Any]:
 
 
 def render_once(database: Path, to: Path) -> None:
-    """What `gspo-lab report` does, in this process."""
+    """Do the work of `gspo-lab report` in this process."""
     from gspo_lab.findings.prefetch import reading_ahead
     from gspo_lab.store import Evidence
 
@@ -191,7 +191,7 @@ def render_once(database: Path, to: Path) -> None:
 
 
 def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, float]]:
-    """Seconds of a fresh process from its start to its end, imports included, and the processors' time in it."""
+    """Seconds of a fresh process from start to end, with imports, and its processor time."""
     for _ in range(times):
         begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, str(HERE), "--render", str(database), str(to)], check=True)
@@ -200,7 +200,7 @@ def timed(database: Path, to: Path, times: int = 3) -> Iterator[tuple[float, flo
 
 
 def peers(python: str, size: Size, folder: Path) -> dict[str, Any]:
-    """What `report_peers.py` measured under another interpreter; a peer that is absent says so itself."""
+    """The figures of `report_peers.py` under another interpreter; it names absent peers."""
     command = [python, str(HERE.with_name("report_peers.py")), str(size.arms * size.seeds), str(size.steps),
                str(size.metrics), str(folder)]  # fmt: skip
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

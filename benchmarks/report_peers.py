@@ -1,11 +1,11 @@
 """The same series in TensorBoard, trackio and MLflow: seconds until all of them are in a reader's memory.
 
-Started by `report.py --peers PYTHON` with an interpreter that has them; none is a dependency of the project:
+`report.py --peers PYTHON` starts it with an interpreter that has them. The project depends on none:
 
     python -m venv peers && peers/bin/pip install tensorboard trackio mlflow
 
-Each peer writes the workload by its own bulk interface, untimed, and is then asked for every metric of every run by the
-interface that its own front end uses. Peers do more than this (live servers, media); only this is compared.
+Each peer writes the workload by its own bulk interface, untimed. Then it serves every metric of every run by the
+interface of its own front end. Peers do more than this (live servers, media); only this is compared.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 MLFLOW_RUNS = 2
-"""MLflow takes minutes for all runs: so many are measured, and scaled."""
+"""MLflow takes minutes for all runs, so this many are measured and scaled."""
 
 
 def tensorboard_events(runs: int, steps: int, metrics: int, folder: Path) -> None:
@@ -48,7 +48,7 @@ def event_accumulator(runs: int, steps: int, metrics: int, folder: Path) -> floa
 
 
 def fast_loader(runs: int, steps: int, metrics: int, folder: Path) -> float:
-    """TensorBoard's data server, from its start until it has answered for every point of every metric."""
+    """TensorBoard's data server, from its start until it has served every point of every metric."""
     from tensorboard.context import RequestContext
     from tensorboard.data.server_ingester import SubprocessServerDataIngester, get_server_binary
     from tensorboard.util import grpc_util
@@ -138,7 +138,7 @@ PEERS: dict[str, tuple[Callable[[int, int, int, Path], None], dict[str, Timed]]]
 
 
 def measured(runs: int, steps: int, metrics: int, folder: Path) -> dict[str, Any]:
-    """Per peer and reader the seconds, or what to install."""
+    """Seconds per peer and reader, or the package to install."""
     out: dict[str, Any] = {}
     for name, (write, readers) in PEERS.items():
         home = folder / name

@@ -1,13 +1,14 @@
-"""In search of routing that moves: small mixtures of experts, trained a few steps, every trial recorded.
+"""A search for changing routing: small mixtures of experts train for a few steps, and every trial is recorded.
 
     python benchmarks/routing_search.py [--work FOLDER] [TRIAL ...]
 
-A trial is a start (a mixture of experts warm-started on sums, half of them answered in haste, from seed 100, which no
-study uses) and a few steps of GRPO, or of GRPO and GRPO with the old policy's experts replayed. Looked for are 5 to
-10 % of the natural experts changed by the last mini-batch of a rollout batch. Where rollouts are stale the experts of
-the policy that drew them are other ones before the first update: their share has a column, of the arm that replays, and
-those are what it replays. Each trial is a line below, written before it ran; its result, a failure too, goes into the
-JSON beside this file, and no trial that has one runs again. Ends with the table of docs/results/routing-search.md.
+A trial has a warm start and a few steps of GRPO, or of GRPO with and without replay of the old policy's experts. The
+warm start trains a mixture of experts on sums, half of them answered in haste, with seed 100, which no study uses. The
+goal is 5 to 10 % of natural experts changed by the last mini-batch of a rollout batch. With stale rollouts the experts
+of the sampling policy differ before the first update. A column has their share, for the arm that replays them.
+
+Each trial is a line below, written before it ran. Its result, or its failure, goes into the JSON beside this file, and
+a trial with a result does not run again. The script ends with the table of docs/results/routing-search.md.
 """
 
 import argparse
@@ -40,28 +41,28 @@ RESULTS = Path(__file__).with_suffix(".json")
 
 @dataclass(frozen=True)
 class Trial:
-    """One line of the search; what it leaves out is as in `moe_stability`."""
+    """One line of the search; omitted settings are those of `moe_stability`."""
 
     name: str
     shape: dict[str, int] = field(default_factory=dict)
     routers: Literal["trained", "drawn"] = "trained"
     """Whether the warm start trains the routers or leaves them as drawn."""
     router_scale: float = 1.0
-    """The routers' weights are multiplied by it behind the warm start: first choices stay, gaps shrink."""
+    """Factor on the routers' weights after the warm start: first choices stay, gaps shrink."""
     digits: int = 2
     learning_rate: float = 9e-4
     minibatches: int = 4
     epochs: int = 1
     steps: int = 8
     staleness: int = 0
-    """Rollout batches by which the policy that draws the responses is older."""
+    """How many rollout batches older the sampling policy is."""
     replay: bool = False
-    """Whether GRPO runs with replay as well: of the old policy's experts; of stale rollouts the sampler's."""
+    """Whether GRPO also runs with replay: of the old policy's experts, or with stale rollouts of the sampler's."""
 
 
 TRIALS = (
-    # What moves routing, one knob at a time from moe_stability's regime (16 experts, 2 active, 4 layers, 9e-4): first
-    # those that need no start of their own, then the shapes.
+    # Change one setting at a time from moe_stability's (16 experts, 2 active, 4 layers, 9e-4). First come settings that
+    # share its warm start, then shapes.
     Trial("base"),
     Trial("router x .5", router_scale=0.5),
     Trial("router x .25", router_scale=0.25),
@@ -78,14 +79,14 @@ TRIALS = (
     Trial("64 experts, 4 active, as drawn", {"experts": 64, "experts_per_token": 4}, routers="drawn"),
     Trial("8 layers", {"layers": 8}),
     Trial("4 digits", digits=4),
-    # Where GRPO falls and replay could hold it: routers as drawn, 5 to 10 % by the first part, at rates at which the
-    # other mixture stands (4.5e-4, 6e-4) and at which it falls (9e-4).
+    # Routers as drawn change 5 to 10 % of the choices. At these rates the other mixture is stable (4.5e-4, 6e-4) or
+    # unstable (9e-4), so replay could help.
     Trial("as drawn x .5, 4.5e-4", routers="drawn", router_scale=0.5, learning_rate=4.5e-4, steps=20, replay=True),
     Trial("as drawn, 6e-4", routers="drawn", learning_rate=6e-4, steps=20, replay=True),
     Trial("as drawn, 9e-4", routers="drawn", steps=16, replay=True),
     Trial("as drawn x .25, 3e-4", routers="drawn", router_scale=0.25, learning_rate=3e-4, steps=20, replay=True),
     Trial("as drawn, 7.5e-4", routers="drawn", learning_rate=7.5e-4, steps=20, replay=True),
-    # More mini-batches at a lower rate move as many choices, and the policy less.
+    # More mini-batches at a lower rate change as many choices, and the policy less.
     Trial(
         "as drawn, 16 mini-batches, 2.25e-4",
         routers="drawn",
@@ -98,7 +99,7 @@ TRIALS = (
         "as drawn, 8 mini-batches, 4.5e-4", routers="drawn", learning_rate=4.5e-4, minibatches=8, steps=16, replay=True
     ),
     Trial("as drawn x .25, 4.5e-4", routers="drawn", router_scale=0.25, learning_rate=4.5e-4, steps=20, replay=True),
-    # Added when all above had run: where a tenth of the choices moved and GRPO fell.
+    # Added after all above had run: a tenth of the choices changed and GRPO's reward fell.
     Trial(
         "64 experts, 4 active, as drawn, replay",
         {"experts": 64, "experts_per_token": 4},
@@ -106,8 +107,8 @@ TRIALS = (
         steps=16,
         replay=True,
     ),
-    # Stale rollouts, added last: what a lag moves before the first update, where routers are trained and where they are
-    # as drawn; with replay, which alone asks the sampler for its experts.
+    # Stale rollouts, added last: changes before the first update, with trained routers and with routers as drawn. Only
+    # arms with replay record the sampler's experts.
     Trial("1 batch stale", staleness=1, steps=12, replay=True),
     Trial("2 batches stale", staleness=2, steps=12, replay=True),
     Trial("4 batches stale", staleness=4, steps=12, replay=True),
@@ -173,7 +174,7 @@ def main() -> None:
 
 
 def cells(one: dict[str, Any]) -> list[str]:
-    """One arm's numbers as the table has them: shares in per cent; of the reward the first, the best and the last."""
+    """One arm's numbers as in the table: shares in per cent; the first, best and last reward."""
     changed = ("changed after one update", "changed by the last", "tokens with any changed")
     shares = ("sampled by others", *changed, "clipped")
     rewards = [reward for reward in one["reward"] if reward is not None]
@@ -199,7 +200,7 @@ def carried_out(trial: Trial, work: Path) -> dict[str, Any]:
 
 
 def start(trial: Trial, work: Path) -> Path:
-    """The folder of the trial's starting model; those that differ in the routers' scale alone share what is trained."""
+    """The folder of the trial's starting model; trials that differ only in the routers' scale share the training."""
     shape = "-".join(f"{key}{value}" for key, value in trial.shape.items()) or "base"
     trained = work / "starts" / f"{shape}-{trial.routers}-{trial.digits}"
     scaled = trained.with_name(f"{trained.name}-{trial.router_scale:g}")

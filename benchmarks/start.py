@@ -1,10 +1,10 @@
-"""What a worker's start costs: forked from a warm process, and as a command of its own, in turns.
+"""The cost of a worker's start: forked from a warm process, and as a command of its own, in turns.
 
     python benchmarks/start.py [--starts 5]
 
-A start is everything until the journal says "started": importing, reading the model, setting up. The run is one of
-quickstart's shape from its cached warm start. Processor time is the worker's own; what the server imports once is told
-apart. Prints medians and writes them beside this file.
+A start is everything until the journal says "started": importing, reading the model, setting up. The run has
+quickstart's shape and cached warm start. Processor time is the worker's own; the server's imports are stated
+separately. Prints medians and writes them beside this file.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def measured(home: Path, starts: int) -> dict[str, dict[str, float]]:
 
 
 def once(folder: RunFolder, begin: Any) -> dict[str, float]:
-    """Seconds until a worker says that it has started; it is killed then."""
+    """Seconds until a worker records its start; then it is killed."""
     began = time.perf_counter()
     process = begin(folder.path)
     while not folder.begun():

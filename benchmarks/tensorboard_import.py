@@ -2,10 +2,10 @@
 
     python benchmarks/tensorboard_import.py [--runs 20] [--steps 10000] [--metrics 20] [--to FOLDER]
 
-TensorBoard writes the files (`EventFileWriter`, a scalar an event, as programs do that log by name). Then each reader
-has processes of its own, in turns: TensorBoard's `EventAccumulator` and its data server, every point kept, where they
-would keep 1,000 of a metric; and `gspo-lab import` with `gspo-lab report`. Prints seconds by the clock, of processor,
-and the highest memory; the data server is a process of its own, whose processor time and memory are not in it. Needs
+TensorBoard writes the files (`EventFileWriter`, one scalar per event, as programs do that log by name). Then each
+reader has its own processes, in turns. The readers are TensorBoard's `EventAccumulator` and its data server, which keep
+every point instead of 1,000 per metric, and `gspo-lab import` with `gspo-lab report`. Prints wall-clock seconds,
+processor seconds and peak memory. The data server's own processor time and memory are not included. Needs
 `pip install -e '.[import]'`.
 """
 
@@ -26,11 +26,11 @@ PEER = (
 )
 LAB = "import sys\nfrom gspo_lab.cli import main\nsys.argv[0] = 'gspo-lab'\nmain()\n"
 Measured = tuple[float, float, float]
-"""Seconds by the clock, seconds of processor, MB."""
+"""Wall-clock seconds, processor seconds, MB."""
 
 
 def write(folder: Path, runs: int, steps: int, metrics: int) -> None:
-    """Half of the runs are an arm's; every run has other numbers."""
+    """Each arm has half of the runs; every run has its own numbers."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -47,7 +47,7 @@ def write(folder: Path, runs: int, steps: int, metrics: int) -> None:
 
 
 def timed(*command: str) -> Measured:
-    """One process, which must end well."""
+    """One process, which must succeed."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -60,7 +60,7 @@ def timed(*command: str) -> Measured:
 
 
 def told(name: str, times: Sequence[Measured]) -> tuple[float, float]:
-    """A line with the least of each; the least seconds by the clock and of processor."""
+    """A line with the least of each; the least wall-clock and processor seconds."""
     wall, cpu, memory = map(min, zip(*times, strict=True))
     print(f"{name:34} {wall:7.1f} s  {cpu:7.1f} s of processor  {memory:6.0f} MB")
     return wall, cpu

@@ -1,16 +1,17 @@
-"""What the lab's records cost a run of TRL: every other step of one run is recorded, the steps between are TRL's alone.
+"""The cost of records inside TRL: every other step of one run is recorded, the other steps are TRL's alone.
 
     pip install -c constraints.txt -e '.[trl]'
     python benchmarks/trl_records.py                                    # dense, one process, 12 steps of each kind
     python benchmarks/trl_records.py --model tiny-qwen3-moe --steps 20
 
-32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, no group without advantage, one thread. A recorded step
-has all that the lab records of a step, written to a journal; in a step between, TRL's trainer has its own methods back,
-and only samples and rewards are the lab's. What is timed is the process's CPU time, which other work on the machine
-disturbs less than wall time; the journal's waiting for the disk is not in it. Two answers, per update: what the
-functions that record took (`records_share`, of a step of TRL's own, sampling included), and how much longer recorded
-steps took (`difference_share`, which also has what routers' taps cost, and all the noise of two medians; the quartiles
-stand beside it). Prints both, and writes them beside this file.
+The run has 32 prompts x 8 responses of at most 29 tokens, 4 mini-batches, an advantage in every group, and one thread.
+A recorded step writes all of a step's records to a journal. In the other steps TRL's trainer has its own methods back;
+only samples and rewards are ours. The figure is the process's CPU time, which other work disturbs less than wall time.
+It leaves out the wait for the disk. Two results per update are printed and written beside this file:
+
+    records_share       CPU time of the recording functions, as a share of a TRL step with its sampling
+    difference_share    how much longer recorded steps took, with quartiles; it includes the routers' hooks and the
+                        noise of two medians
 """
 
 import argparse
@@ -64,11 +65,11 @@ def grade(problem, answer):
     return float(next(calls) % 2)
 """
 FIRST = 2
-"""Steps of each kind left out: caches warm up."""
+"""Steps of each kind that are left out, while caches warm up."""
 
 
 class Alternating(LabTrainer):  # type: ignore[misc]
-    """Records even steps and none of the others."""
+    """Records only even steps."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self.recorded, self.done = self.step % 2 == 0, 0
@@ -103,14 +104,14 @@ class Alternating(LabTrainer):  # type: ignore[misc]
 
 
 SECONDS: dict[bool, list[float]] = {True: [], False: []}
-"""CPU seconds of the steps that were recorded and of those that were not."""
+"""CPU seconds of recorded and of other steps."""
 PARTS: list[float] = []
-"""CPU seconds within what records, per recorded step."""
+"""CPU seconds of the recording functions, per recorded step."""
 IN_PARTS: list[float] = []
 
 
 def timed(home: Any, name: str) -> None:
-    """Have a function add what it takes to IN_PARTS."""
+    """Make a function add its time to IN_PARTS."""
     plain = getattr(home, name)
 
     def one(*args: Any, **how: Any) -> Any:

@@ -1,5 +1,7 @@
-"""vLLM beside the model that it follows: how fast it starts, is pushed to and samples, how often a right push fails a
-sample of its proof, and whether one update that was not pushed shows. In the environment of `nox -s vllm`:
+"""vLLM beside the model that it follows: times of start, push and sampling, and the error rates of the check of a push.
+
+It counts correct pushes that fail a sample, and checks whether one omitted update shows. Run it in the environment of
+`nox -s vllm`:
 
     OMP_NUM_THREADS=1 python benchmarks/vllm_push.py tiny-qwen3-moe [--checkpoint FOLDER] [--dtype bfloat16]
 """
@@ -25,7 +27,7 @@ RESPONSES, TOKENS = 256, 32
 
 
 def seconds(work: Callable[[], object], times: int = 5) -> float:
-    """Of the fastest run, after one more that is not timed."""
+    """Seconds of the fastest run, after an untimed one."""
     work()
     taken = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""The lab against TRL's GRPOTrainer: same model, prompts, samples, updates and optimizer, measured side by side.
+"""gspo-lab against TRL's GRPOTrainer: same model, prompts, samples, updates and optimizer, measured side by side.
 
     pip install -c constraints.txt -e '.[train]' trl==1.16.0     # in an environment of its own
     python benchmarks/vs_trl.py step                             # one training step, one thread, one process
@@ -6,15 +6,17 @@
     python benchmarks/vs_trl.py vocabulary --steps 3             # 151,936 tokens in the vocabulary: time and memory
     python benchmarks/vs_trl.py step --model tiny-qwen3-moe --steps 12 --device cuda
 
-Both start from the model that the lab warm-starts and caches first; making it is in neither figure. 32 prompts x 8
-responses of at most 29 tokens a rollout batch, 4 mini-batches, AdamW, no KL term, no evaluation. Rewards: `own` is the
-addition task's grade, so the share of groups without advantage is the study's own; a number makes it exactly that
-share, by rewarding every other response of the other groups. `vocabulary` takes two layers of Qwen3-0.6B's shape with
-random weights and its vocabulary, 4 x 8 responses, 2 mini-batches, no group without advantage. Neither side checkpoints
-within the measured steps, and the lab records everything that it always records. With --rounds both sides take turns,
-and the best of each counts: by the clock, and in processor time, which other programs stretch less. Prints both sides
-and the ratio, and writes them beside this file. Memory is the highest within the measured steps: on a CPU the process's
-resident size, on a GPU what torch has allocated there.
+Both start from the same cached warm start, whose making is in neither figure. A rollout batch has 32 prompts x 8
+responses of at most 29 tokens and 4 mini-batches, with AdamW, without KL term and evaluation. `vocabulary` takes two
+layers of Qwen3-0.6B's shape with random weights and its vocabulary, 4 x 8 responses and 2 mini-batches.
+
+Rewards: `own` is the addition task's grade, with the study's own share of groups without advantage. A number sets that
+share exactly, by rewarding every other response of the other groups. With `vocabulary` every group has an advantage.
+
+Neither side writes checkpoints within the measured steps; gspo-lab records everything that is always recorded. With
+--rounds both sides take turns, and the best of each counts, in wall-clock and in processor time. Prints both sides and
+the ratio, and writes them beside this file. Memory is the peak within the measured steps: on a CPU the resident size of
+the process, on a GPU torch's allocations.
 """
 
 import argparse
@@ -134,7 +136,7 @@ class Bench:
         return rows
 
     def study_table(self) -> dict[str, Any]:
-        """Two arms x three seeds. TRL one run after the other only in the first round: it is the slower way."""
+        """Two arms x three seeds. TRL runs one after the other only in the first round, because that is slower."""
         cores = (os.cpu_count() or 1) if self.device == "cpu" else 2
         ways: dict[str, Callable[[int], None]] = {
             "lab": lambda turn: self.run_study(self.study(f"study-{turn}", "own", list(RANGES), [0, 1, 2])),
@@ -193,7 +195,7 @@ class Bench:
             problems = [json.dumps({"prompt": text_, "reference": ""}) for text_ in prompts()]
             (self.folder / "problems.jsonl").write_text("\n".join(problems))
             own = f'{{name = "grader{tenths}.py:grade", problems = "problems.jsonl", max_tokens = {MAX_TOKENS}}}'
-            # The start is the one that the addition task made: a folder, as TRL gets it.
+            # The starting model is the addition task's: a folder, as TRL gets it.
             text = text.replace(task, own).replace(f'model = "{self.model}"', f'model = "{self.start}"')
             text = text.replace("steps = 1200", "steps = 0")
         path = self.folder / f"{name}.toml"
@@ -202,7 +204,7 @@ class Bench:
         return path
 
     def run_study(self, path: Path) -> None:
-        """The command that a user types: runs, records, report."""
+        """The user's command: runs, records, report."""
         places = ["--runs", str(self.folder / "runs"), "--output-dir", str(self.folder / "reports")]
         jobs = ["--jobs", "2"] if self.device == "cuda" else []  # as many as TRL has at once
         command([sys.executable, "-m", "gspo_lab", "run", str(path), *places, *jobs], None, self.device)
@@ -233,7 +235,7 @@ def prompts() -> list[str]:
 
 
 def timed(work: Callable[[], None]) -> dict[str, float]:
-    """Seconds by the clock, and of all child processes' processor time."""
+    """Wall-clock seconds, and processor seconds of all child processes."""
 
     def now() -> tuple[float, float]:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""The two sides of vs_trl.py, each in a process of its own: one run of the lab's, one of TRL's GRPOTrainer."""
+"""The two sides of vs_trl.py, each in its own process: one run of gspo-lab, one of TRL's GRPOTrainer."""
 
 import statistics
 import time
@@ -10,7 +10,7 @@ GROUP, MAX_TOKENS = 8, 29
 RATE, WARMUP = 2e-4, 20
 RANGES = {"token": (0.2, 0.27), "sequence": (3e-4, 4e-4)}
 FIRST = 3
-"""Steps left out of the median: caches warm up."""
+"""Steps that the median leaves out, while caches warm up."""
 WIDE = {
     "vocab_size": 151_936,
     "hidden_size": 1024,
@@ -24,7 +24,7 @@ WIDE = {
 
 
 class Laps:
-    """Times and the memory of rollout batches, told after each; medians without the first ones."""
+    """Times and memory of rollout batches, added after each; medians without the first ones."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -169,7 +169,7 @@ def trl_run(wish: dict[str, Any]) -> dict[str, float]:
 
 
 def wide_model(folder: Path, vocabulary: int) -> Path:
-    """A model folder: WIDE at random weights, with the embedded models' tokenizer, one token per byte."""
+    """A model folder: WIDE with random weights and the built-in models' tokenizer, one token per byte."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
