@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gspo_lab.sandbox import Job, Limits, Program, Sandbox
+from gspo_lab.sandbox import Limits, Program, Sandbox
 from gspo_lab.sandbox.candidate import STARS
 
 SOURCE = """
@@ -57,11 +57,14 @@ def timed(tests: int, work: Callable[[], None]) -> dict[str, float]:
 
 def in_sandbox(sandbox: Sandbox, candidates: int, tests: int) -> dict[str, float]:
     """Each candidate in its own sandbox."""
-    jobs = [Job(Program(SOURCE), inputs(tests), Limits())] * candidates
+
+    def grade(_: int) -> None:
+        outcomes = sandbox.run(Program(SOURCE), inputs(tests), Limits())
+        assert [outcome.stdout for outcome in outcomes] == wanted(tests), outcomes
 
     def work() -> None:
-        for outcomes in sandbox.run_many(jobs):
-            assert [outcome.stdout for outcome in outcomes] == wanted(tests), outcomes
+        with ThreadPoolExecutor(sandbox.slots) as pool:
+            list(pool.map(grade, range(candidates)))
 
     return max((timed(candidates * tests, work) for _ in range(3)), key=lambda one: one["tests/s"])
 

@@ -1,6 +1,6 @@
 """What goes into the sandbox and what comes out: a program, its limits, how one test of it ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,21 +76,6 @@ GoOn = Callable[[int, ExecutionResult], bool]
 def always(index: int, outcome: ExecutionResult) -> bool:
     """Run all tests, whatever the ones before did."""
     return True
-
-
-def while_finished(index: int, outcome: ExecutionResult) -> bool:
-    """Run the next test as long as each one before came to its end."""
-    return outcome.ending == "finished"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One candidate with its tests' inputs: what `Sandbox.run_many` takes several of."""
-
-    program: Program
-    inputs: Sequence[bytes]
-    limits: Limits = Limits()
-    go_on: GoOn = always
 
 
 class SandboxFailed(RuntimeError):

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
@@ -23,7 +22,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.machine import cores
 from gspo_lab.sandbox.bubblewrap import Isolation, missing, numpy_for, pythons
 from gspo_lab.sandbox.isolated_process import IsolatedProcess
-from gspo_lab.sandbox.program import ExecutionResult, GoOn, Job, Limits, Program, SandboxFailed, always
+from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed, always
 
 UIDS = range(60600, 61100)
 """Debian and systemd leave these to nobody; one per slot, held by a name that only one process can have."""
@@ -195,12 +194,6 @@ class Sandbox:
                 return outcomes
         finally:
             self._free.put(slot)
-
-    def run_many(self, jobs: Sequence[Job]) -> list[list[ExecutionResult]]:
-        """Several candidates, as many at once as there are slots; outcomes in the jobs' order."""
-        with ThreadPoolExecutor(self.slots, thread_name_prefix="sandbox") as pool:
-            waiting = [pool.submit(self.run, job.program, job.inputs, job.limits, go_on=job.go_on) for job in jobs]
-            return [future.result() for future in waiting]
 
     def close(self) -> None:
         """Let the users go."""

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Objective, surrogate
-from gspo_lab.objectives.losses import LOSSES, loss_of
+from gspo_lab.objectives.losses import LOSSES, Common, loss_of
+from gspo_lab.objectives.losses.bapo import Bapo
 from gspo_lab.objectives.losses.vespo import Vespo
 
 MINE = '''
@@ -67,8 +68,19 @@ def test_an_unknown_loss_is_refused_with_the_nearest_name() -> None:
         Objective(policy_loss="spao")
 
 
-def test_vespo_refuses_a_mismatch_correction() -> None:
-    refuses = LOSSES["vespo"].refuses
-    assert not list(refuses(Vespo(policy_loss="vespo")))
-    (reason,) = refuses(Vespo(policy_loss="vespo", mismatch_correction="tis"))
-    assert reason.startswith("mismatch_correction = 'tis' with policy_loss = 'vespo'")
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (Vespo(policy_loss="vespo"), None),
+        (
+            Vespo(policy_loss="vespo", mismatch_correction="tis"),
+            "mismatch_correction = 'tis' with policy_loss = 'vespo'",
+        ),
+        (Bapo(policy_loss="bapo"), None),
+        (Bapo(policy_loss="bapo", bapo_clip_low=0.3), "bapo_clip_low = 0.3, bapo_clip_high = 2: bounds move up"),
+    ],
+)
+def test_a_loss_refuses_settings_that_cannot_be_together(settings: Common, reason: str | None) -> None:
+    reasons = list(LOSSES[settings.policy_loss].refuses(settings))
+    assert len(reasons) == (reason is not None)
+    assert all(line.startswith(str(reason)) for line in reasons)

@@ -1,12 +1,13 @@
 """Every attack of the list, one by one and eight at a time: none gets out or stays."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from attacks import ATTACKS, Attack
 from walled import TIGHT, Host
 
-from gspo_lab.sandbox import ExecutionResult, Job, Limits, Program, Sandbox
+from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox
 
 HONEST = Program("print(int(input()) + 1)")
 
@@ -45,11 +46,12 @@ def test_none_gets_out_and_the_next_program_is_well(attack: Attack, sandbox: San
 
 
 def test_eight_at_a_time_beside_honest_programs(crowded: Sandbox, host: Host) -> None:
-    jobs = []
-    for attack in ATTACKS:
-        jobs.append(Job(Program(attack.source), [host.stdin], limits(attack)))
-        jobs.append(Job(HONEST, [b"%d\n" % number for number in range(5)], TIGHT))
-    outcomes = crowded.run_many(jobs)
+    numbers, waiting = [b"%d\n" % number for number in range(5)], []
+    with ThreadPoolExecutor(8) as pool:
+        for attack in ATTACKS:
+            waiting.append(pool.submit(crowded.run, Program(attack.source), [host.stdin], limits(attack)))
+            waiting.append(pool.submit(crowded.run, HONEST, numbers, TIGHT))
+    outcomes = [future.result() for future in waiting]
     for attack, (outcome,) in zip(ATTACKS, outcomes[::2], strict=True):
         assert_held(attack, outcome, host)
     for honest in outcomes[1::2]:

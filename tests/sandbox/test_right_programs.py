@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from walled import TIGHT
 
-from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox, while_finished
+from gspo_lab.sandbox import ExecutionResult, Limits, Program, Sandbox
 
 STDIN = b"3 4\n10 20\n"
 WANTED = b"7\n30\n"
@@ -300,7 +300,9 @@ def test_a_function_without_a_plain_result_has_none(source: str, ending: str, sa
 
 def test_tests_stop_where_the_parent_says(sandbox: Sandbox) -> None:
     program = Program("assert input() != 'c'\nprint('ok')")
-    outcomes = sandbox.run(program, [b"a\n", b"b\n", b"c\n", b"d\n"], TIGHT, go_on=while_finished)
+    outcomes = sandbox.run(
+        program, [b"a\n", b"b\n", b"c\n", b"d\n"], TIGHT, go_on=lambda _, outcome: outcome.ending == "finished"
+    )
     assert [one.ending for one in outcomes] == ["finished", "finished", "error"]
     seen: list[int] = []
 

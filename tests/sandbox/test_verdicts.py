@@ -12,7 +12,7 @@ import pytest
 from waiting import until
 from walled import TIGHT
 
-from gspo_lab.sandbox import Job, Limits, Program, Sandbox
+from gspo_lab.sandbox import Limits, Program, Sandbox
 from gspo_lab.sandbox.isolated_process import IsolatedProcess, PipeReader
 from gspo_lab.sandbox.sandbox import SharedOrExclusive
 
@@ -367,7 +367,9 @@ print("done")
 def test_a_crowd_takes_no_time_from_anybody(crowded: Sandbox) -> None:
     """Eight at once on fewer cores: each needs 0.6 of its second of CPU time, and far more by the clock."""
     limits = replace(TIGHT, seconds=1.0)
-    outcomes = crowded.run_many([Job(Program(SPIN.format(seconds=0.6)), [b""], limits)] * 8)
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(crowded.run, Program(SPIN.format(seconds=0.6)), [b""], limits) for _ in range(8)]
+    outcomes = [future.result() for future in waiting]
     assert [(one.ending, one.stdout) for (one,) in outcomes] == [("finished", b"done\n")] * 8, outcomes
 
 
