@@ -1,6 +1,6 @@
 """What an engine is: it trains one run and tells a sink what happened."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,12 +17,8 @@ class Sink(Protocol):
         ...
 
 
-class Stop(Protocol):
-    """Asked between steps: has somebody asked this run to stop?"""
-
-    def __call__(self) -> bool:
-        """True from the moment on at which somebody asked."""
-        ...
+Stop = Callable[[], bool]
+"""Asked between steps: True from the moment on at which somebody asked this run to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """When a response is over: an end-of-sequence token, or a stop text, which may begin or end inside a token."""
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 TAIL = 16
@@ -19,6 +21,21 @@ class Stopping:
             self.ids |= {index for index, piece in enumerate(pieces) if any(text in piece for text in stop)}
         self.spanning = tuple(text for text in stop if len(text) > 1)
         """Stop texts that may take several tokens."""
+
+    @staticmethod
+    def of(tokenizer: Any, model: Any) -> "Callable[[tuple[str, ...]], Stopping]":
+        """From stop texts to the stopping of a model's responses, made once for each."""
+        return cache(partial(Stopping, tokenizer, eos_ids=eos_ids(model)))
+
+    def for_vllm(self) -> dict[str, Any]:
+        """vLLM's sampling parameters by which it ends responses as this does, and keeps all their tokens."""
+        out: dict[str, Any] = {
+            "ignore_eos": True,  # it is one of those that stop
+            "stop_token_ids": sorted(self.ids),
+            "detokenize": bool(self.spanning),
+            "skip_special_tokens": False,
+        }
+        return out | ({"stop": list(self.spanning), "include_stop_str_in_output": True} if self.spanning else {})
 
     def over(self, ids: list[int], given: int = 0) -> bool:
         """Whether the response `ids`, which was not over one token ago, is over now.

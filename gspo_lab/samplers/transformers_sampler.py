@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling
-from gspo_lab.samplers.stopping import Stopping, eos_ids
+from gspo_lab.samplers.stopping import Stopping
 
 # The constants of splitmix64 (Steele, Lea, Flood 2014) as signed 64-bit integers; int64 products wrap as they should.
 _GOLDEN = -7046029254386353131
@@ -102,7 +102,7 @@ class TransformersSampler:
         self._tokenizer = tokenizer
         self._routers = Routers.of(model)
         self._rows = rows
-        self._stoppings: dict[tuple[str, ...], Stopping] = {}
+        self._stopping = Stopping.of(tokenizer, model)
 
     @torch.no_grad()
     def sample(self, requests: Sequence[Request], sampling: Sampling, *, routes: bool = False) -> list[Rollout]:
@@ -219,11 +219,6 @@ class TransformersSampler:
         ids = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
         real = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         return torch.tensor(ids, device=device), torch.tensor(real, device=device)
-
-    def _stopping(self, stop: tuple[str, ...]) -> Stopping:
-        if stop not in self._stoppings:
-            self._stoppings[stop] = Stopping(self._tokenizer, stop, eos_ids(self._model))
-        return self._stoppings[stop]
 
 
 def draw(logits_BV: Tensor, sampling: Sampling, key_B: Tensor, position_B: Tensor) -> tuple[Tensor, Tensor]:

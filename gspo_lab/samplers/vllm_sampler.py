@@ -22,7 +22,7 @@ from gspo_lab.errors import LabError
 from gspo_lab.models.routing import Routers
 from gspo_lab.samplers.base import Request, Rollout, Sampling, noise_key
 from gspo_lab.samplers.check import NO_VLLM
-from gspo_lab.samplers.stopping import Stopping, eos_ids
+from gspo_lab.samplers.stopping import Stopping
 from gspo_lab.samplers.vllm_push import Proof, empty_prefix_cache, first_line, first_push, push, token_logprobs
 
 GPU_SHARE = 0.3
@@ -55,7 +55,7 @@ class VllmSampler:
         self._engine: Any = None
         self._way = ""
         self._sleeps = False
-        self._stoppings: dict[tuple[str, ...], Stopping] = {}
+        self._stopping = Stopping.of(tokenizer, model)
         self._moe_layers = 0 if (routers := Routers.of(model)) is None else routers.layers
         self.tells_routes = self._moe_layers > 0 and model.device.type == "cuda"
         self.proof: Proof | None = None
@@ -73,13 +73,8 @@ class VllmSampler:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "logprobs": 0,  # of the drawn token alone
-            "ignore_eos": True,  # it is one of those that stop
-            "stop_token_ids": sorted(stopping.ids),
-            "detokenize": bool(stopping.spanning),
-            "skip_special_tokens": False,
+            **stopping.for_vllm(),
         }
-        if stopping.spanning:
-            common |= {"stop": list(stopping.spanning), "include_stop_str_in_output": True}
         # What an earlier call left in the cache would change the shapes of the products, and so the last bits.
         empty_prefix_cache(engine)
         answers = engine.generate(
@@ -203,11 +198,6 @@ class VllmSampler:
                     f"a prompt of {len(request.fed_ids)} tokens and max_tokens = {limit} are more than the {room} "
                     "that vLLM has room for; lower max_tokens or give it more memory (docs/reference/samplers.md)"
                 )
-
-    def _stopping(self, stop: tuple[str, ...]) -> Stopping:
-        if stop not in self._stoppings:
-            self._stoppings[stop] = Stopping(self._tokenizer, stop, eos_ids(self._model))
-        return self._stoppings[stop]
 
 
 def _seed(request: Request) -> int:

@@ -25,26 +25,23 @@ from gspo_lab.engines.external.attempt import (
     every_bench_prompt,
     every_training_prompt,
     for_plugin,
-    task_of,
 )
 from gspo_lab.engines.external.engine import ExternalEngine
 from gspo_lab.engines.external.records import Lines, bench_records, step_records
 from gspo_lab.engines.facts import facts
-from gspo_lab.engines.native.prompts import training_prompts
+from gspo_lab.engines.native.prompts import tasks_of, training_prompts
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.errors import LabError
 from gspo_lab.evaluation import evaluate
 from gspo_lab.files import whole_folder, write_sums
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.models.load import encode_prompt, load_model, load_tokenizer, quiet
-from gspo_lab.models.wording import options_for
 from gspo_lab.records import AnswerRecord, RunStatus, StepRecord
 from gspo_lab.runfolder import RunFolder
 from gspo_lab.samplers.stopping import eos_ids
 from gspo_lab.samplers.transformers_sampler import TransformersSampler
 from gspo_lab.states import STARTED, Phase
-from gspo_lab.study import Run, digest
-from gspo_lab.tasks import check_isolation, task_key
+from gspo_lab.study import Run
 
 
 def train(engine: ExternalEngine, run: Run, sink: Sink, path: Path, stop: Stop) -> bool:
@@ -139,11 +136,8 @@ def _evaluated(prepared: Prepared, step: int, model: str, device: str) -> Iterat
 
 def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, on_gpu: bool) -> Prepared:
     """Make the folder of a start that trains `run` from its step `first` on; the configuration is the engine's."""
-    settings, home = run.settings, folder / engine.name
-    tables = {bench.name: bench.task or settings.task for bench in settings.bench}
-    for table in (settings.task, *tables.values()):
-        check_isolation(table.name, table.options)
-    task, benches = task_of(run, settings.task), {name: task_of(run, table) for name, table in tables.items()}
+    home = folder / engine.name
+    task, benches, task_keys = tasks_of(run)
     made = [int(path.name.partition("-")[2]) for path in home.glob("attempt-*")]
     path = home / f"attempt-{max(made, default=0) + 1}"
     path.mkdir(parents=True)
@@ -168,10 +162,7 @@ def prepare(engine: ExternalEngine, run: Run, folder: Path, first: int = 0, *, o
             model=model,
             tokenizer=tokenizer,
             task=task,
-            task_keys={
-                name: digest(task_key(table.name, options_for(table, settings.model), Path(run.base)))
-                for name, table in {"train": settings.task, **tables}.items()
-            },
+            task_keys=task_keys,
             capabilities=Capabilities(records=engine.capabilities.records),
         ),
     )

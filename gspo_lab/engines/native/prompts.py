@@ -2,12 +2,15 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gspo_lab.errors import LabError
 from gspo_lab.models.load import encode_prompt
+from gspo_lab.models.wording import options_for
 from gspo_lab.samplers.base import Sampling, noise_key
-from gspo_lab.study import Run, Settings
+from gspo_lab.study import Run, Settings, digest
+from gspo_lab.tasks import build_task, check_isolation, task_key
 from gspo_lab.tasks.base import Problem, Task
 
 
@@ -39,6 +42,22 @@ class PromptStream:
             random.Random(noise_key(*self._key, epoch)).shuffle(self._order)
             self._epoch = epoch
         return self._order[offset]
+
+
+def tasks_of(run: Run) -> tuple[Task, dict[str, Task], dict[str, str]]:
+    """The task that a run trains on, each benchmark's, and what identifies each, "train" the first: a digest of its
+    name, its options and the user's files behind it. LabError where one lacks the isolation that it asks for."""
+    settings, base = run.settings, Path(run.base)
+    tables = {"train": settings.task, **{bench.name: bench.task or settings.task for bench in settings.bench}}
+    for table in tables.values():
+        check_isolation(table.name, table.options)
+    options = {name: options_for(table, settings.model) for name, table in tables.items()}
+    task = build_task(settings.task.name, options["train"], base)
+    benches = {
+        bench.name: task if bench.task is None else build_task(bench.task.name, options[bench.name], base)
+        for bench in settings.bench
+    }
+    return task, benches, {name: digest(task_key(tables[name].name, options[name], base)) for name in tables}
 
 
 def training_prompts(run: Run, task: Task) -> PromptStream:

@@ -11,7 +11,7 @@ import torch
 from gspo_lab.engines.native.asynchrony import Lag
 from gspo_lab.engines.native.critic import Critic
 from gspo_lab.engines.native.policy import Policy
-from gspo_lab.engines.native.prompts import check_fit, training_sampling
+from gspo_lab.engines.native.prompts import check_fit, tasks_of, training_sampling
 from gspo_lab.engines.native.trained import Trained, give_back_what_is_freed, heavy
 from gspo_lab.engines.native.update import Updater
 from gspo_lab.errors import LabError
@@ -19,13 +19,11 @@ from gspo_lab.models.check import check_eight_bit
 from gspo_lab.models.embedded import param_counts
 from gspo_lab.models.load import context_of, load_model, set_thinking
 from gspo_lab.models.lora import adapt
-from gspo_lab.models.wording import options_for
 from gspo_lab.objectives.losses import loss_of
 from gspo_lab.registry import check_made, look_up
 from gspo_lab.samplers import SAMPLERS, Sampler, Sampling
 from gspo_lab.samplers.check import METHODS, no_routes
-from gspo_lab.study import Run, digest
-from gspo_lab.tasks import build_task, check_isolation, task_key
+from gspo_lab.study import Run
 from gspo_lab.tasks.base import Task
 
 
@@ -47,7 +45,7 @@ class Parts:
     task: Task
     bench_tasks: dict[str, Task]
     task_keys: dict[str, str]
-    """Per task, the training one first, a digest of its name, options and the user's files behind it."""
+    """As of `tasks_of`."""
     device: torch.device
     active_parameters: int
     asks_old_policy: bool
@@ -65,14 +63,12 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
     # It fills every new tensor first, a pass of its own, to find who reads what was never written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     base = Path(run.base)
-    for table in (settings.task, *(bench.task for bench in settings.bench if bench.task is not None)):
-        check_isolation(table.name, table.options)
     adapted = settings.update.lora_rank > 0
     dtype = settings.update.dtype if adapted else "float32"
     model, tokenizer = load_model(settings.model, dtype=dtype, device=str(device), checkpoint=warm_start)
     set_thinking(tokenizer, settings.rollout.thinking)
     # After the model: a Hub's is known to be a chat model once it is in the cache.
-    task = build_task(settings.task.name, options_for(settings.task, settings.model), base)
+    task, bench_tasks, task_keys = tasks_of(run)
     check_fit(task.problems("train"), tokenizer, context_of(model))
     if adapted:
         adapt(model, rank=settings.update.lora_rank, alpha=settings.update.lora_alpha)
@@ -133,16 +129,8 @@ def set_up(run: Run, warm_start: Path | None) -> Parts:
         sampling=training_sampling(settings, task),
         tokenizer=tokenizer,
         task=task,
-        bench_tasks={
-            bench.name: task
-            if bench.task is None
-            else build_task(bench.task.name, options_for(bench.task, settings.model), base)
-            for bench in settings.bench
-        },
-        task_keys={
-            name: digest(task_key(table.name, options_for(table, settings.model), base))
-            for name, table in [("train", settings.task), *((b.name, b.task or settings.task) for b in settings.bench)]
-        },
+        bench_tasks=bench_tasks,
+        task_keys=task_keys,
         device=device,
         active_parameters=param_counts(model)[1],
         asks_old_policy=update.old_logprobs == "trainer" or settings.routing_replay == "old-policy",

@@ -24,20 +24,14 @@ class LabLoop(AgentLoopBase):  # type: ignore[misc]
         step = int(row["global_steps"]) - (not prompt.bench)
         seed = seed_of(prompt, step, sample)
         ids = encode_prompt(self.tokenizer, prompt.problem.prompt)
-        stopping = stopping_of(self.tokenizer, prompt.stop)
         wishes: dict[str, Any] = {
             **sampling_params,
             "temperature": prompt.temperature,
             "top_p": prompt.top_p,
             "max_tokens": prompt.max_tokens,
             "seed": seed,
-            "ignore_eos": True,  # it is one of those that stop
-            "stop_token_ids": sorted(stopping.ids),
-            "detokenize": bool(stopping.spanning),
-            "skip_special_tokens": False,
+            **stopping_of(self.tokenizer, prompt.stop).for_vllm(),
         }
-        if stopping.spanning:
-            wishes |= {"stop": list(stopping.spanning), "include_stop_str_in_output": True}
         drawn = await self.server.generate(request_id=f"{row['uid']}-{sample}", prompt_ids=ids, sampling_params=wishes)
         answer = await answered(
             prompt,

@@ -49,7 +49,7 @@ vars(device).update(
 
 
 @PlatformRegistry.register(platform="cpu")
-class Cpu(PlatformBase):  # type: ignore[misc]
+class _Cpu(PlatformBase):  # type: ignore[misc]
     """One device, of which a process needs no allocator, no streams and no profiler."""
 
     device_name = "cpu"
@@ -57,27 +57,21 @@ class Cpu(PlatformBase):  # type: ignore[misc]
     device_module = device
 
     def is_available(self) -> bool:
-        """There is always a CPU."""
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
-        """Here it is."""
         return True
 
     def current_device(self) -> torch.device:
-        """The only one."""
         return torch.device("cpu")
 
     def device_count(self) -> int:
-        """One a process."""
         return 1
 
-    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        """None: that is CUDA's."""
+    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:  # which is CUDA's
         return None, None
 
     def manual_seed(self, seed: int) -> None:
-        """Torch's own."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
@@ -85,16 +79,13 @@ class Cpu(PlatformBase):  # type: ignore[misc]
     profiler_start = profiler_stop = cudart = _nothing
 
     def communication_backend_name(self) -> str:
-        """What torch's processes talk through."""
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """A name that nothing else reads."""
         return "GSPO_LAB_VISIBLE_CPUS"
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
-        """No profiler listens."""
         yield
 
     def ray_resource_name(self) -> str:
@@ -102,15 +93,12 @@ class Cpu(PlatformBase):  # type: ignore[misc]
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """None."""
         return []
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:
-        """The same for an actor of Ray's."""
         return {"num_gpus": num_gpus}
 
     def is_ipc_supported(self) -> bool:
-        """Weights are handed over in shared memory."""
         return False
 
 
