@@ -13,7 +13,6 @@ from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.environments import home_of
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
-from gspo_lab.engines.external.records import ProgramStep
 from gspo_lab.engines.external.training import train
 from gspo_lab.records import StepRecord
 from gspo_lab.runfolder import RunFolder
@@ -62,8 +61,8 @@ class Copies(ExternalEngine):
     def model_after(self, home: Path, run: Run, step: int) -> Path:
         return home / "saved" / str(step)
 
-    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
-        return ProgramStep(seconds_step=1.0)
+    def step_of(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"seconds_step": 1.0}
 
 
 class Looked(Memory):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from lottery import MakeRun, train
 
-from gspo_lab.engines.external.records import ProgramStep, step_records
+from gspo_lab.engines.external.records import step_records
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.step_numbers import Totals, step_numbers
 from gspo_lab.records import StepRecord, to_dict
@@ -55,9 +55,7 @@ def test_two_engines_answers_give_one_record(make_run: MakeRun, tmp_path: Path) 
     ]
     updates = [{**to_dict(update), "world": 1} for update in memory.updates]
     for native in memory.steps:
-        records = step_records(
-            "verl", 1, run, native.step, ProgramStep(seconds_step=1.0), rows, updates, totals, stream
-        )
+        records = step_records("verl", 1, run, native.step, {"seconds_step": 1.0}, rows, updates, totals, stream)
         (step,) = [record for record in records if isinstance(record, StepRecord)]
         assert {name: getattr(step, name) for name in SAME} == {name: getattr(native, name) for name in SAME}
     assert len({step.reward_mean for step in memory.steps} - {0.0, 1.0}) == 2, "rewards that tell roundings apart"

@@ -1,14 +1,16 @@
 """From verl's leavings to the lab's records, by pencil: two prompts, two responses each, one update a prompt."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lottery import MakeRun
 
 from gspo_lab.engines.external.attempt import Prompt, every_training_prompt
-from gspo_lab.engines.external.records import Lines, bench_records, step_records
+from gspo_lab.engines.external.records import Lines, bench_records, step_records, write_update
 from gspo_lab.engines.native.prompts import PromptStream
 from gspo_lab.engines.step_numbers import Totals
 from gspo_lab.engines.verl import VerlEngine
@@ -155,6 +157,23 @@ def test_the_prompts_are_those_of_the_native_engine(run: Run) -> None:
     assert read_back == Prompt.of(rows[3]["extra_info"])
     assert read_back.problem.id == stream.step(1)[1].id
     assert (read_back.place, read_back.bench, read_back.max_tokens, len(read_back.stop)) == (1, "", 10, 26)
+
+
+def test_an_update_is_measured_on_rows_of_any_length(run: Run, tmp_path: Path) -> None:
+    """Two responses of 2 and 1 tokens; the second one's ratio e^0.1 lies above GSPO's range, with A > 0."""
+    rows = [
+        (torch.zeros(2), torch.tensor([True, True]), torch.tensor([-1.0, -1.0])),
+        (torch.tensor([0.1]), torch.tensor([True]), torch.tensor([1.0])),
+    ]
+    path = tmp_path / "updates.jsonl"
+    for number, loss in ((3, 0.5), (4, math.inf)):
+        write_update(path, run, number, rows, world=2, loss=loss, grad_norm=1.0, learning_rate=1e-3, seconds=2.0)
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert (first["step"], first["minibatch"], first["world"], first["loss"], first["seconds"]) == (1, 1, 2, 0.5, 2.0)
+    assert (first["responses"], first["response_tokens"], first["clipped_tokens"]) == (2, 3, 1)
+    assert first["response_detail"]["length"] == [2, 1]
+    assert first["log_ratio_max_abs"] == pytest.approx(0.1)
+    assert (second["step"], second["minibatch"], first["nonfinite"], second["nonfinite"]) == (2, 0, 0, 1)
 
 
 def test_lines_are_read_once_and_whole(tmp_path: Path) -> None:

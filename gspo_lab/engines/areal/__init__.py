@@ -11,7 +11,7 @@ from gspo_lab.engines.areal.config import FILES, SAVING, check_options, check_se
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
-from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED, ProgramStep
+from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
 from gspo_lab.files import read_json
 from gspo_lab.study import Run, Settings
 from gspo_lab.study.schema import obeyed
@@ -71,16 +71,16 @@ class ArealEngine(ExternalEngine):
         """The folder that AReaL saves: it counts steps from 0, and here all are of one epoch."""
         return checkpoints(home, run) / "default" / f"epoch0epochstep{step - 1}globalstep{step - 1}"
 
-    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
+    def step_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """`data` is what AReaL commits of a step."""
         seconds = {name: data.get(f"timeperf/{name}") for name in PARTS}
-        return ProgramStep(
-            seconds_step=sum(value for value in seconds.values() if value is not None),
-            seconds_rollout=seconds["rollout"],
-            seconds_old_logprobs=seconds["recompute_logp"],
-            seconds_update=seconds["train_step"],
-            entropy=data.get("ppo_actor/update/entropy/avg"),
-        )
+        return {
+            "seconds_step": sum(value for value in seconds.values() if value is not None),
+            "seconds_rollout": seconds["rollout"],
+            "seconds_old_logprobs": seconds["recompute_logp"],
+            "seconds_update": seconds["train_step"],
+            "entropy": data.get("ppo_actor/update/entropy/avg"),
+        }
 
 
 def checkpoints(home: Path, run: Run) -> Path:

@@ -7,14 +7,13 @@ drawn is the program's; where it ends, its grade and its record are the lab's.
 import asyncio
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from gspo_lab.engines.external.attempt import ANSWERS, Prompt, current, task_of
+from gspo_lab.engines.external.records import append
 from gspo_lab.evaluation.ask import Answer, Question, graded_record
 from gspo_lab.records import to_dict
 from gspo_lab.samplers.base import noise_key
@@ -71,15 +70,6 @@ def _task(bench: str) -> Task:
     run = current().run
     tables = {one.name: one.task for one in run.settings.bench}
     return task_of(run, tables.get(bench) or run.settings.task)
-
-
-def append(path: Path, line: str) -> None:
-    """One whole line; several processes write into the same file, each at its end."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, f"{line}\n".encode())
-    finally:
-        os.close(file)
 
 
 def digest_of(values: Sequence[Any]) -> str:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 from gspo_lab.engines.base import Capabilities, Sink, Stop
 from gspo_lab.engines.environments import python_of
 from gspo_lab.engines.external.attempt import Prepared
-from gspo_lab.engines.external.records import ProgramStep
 from gspo_lab.registry import look_up
 from gspo_lab.study import Run, Settings
 
@@ -65,8 +64,8 @@ class ExternalEngine(ABC):
         benchmark is due where the program does not evaluate."""
 
     @abstractmethod
-    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
-        """What the program's log says of a rollout batch."""
+    def step_of(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the program's log says of a rollout batch, by columns of steps; `seconds_step` is always among them."""
 
     def ready(self) -> None:
         """LabError where the program's environment was not made."""

@@ -6,15 +6,16 @@ in objectives/."""
 
 import hashlib
 import json
+import math
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.engines.step_numbers import Totals, failure, keeps, need_grades, step_numbers
 from gspo_lab.errors import LabError
 from gspo_lab.objectives import Batch, ratio_measures, response_detail, surrogate
-from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict
+from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord, from_dict, to_dict
 from gspo_lab.study import Run
 
 if TYPE_CHECKING:
@@ -49,20 +50,7 @@ MEASURED = dict.fromkeys(
     ),
     "",
 )
-"""Columns of updates that `measured` fills from what a loss was given."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramStep:
-    """What the program says of a step, under the names of StepRecord's fields; None where it does not."""
-
-    seconds_step: float
-    seconds_rollout: float | None = None
-    seconds_old_logprobs: float | None = None
-    seconds_update: float | None = None
-    entropy: float | None = None
-    mismatch_k1: float | None = None
-    mismatch_k3: float | None = None
+"""Columns of updates that `write_update` fills from what a loss was given."""
 
 
 def bench_records(step: int, answers: Sequence[Mapping[str, Any]]) -> list[AnswerRecord]:
@@ -76,7 +64,7 @@ def step_records(
     world: int,
     run: Run,
     number: int,
-    said: ProgramStep,
+    said: Mapping[str, Any],
     answers: Sequence[Mapping[str, Any]],
     updates: Sequence[Mapping[str, Any]],
     totals: Totals,
@@ -84,7 +72,8 @@ def step_records(
 ) -> list[Record]:
     """All records of the rollout batch `number` (from 0): updates, the step, and the answers that the study keeps.
 
-    `world` is the number of its training processes. LabError where the program trained on fewer responses, updates or
+    `said` has what the program says of the step, by columns of steps, `seconds_step` among them; `world` is the number
+    of its training processes. LabError where the program trained on fewer responses, updates or
     processes than asked for.
     """
     import torch
@@ -111,7 +100,7 @@ def step_records(
     lengths = [int(row["tokens"]) for row in rows]
     tokens = sum(lengths)
     totals.add(
-        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=said.seconds_step * world
+        problems, sampled=tokens, trained=tokens * settings.update.epochs, device_seconds=said["seconds_step"] * world
     )
     step = StepRecord(
         step=number,
@@ -127,7 +116,7 @@ def step_records(
         updates_total=(number + 1) * per_batch,
         rollout_digest=_digest(rows, "ids"),
         logprob_digest=_digest(rows, "logprobs"),
-        **asdict(said),
+        **said,
     )
     kept = [row for row in rows if keeps(settings, run.seed, number, row["place"])]
     return [*map(_update, made), step, *map(_answer, kept)]
@@ -176,14 +165,20 @@ def learning_rate(run: Run, number: int) -> float:
     return update.learning_rate * min(1.0, (number + 1) / max(update.warmup_updates, 1))
 
 
-def measured(
-    run: Run, number: int, log_ratio_BT: "Tensor", mask_BT: "Tensor", adv_BT: "Tensor", **own: Any
-) -> UpdateRecord:
-    """The record of the run's update `number`, from 0, on one whole mini-batch, every response of which was evaluated.
+Row = tuple["Tensor", "Tensor", "Tensor"]
+"""Of one response l_t, the loss mask and the advantages [T]."""
 
-    `log_ratio_BT` is l_t and `adv_BT` the advantages, both 0 off the mask; `own` are the fields that the other program
-    knows: the loss, the gradient's norm, seconds.
+
+def write_update(path: Path, run: Run, number: int, rows: Sequence[Row], *, world: int, **of_program: Any) -> None:
+    """Write down the run's update `number`, from 0, on a whole mini-batch, every response of which was evaluated.
+
+    l_t and the advantages are 0 off the mask; `world` is the number of training processes, and `of_program` are the
+    columns that the program knows: the loss, the gradient's norm, the learning rate, seconds.
     """
+    from torch.nn.utils.rnn import pad_sequence
+
+    columns = zip(*rows, strict=True)
+    log_ratio_BT, mask_BT, adv_BT = (pad_sequence(list(column), batch_first=True) for column in columns)
     objective, record = run.settings.objective, run.settings.record
     # Against old log-probs of 0 the log-ratio is the policy's own log-prob.
     batch = Batch(mask_BT, adv_BT, log_ratio_BT.new_zeros(log_ratio_BT.shape), len(mask_BT), int(mask_BT.sum()))
@@ -198,4 +193,15 @@ def measured(
         measures["response_detail"] = response_detail(
             log_ratio_BT, mask_BT, adv_BT, out.clipped_BT, tokens=record.token_detail
         )
-    return UpdateRecord(step=step, minibatch=minibatch, **measures, **own)
+    finite = all(math.isfinite(of_program[name]) for name in ("loss", "grad_norm") if name in of_program)
+    made = UpdateRecord(step=step, minibatch=minibatch, nonfinite=int(not finite), **measures, **of_program)
+    append(path, json.dumps(to_dict(made) | {"world": world}))
+
+
+def append(path: Path, line: str) -> None:
+    """One whole line; several processes write into the same file, each at its end."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)

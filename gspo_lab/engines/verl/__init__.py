@@ -8,7 +8,7 @@ from typing import Any
 from gspo_lab.engines.base import Capabilities
 from gspo_lab.engines.external.attempt import Prepared
 from gspo_lab.engines.external.engine import ExternalEngine
-from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED, ProgramStep
+from gspo_lab.engines.external.records import DIGESTS, FROM_ANSWERS, MEASURED
 from gspo_lab.engines.verl.options import CHECKPOINTS, STEP, Options
 from gspo_lab.engines.verl.overrides import configure
 from gspo_lab.study import Run
@@ -57,14 +57,14 @@ class VerlEngine(Options, ExternalEngine):
         """The Hugging Face folder beside verl's checkpoint."""
         return home / CHECKPOINTS / f"{STEP}{step}" / "actor" / "huggingface"
 
-    def step_of(self, data: Mapping[str, Any]) -> ProgramStep:
+    def step_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """`data` is that of verl's file logger. The time of a checkpoint is no part of the step's."""
-        return ProgramStep(
-            seconds_step=float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0)),
-            seconds_rollout=data.get("timing_s/gen"),
-            seconds_old_logprobs=data.get("timing_s/old_log_prob"),
-            seconds_update=data.get("timing_s/update_actor"),
-            entropy=data.get("actor/entropy"),
-            mismatch_k1=data.get("rollout_corr/kl"),
-            mismatch_k3=data.get("rollout_corr/k3_kl"),
-        )
+        return {
+            "seconds_step": float(data["timing_s/step"]) - float(data.get("timing_s/save_checkpoint", 0.0)),
+            "seconds_rollout": data.get("timing_s/gen"),
+            "seconds_old_logprobs": data.get("timing_s/old_log_prob"),
+            "seconds_update": data.get("timing_s/update_actor"),
+            "entropy": data.get("actor/entropy"),
+            "mismatch_k1": data.get("rollout_corr/kl"),
+            "mismatch_k3": data.get("rollout_corr/k3_kl"),
+        }

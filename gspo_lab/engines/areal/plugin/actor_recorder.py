@@ -1,11 +1,10 @@
 """AReaL's actor, watched: every update leaves an UpdateRecord in the lab's definitions.
 
 AReaL reads its loss by name from its own module at each update, and packs a mini-batch's rows one behind the other:
-`cu_seqlens` says where each begins. A token's log-prob and loss mask stand one position before it.
+`cu_seqlens` says where each begins. A token's log-prob and loss mask stand one position before it. What AReaL tells of
+one update has no loss.
 """
 
-import json
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +15,11 @@ import areal.utils.data as packing
 import torch
 from areal.engine.fsdp_engine import FSDPPPOActor
 
-from gspo_lab.engines.external.records import measured
-from gspo_lab.records import to_dict
+from gspo_lab.engines.external.records import Row, write_update
 from gspo_lab.study import Run
 
-Rows = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
-"""Per response l_t, mask and advantages [S]; the prompt's positions are off the mask."""
-
-_rows: Rows = []
-"""Those of the update under way in this process."""
+_rows: list[Row] = []
+"""Those of the update under way in this process, with the prompt's positions off the mask."""
 
 
 def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,26 +43,6 @@ def _watched(loss_of: Callable[..., Any]) -> Callable[..., Any]:
 ppo.grpo_loss_fn = _watched(ppo.grpo_loss_fn)
 
 
-def record(run: Run, number: int, rows: Rows, stats: dict[str, float], seconds: float) -> dict[str, Any]:
-    """The line of the run's update `number`, from 0. The loss is not among what AReaL tells of one update."""
-    log_ratio_BT, mask_BT, adv_BT = (
-        torch.nn.utils.rnn.pad_sequence(list(column), batch_first=True) for column in zip(*rows, strict=True)
-    )
-    grad_norm = float(stats["grad_norm"])
-    made = measured(
-        run,
-        number,
-        log_ratio_BT,
-        mask_BT,
-        adv_BT,
-        grad_norm=grad_norm,
-        learning_rate=stats.get("lr"),
-        nonfinite=int(not math.isfinite(grad_norm)),
-        seconds=seconds,
-    )
-    return to_dict(made)
-
-
 def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
     """From now on write a line into `path` for every update of this actor, the first one of which is `first`."""
     train_batch, number = actor.train_batch, first
@@ -77,13 +52,12 @@ def watch(actor: FSDPPPOActor, run: Run, path: Path, first: int = 0) -> None:
         _rows.clear()
         began = time.perf_counter()
         stats = train_batch(*args, **kwargs)
-        everyones: list[Rows] = [[] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))]
+        everyones: list[list[Row]] = [[] for _ in range(torch.distributed.get_world_size(actor.data_parallel_group))]
         torch.distributed.all_gather_object(everyones, list(_rows), group=actor.data_parallel_group)
         if torch.distributed.get_rank() == 0:
             rows = [row for one in everyones for row in one]
-            with path.open("a") as file:
-                made = record(run, number, rows, stats, time.perf_counter() - began)
-                file.write(json.dumps(made | {"world": len(everyones)}) + "\n")
+            known = {"grad_norm": float(stats["grad_norm"]), "learning_rate": stats.get("lr")}
+            write_update(path, run, number, rows, world=len(everyones), seconds=time.perf_counter() - began, **known)
         number += 1
         return stats
 

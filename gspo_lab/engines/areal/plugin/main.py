@@ -21,8 +21,8 @@ from datasets import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from gspo_lab.engines.areal.config import DATA, MAIN, PLUGIN, SAVING
-from gspo_lab.engines.external.answering import append
 from gspo_lab.engines.external.attempt import LOG, current, end_with_parent
+from gspo_lab.engines.external.records import append
 
 START_SECONDS = 600.0
 """For which AReaL's local scheduler waits for a process to begin; its own 30 are few on a busy machine."""

@@ -6,10 +6,7 @@
 verl's learning rate changes once per rollout batch; the lab's rises from update to update, so it is set here.
 """
 
-import json
-import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,20 +14,11 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.engine import EngineRegistry
 
 from gspo_lab.engines.external.attempt import UPDATES, current
-from gspo_lab.engines.external.records import learning_rate, measured
+from gspo_lab.engines.external.records import learning_rate, write_update
 from gspo_lab.engines.verl.overrides import DEVICE, PREFIX
-from gspo_lab.records import UpdateRecord, to_dict
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One forward pass's rows: l_t, the mask and the advantages [B, T]; verl's loss, of the whole mini-batch's size."""
-
-    log_ratio_BT: torch.Tensor
-    mask_BT: torch.Tensor
-    adv_BT: torch.Tensor
-    loss: float
-
+Part = tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]
+"""Of a forward pass l_t, the mask and the advantages [B, T], and verl's loss, of the whole mini-batch's size."""
 
 _parts: list[Part] = []
 """Those of the update under way in this process."""
@@ -56,7 +44,7 @@ def _watched(name: str) -> None:
         log_ratio_BT = (log_prob.detach() - old_log_prob).float().masked_fill(~mask_BT, 0.0)
         adv_BT = advantages.detach().float().masked_fill(~mask_BT, 0.0)
         processes = config.global_batch_info.get("dp_size") or 1  # by which verl has multiplied the loss
-        _parts.append(Part(log_ratio_BT.cpu(), mask_BT.cpu(), adv_BT.cpu(), float(out.detach()) / processes))
+        _parts.append((log_ratio_BT.cpu(), mask_BT.cpu(), adv_BT.cpu(), float(out.detach()) / processes))
         return out, metrics
 
 
@@ -82,34 +70,19 @@ class Watched:
         everyones: list[list[Part]] = [[] for _ in range(self.get_data_parallel_size())]
         torch.distributed.all_gather_object(everyones, _parts, group=self.get_data_parallel_group())
         if self.is_mp_src_rank_with_outputs() and self.get_data_parallel_rank() == 0:
-            grad_norm = float(outputs["metrics"]["grad_norm"])
-            parts = [part for one in everyones for part in one]
-            record = _record(number, parts, grad_norm, time.perf_counter() - began)
-            line = {"world": torch.distributed.get_world_size(), **to_dict(record)}
-            with (now.path / UPDATES).open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            parts = [part for each in everyones for part in each]
+            write_update(
+                now.path / UPDATES,
+                now.run,
+                number,
+                [row for *tensors, _ in parts for row in zip(*tensors, strict=True)],
+                world=torch.distributed.get_world_size(),
+                loss=sum(loss for *_, loss in parts),
+                grad_norm=float(outputs["metrics"]["grad_norm"]),
+                learning_rate=rate,
+                seconds=time.perf_counter() - began,
+            )
         return outputs
-
-
-def _record(number: int, parts: list[Part], grad_norm: float, seconds: float) -> UpdateRecord:
-    longest = max(part.mask_BT.shape[1] for part in parts)
-    log_ratio_BT, mask_BT, adv_BT = (
-        torch.cat([torch.nn.functional.pad(x_BT, (0, longest - x_BT.shape[1])) for x_BT in column])
-        for column in zip(*((part.log_ratio_BT, part.mask_BT, part.adv_BT) for part in parts), strict=True)
-    )
-    loss, run = sum(part.loss for part in parts), current().run
-    return measured(
-        run,
-        number,
-        log_ratio_BT,
-        mask_BT,
-        adv_BT,
-        loss=loss,
-        grad_norm=grad_norm,
-        learning_rate=learning_rate(run, number),
-        nonfinite=int(not (math.isfinite(loss) and math.isfinite(grad_norm))),
-        seconds=seconds,
-    )
 
 
 def _register(backends: list[str], module: str, of_models: str, of_values: str) -> None:
