@@ -5,13 +5,13 @@ An engine such as verl pins other packages than the lab. It then lives in a virt
 a log. `about.toml` in the engine's package holds what makes one that works.
 """
 
-import json
 import os
 import subprocess
 import sys
 import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 from gspo_lab.engines import ENGINES
@@ -83,18 +83,14 @@ def version_of(engine: str) -> str | None:
 
 
 def versions(packages: Sequence[str], python: Path | None = None) -> dict[str, str]:
-    """The installed ones' versions, as an interpreter's package metadata has them; nothing is imported."""
-    program = (
-        "import json, sys\nfrom importlib.metadata import PackageNotFoundError, version\nout = {}\n"
-        "for name in sys.argv[1:]:\n    try:\n        out[name] = version(name)\n"
-        "    except PackageNotFoundError:\n        pass\nprint(json.dumps(out))"
-    )
-    command = [str(python or sys.executable), "-c", program, *packages]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {}
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    """The installed ones' versions, as the metadata of an environment has them; nothing is imported."""
+    path = sys.path if python is None else list(map(str, _site_packages(python)))
+    found = {name: next(iter(distributions(name=name, path=path)), None) for name in packages}
+    return {name: one.version for name, one in found.items() if one is not None}
+
+
+def _site_packages(python: Path) -> list[Path]:
+    return list(python.parent.parent.glob("lib/python*/site-packages"))
 
 
 def install(engine: str, on_gpu: bool, tell: Tell) -> Path:
@@ -131,12 +127,7 @@ def _pip(python: Path, tell: Tell, *words: str) -> None:
 
 def _stub(python: Path, name: str, version: str) -> None:
     """A distribution that says its name and version and holds nothing."""
-    said = subprocess.run(
-        [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    folder = Path(said.stdout.strip()) / f"{name}-{version}.dist-info"
+    (packages,) = _site_packages(python)
+    folder = packages / f"{name}-{version}.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -8,7 +8,9 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,14 +113,7 @@ def _device_name(device: "torch.device | None") -> str:
         import torch
 
         return torch.cuda.get_device_name(device)
-    return _cpu_name()
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError):
+        if found := re.search(r"^model name\s*: *(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1].strip()
     return platform.processor() or platform.machine()

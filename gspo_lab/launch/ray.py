@@ -67,7 +67,7 @@ class RayCluster:
 
     def slots(self, device: str) -> list[Slot]:
         """As many as the nodes hold by what a run asks for. LabError where none will ever hold one."""
-        nodes = self._nodes()
+        nodes: list[dict[str, float]] = self._greeting()["nodes"]
         gpus = self._gpus
         if gpus is None:
             gpus = 1.0 if device != "cpu" and any(node.get("GPU") for node in nodes) else 0.0
@@ -140,10 +140,6 @@ class RayCluster:
     @property
     def _named(self) -> str:
         return "the Ray cluster" + (f" at {self._address}" if self._address != AUTO else "")
-
-    def _nodes(self) -> list[dict[str, float]]:
-        nodes: list[dict[str, float]] = self._greeting()["nodes"]
-        return nodes
 
     def _greeting(self) -> dict[str, Any]:
         return self._connection().greet(self._named)

@@ -153,13 +153,6 @@ def step_record(step: Step, settings: Settings, parts: Parts, totals: Totals) ->
     )
 
 
-def _explained(experience: Experience) -> float | None:
-    value_NT, return_NT = experience.value_NT, experience.return_NT
-    if value_NT is None or return_NT is None:
-        return None
-    return explained_variance(value_NT, return_NT, experience.mask_NT)
-
-
 def _response_fields(step: Step) -> dict[str, Any]:
     """What follows from the responses trained on, and the rewards of the step's own prompts, which arms share."""
     rollouts, dropped, reward_PG = step.rollouts, step.dropped or (), step.reward_PG
@@ -172,7 +165,9 @@ def _response_fields(step: Step) -> dict[str, Any]:
     out["dropped_groups"] = None if step.dropped is None else len(dropped) // max(reward_PG.shape[1], 1)
     if rollouts:
         out["overlong_penalty"] = None if step.penalty_PG is None else float(step.penalty_PG.mean())
-        out["value_explained_variance"] = _explained(step.experience)
+        value_NT, return_NT = step.experience.value_NT, step.experience.return_NT
+        if value_NT is not None and return_NT is not None:
+            out["value_explained_variance"] = explained_variance(value_NT, return_NT, step.experience.mask_NT)
         out |= turn_fields(rollouts)
     return out
 

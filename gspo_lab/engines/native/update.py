@@ -56,13 +56,10 @@ class Updated:
     def add(self, part: Microbatch, forward: Forward, out: Surrogate) -> None:
         """Put one microbatch's outcome at its rows' places."""
         places = torch.searchsorted(self.minibatch.rows, part.rows)
-        self.log_ratio_MT[places, : part.length] = out.log_ratio_BT
-        self.clipped_MT[places, : part.length] = out.clipped_BT
-        self.weight_MT[places, : part.length] = out.weight_BT
-        if self.gate_MT is not None and out.gate_BT is not None:
-            self.gate_MT[places, : part.length] = out.gate_BT
-        if self.dual_clipped_MT is not None and out.dual_clipped_BT is not None:
-            self.dual_clipped_MT[places, : part.length] = out.dual_clipped_BT
+        for name in ("log_ratio", "clipped", "weight", "gate", "dual_clipped"):
+            whole_MT, x_BT = getattr(self, f"{name}_MT"), getattr(out, f"{name}_BT")
+            if whole_MT is not None and x_BT is not None:
+                whole_MT[places, : part.length] = x_BT
         self.loss += float(out.loss.detach())
         self.kl_sum += 0.0 if out.kl_sum is None else float(out.kl_sum)
         self.forwards.append((part, forward.without_graph()))
@@ -73,30 +70,19 @@ class Updated:
         return sum(forward.seconds_replay for _, forward in self.forwards)
 
 
+@dataclass(slots=True)
 class Updater:
     """Trains a policy with one objective and its policy loss, and its critic if it has one. `bands` are the rules'
     reference ranges, `replay` the routes to replay."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        trained: Trained,
-        objective: Common,
-        loss: Loss[Any],
-        *,
-        bands: dict[str, tuple[float, float]],
-        replay: str,
-        sampler_is_old: bool,
-        critic: Critic | None = None,
-    ) -> None:
-        self.policy = policy
-        self.trained = trained
-        self.objective = objective
-        self.loss = loss
-        self.bands = bands
-        self.replay = replay
-        self.sampler_is_old = sampler_is_old
-        self.critic = critic
+    policy: Policy
+    trained: Trained
+    objective: Common
+    loss: Loss[Any]
+    bands: dict[str, tuple[float, float]]
+    replay: str
+    sampler_is_old: bool
+    critic: Critic | None = None
 
     def update(self, experience: Experience, minibatch: Minibatch) -> Updated:
         """Train on one mini-batch."""

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,7 @@ UNTOLD = (
 """What is recorded of settings of a rollout that it does not vary."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrlEngine:
     """Trains with TRL's GRPOTrainer, in `processes` processes that hold the whole model each (data parallel).
 
@@ -146,10 +147,9 @@ class TrlEngine:
         turns=False,
     )
 
-    def __init__(self, *, processes: int = 1, microbatches: int = 1, sampling: str = LAB) -> None:
-        self.processes = processes
-        self.microbatches = microbatches
-        self.sampling = sampling
+    processes: int = 1
+    microbatches: int = 1
+    sampling: str = LAB
 
     def check(self, settings: Settings) -> None:
         """LabError where TRL is not there, or cannot do what the single values say."""
