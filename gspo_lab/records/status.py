@@ -31,6 +31,5 @@ class RunStatus:
         "-", "what the worker found out about itself: code, packages, machine, digests (JSON)"
     )
     answers: dict[str, str] | None = metric(
-        "-",
-        "with `finished`: per benchmark and step, `bench@step`, the sha256 of its answers as first graded (JSON)",
+        "-", "with `finished`: per benchmark and step, `bench@step`, the sha256 of its answers as first graded (JSON)"
     )

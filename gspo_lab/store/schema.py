@@ -259,7 +259,7 @@ TABLES = (
 
 INDEXES = {
     # All that scores need, so that they are computed without touching the texts.
-    "answers_scored": ("answers", (*ANSWERS.key, "correct", "truncated")),
+    "answers_scored": ("answers", (*ANSWERS.key, "correct", "truncated"))
 }
 """By its name the table and the columns of each."""
 SUPERSEDED_INDEXES = {"answers_graded": "answers"}

@@ -76,11 +76,7 @@ LOGS: dict[str, tuple[str, Callable[[Path], Path], str]] = {
         "r begins again at step 1, after step 3: two runs in one log",
     ),
     "wandb: nothing there": ("wandb", lambda to: to, "run-*.wandb is wanted, and none is there"),
-    "page: another's": (
-        "wandb",
-        lambda to: csv_of(to / "a.csv", "step,r", "1,0.5"),
-        NO_PAGE,
-    ),
+    "page: another's": ("wandb", lambda to: csv_of(to / "a.csv", "step,r", "1,0.5"), NO_PAGE),
     "page: no row": ("wandb", lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r"), NO_PAGE),
     "page: texts": (
         "wandb",

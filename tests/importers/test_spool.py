@@ -24,11 +24,7 @@ def of(*numbers: tuple[str, int, float], notes: list[str] | None = None) -> Spoo
 def test_two_axes_are_put_together() -> None:
     """Training at every step, evaluation at 2 and 3, told afterwards."""
     found = of(("r", 1, 0.1), ("l", 1, 7), ("r", 2, 0.2), ("l", 2, 8), ("r", 3, 0.3), ("e", 2, 0.5), ("e", 3, 0.6))
-    assert list(found.rows()) == [
-        (1, {"r": 0.1, "l": 7}),
-        (2, {"r": 0.2, "l": 8, "e": 0.5}),
-        (3, {"r": 0.3, "e": 0.6}),
-    ]
+    assert list(found.rows()) == [(1, {"r": 0.1, "l": 7}), (2, {"r": 0.2, "l": 8, "e": 0.5}), (3, {"r": 0.3, "e": 0.6})]
 
 
 def test_of_one_step_the_later_finite_number_counts() -> None:

@@ -97,10 +97,7 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
     )
     bring(tmp_path, "csv", csv_of(tmp_path / "log.csv", "step,r", "1,.5", "2,.6"), *options, "--map", "reward=r")
     ingest(tmp_path / "runs")
-    known = {
-        "objective": {"preset": "gspo", "importance_sampling_level": "sequence"},
-        "rollout": {"group_size": 16},
-    }
+    known = {"objective": {"preset": "gspo", "importance_sampling_level": "sequence"}, "rollout": {"group_size": 16}}
     home = tmp_path / "runs" / "a"
     assert json.loads((home / "study.json").read_text())["arms"]["gspo"]["settings"] == known
     assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known

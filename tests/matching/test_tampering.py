@@ -290,15 +290,9 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"identity"},
     ),
     # What the runs were to do
-    "a learning rate in one run.json": (
-        spec([RUN], rate),
-        {"settings", "declaration", "identity", "own numbers"},
-    ),
+    "a learning rate in one run.json": (spec([RUN], rate), {"settings", "declaration", "identity", "own numbers"}),
     "a learning rate in all": (spec(RUNS, rate), {"declaration", "identity", "own numbers"}),
-    "the yardstick of clipping": (
-        spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])),
-        {"declaration"},
-    ),
+    "the yardstick of clipping": (spec(RUNS, lambda r: r["reference_bands"].update(gspo=[0.1, 0.1])), {"declaration"}),
     "the yardstick of clipping in study.json too": (all_bands, {"declaration"}),
     "the yardstick in one journal": (
         sealed(lambda items: items[0]["facts"].update(reference_bands={"grpo": [0.1, 0.1]}), RUN),
@@ -410,10 +404,7 @@ CAUGHT: dict[str, tuple[Tampering, set[str]]] = {
         {"own numbers"},
     ),
     "rewards scaled": (sealed(scaled("step", 1.25, "reward_mean")), {"own numbers"}),
-    "a share above one": (
-        sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))),
-        {"own numbers"},
-    ),
+    "a share above one": (sealed(changed("step", lambda one: one.update(zero_variance_groups=1.5))), {"own numbers"}),
     # The file
     "a line deleted": (line_deleted, {"journals"}),
     "two lines exchanged": (exchanged_lines, {"journals"}),

@@ -6,14 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.paired import (
-    IDENTICAL,
-    SAME_DIFFERENCE,
-    leave_one_out,
-    paired_t,
-    pairing,
-    sign_count,
-)
+from gspo_lab.stats.paired import IDENTICAL, SAME_DIFFERENCE, leave_one_out, paired_t, pairing, sign_count
 
 scores = st.floats(-1, 1).map(lambda value: round(value, 3))
 pairs = st.integers(3, 8).flatmap(lambda n: st.tuples(*(st.lists(scores, min_size=n, max_size=n) for _ in range(2))))

@@ -3,13 +3,7 @@ import pytest
 from scipy import special, stats
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.power import (
-    detectable_factor,
-    equivalence_factor,
-    sd_range,
-    seeds_for_equivalence,
-    seeds_needed,
-)
+from gspo_lab.stats.power import detectable_factor, equivalence_factor, sd_range, seeds_for_equivalence, seeds_needed
 
 FACTORS = {3: 3.26, 4: 2.13, 5: 1.68, 6: 1.44, 8: 1.16, 10: 1.00, 16: 0.75, 20: 0.66}
 

@@ -166,12 +166,7 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
     names = ("x", "reward_mean", "reward_mean.low", "reward_mean.high")
     nan = pytest.approx(math.nan, nan_ok=True)
     assert [list(grpo[name]) for name in names] == [[1.0, 4.0, 6.0], [1.0, 4.0, 6.0], [0.0, 3.0, 6.0], [2.0, 5.0, 6.0]]
-    assert [list(gspo[name]) for name in names] == [
-        [1.0, 3.5, nan],
-        [1.0, 3.0, nan],
-        [0.0, 3.0, nan],
-        [2.0, 3.0, nan],
-    ]
+    assert [list(gspo[name]) for name in names] == [[1.0, 3.5, nan], [1.0, 3.0, nan], [0.0, 3.0, nan], [2.0, 3.0, nan]]
     assert [list(run["entropy"]) for run in (grpo, gspo)] == [[nan, nan, nan]] * 2
 
 
