@@ -162,7 +162,7 @@ def more_efficient(data: ClaimData, roles: Roles) -> Estimates:
     finals = [average(data.final(roles[role], seed) for seed in pairs) or 0.0 for role in PAIR]
     threshold = start + 0.5 * (min(finals) - start)
     grpo, gspo = (
-        average(time_to_threshold(x, y, threshold, float(x[-1])).restricted_high for x, y in runs) or 0.0
+        average(time_to_threshold(x, y, threshold, float(x[-1])) for x, y in runs) or 0.0
         for runs in zip(*curves["prompts"].values(), strict=True)
     )
     margin, above = data.verdict.margin, Region(above=0)

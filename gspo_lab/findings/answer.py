@@ -19,7 +19,7 @@ from gspo_lab.findings.stability import regime, steadiness
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.states import State
-from gspo_lab.stats.dose import DoseRatio
+from gspo_lab.stats.dose import DoseLimits
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.stability import StabilityVerdict
 from gspo_lab.stats.verdict import Comparison, Reason, Verdict
@@ -190,7 +190,7 @@ def _of_doses(found: Source) -> Answer:
     return Answer("not resolved", "grey", _again(found, "plan"), grounds, why=why)
 
 
-def _apart(ratio: DoseRatio) -> bool:
+def _apart(ratio: DoseLimits) -> bool:
     """Whether the interval of a ratio of swept values leaves 1 out."""
     return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 

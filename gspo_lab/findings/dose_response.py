@@ -13,7 +13,7 @@ from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings.runs import deciding_runs
-from gspo_lab.stats.dose import DoseRatio, HalfCollapse, dose_ratios, half_collapse
+from gspo_lab.stats.dose import DoseLimits, dose_ratios, half_collapse
 from gspo_lab.stats.verdict import Reason
 
 
@@ -38,7 +38,7 @@ class ArmResponse:
 
     arm: str
     points: tuple[DosePoint, ...]
-    half: HalfCollapse | None
+    half: DoseLimits | None
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DoseResponse:
     key: str
     baseline: str
     arms: tuple[ArmResponse, ...]
-    ratios: dict[str, DoseRatio]
+    ratios: dict[str, DoseLimits]
     about: Reason | None = None
     added: tuple[str, ...] = ()
 
@@ -119,5 +119,5 @@ def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[in
     return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
 
 
-def _limits(found: HalfCollapse | DoseRatio) -> dict[str, Any]:
+def _limits(found: DoseLimits) -> dict[str, Any]:
     return {name: getattr(found, name) for name in ("estimate", "low", "high", "resolved", "reason")}

@@ -21,7 +21,7 @@ class Steps(StrEnum):
     SETTLED = "settled"
     """From the first step on whose updates, and all later ones, have the full learning rate."""
     BASELINE = "baseline"
-    """The first `stats.collapse.FROZEN` of the settled steps, which signals and spikes are held against."""
+    """The first `stats.collapse.FROZEN` of the settled steps, which signals are held against."""
     STEP_0 = "step0"
     LAST = "last"
     """The last planned step alone."""

@@ -50,7 +50,8 @@ def notes(verdict: Verdict, missing: Sequence[str]) -> str:
     if one is verdict and (uneven := uneven_line(one)) is not None:
         out.append(uneven)
     if paired.n:
-        out.append(f"in {one.sign.k} of {one.sign.n} pairs {one.subject} is ahead")
+        ahead = sum(apart > 0 for apart in paired.differences)
+        out.append(f"in {ahead} of {paired.n} pairs {one.subject} is ahead")
         out.append(f"every pair's difference: {', '.join(signed(apart) for apart in paired.differences)}")
     if paired.low is None and paired.n:
         out.append("these numbers are descriptive; they have no verdict")
@@ -155,7 +156,7 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
         "smallest_detectable": verdict.smallest_detectable,
         "smallest_detectable_range": verdict.detectable_range,
         "collapsed": None if verdict.collapsed is None else [list(one) for one in verdict.collapsed],
-        "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out.estimates),
+        "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out),
         "seeds_for_margin": verdict.seeds_for_margin,
         "seeds_for_equivalence": verdict.seeds_for_equivalence,
         "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],

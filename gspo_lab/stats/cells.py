@@ -3,7 +3,7 @@
 Shapes: S seeds, M treatments, I items, T steps; a is the baseline, b what is held against it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -269,14 +269,6 @@ AT_ZERO = Method("equivalent, truth: no difference", _equivalent(0.0), "told")
 UNSEEN = Method("equivalent, truth: 15 % of runs collapse", _equivalent(0.0), "told")
 FORMER = Method("equivalent by version 0.1, no difference", _inside(0.0), "told")
 
-NORMAL = {3: (EXACT, WORDS, BOOTSTRAP), 4: (EXACT, WORDS), 5: (EXACT, WORDS), 8: (EXACT, WORDS)}
-BENCHMARKS = {
-    "benchmark 30 x 16": (Benchmark(30, 16), (TWO_WAY, ITEM_MEANS)),
-    "benchmark 400 x 4": (Benchmark(400, 4), (TWO_WAY, ITEM_MEANS, ITEMS_ONLY)),
-    "benchmark 30 x 16, arms favour other items": (Benchmark(30, 16, arm_by_item=0.7), (TWO_WAY,)),
-}
-ARMS = {3: (3, 5, 8), 11: (10,)}
-"""Treatments in a study, and pairs of each."""
 HOLDING, FALLING = Learner(0.35, 0.03, unstable=1 / 7), Learner(0.35, 0.03, unstable=3 / 7)
 FAST = Learner(0.40, 0.12, unstable=0.15)
 SLOW = Learner(0.40 - FAST.loss - 0.05, 0.02)
@@ -291,91 +283,63 @@ STABILITY = {
     "stability: 3 of 7 runs unstable, 1 of 7 of four arms": (FALLING, [HOLDING] * 4, (7, 10), STABLE_POWER),
 }
 """A baseline and its arms, pairs, and what is asked."""
-CURVES = {3: (AREA, TAIL, ONE_SEED), 5: (AREA, TAIL)}
+
+Cells = tuple[str, Sequence[int], Callable[..., Arms], tuple[Method, ...]]
+"""Kinds of study that differ in their number of pairs: a name, these numbers, how one is drawn, and the methods."""
 
 
-def _declared_cells() -> Iterator[Cell]:
-    """A declared contrast and a declared order of the four arms of a 2 x 2 design, at once and with looks."""
+def _kinds() -> Iterator[Cells]:
+    """All kinds of study, in the order of their random streams."""
+    looked = f"looks after {LOOKS[0]} and {LOOKS[1]}"
+    last = LOOKS[-1:]
+    for name, noise in NOISE.items():
+        drawn = partial(scores, noise=noise)
+        if name == "normal":
+            yield f"score, {name}", (3,), drawn, (EXACT, WORDS, BOOTSTRAP)
+            yield f"score, {name}", (4, 5, 8), drawn, (EXACT, WORDS)
+        else:
+            yield f"score, {name}", (3, 4, 5, 8), drawn, (PAIRED,)
+    for name, bench, methods in (
+        ("benchmark 30 x 16", Benchmark(30, 16), (TWO_WAY, ITEM_MEANS)),
+        ("benchmark 400 x 4", Benchmark(400, 4), (TWO_WAY, ITEM_MEANS, ITEMS_ONLY)),
+        ("benchmark 30 x 16, arms favour other items", Benchmark(30, 16, arm_by_item=0.7), (TWO_WAY,)),
+    ):
+        yield name, (3, 5), partial(benchmark_scores, bench=bench), methods
+    ungraded = Benchmark(30, 16, ungraded=(0.0, 0.2))
+    yield "benchmark 30 x 16, b: a fifth not graded", (5,), partial(benchmark_scores, bench=ungraded), (ITEM_MEANS,)
+    for arms, sizes in ((3, (3, 5, 8)), (11, (10,))):
+        yield f"{arms} arms against one", sizes, partial(several, arms=arms), (HOLM, UNADJUSTED)
+    for name, noise in NOISE.items():
+        yield f"{name}, {looked}", last, partial(scores, noise=noise), (LOOKED,)
+    for n, method in ((10, ADDED), (12, ONE_BY_ONE)):
+        yield "normal, seeds added later", (n,), partial(scores, noise=NOISE["normal"]), (method,)
+    noisy = {sd: partial(answers, seed_sd=sd, item_sd=ITEM_SD) for sd in SEED_SDS}
+    yield _noisy(0.3), (3,), noisy[0.3], (FORMER,)
+    for sd, drawn in noisy.items():
+        yield _noisy(sd), (5, 8), drawn, (AT_MARGIN, AT_ZERO)
+    yield f"{_noisy(0.3)}, b collapses", (5, 8), partial(noisy[0.3], collapse=0.15), (UNSEEN,)
+    yield "curve, 500 steps", (3,), curves, (AREA, TAIL, ONE_SEED)
+    yield "curve, 500 steps", (5,), curves, (AREA, TAIL)
+    for name, noise in UNEVEN.items():
+        yield f"score, {name}", (3, 5, 7, 8), partial(scores, noise=noise), (UNEVEN_PAIRED,)
+    for name, noise in UNEVEN.items():
+        yield f"4 arms against one, {name}", (3, 5, 7, 8), partial(several, arms=4, noise=noise), (UNEVEN_HOLM,)
+    for name, noise in UNEVEN.items():
+        yield f"{name}, {looked}", last, partial(scores, noise=noise), (UNEVEN_LOOKED,)
+    for name, (first, second, sizes, method) in STABILITY.items():
+        yield name, sizes, partial(courses, first=first, second=second), (method,)
+    for name, sd in (("alike for all arms", 0.0), ("vary by arm", 0.08)):
+        for arms in (2, 3):
+            drawn = partial(sweeps, arms=arms, apart=sd)
+            yield f"sweep, {arms} arms against one, starts {name}", (4, 8), drawn, (SWEPT,)
+    # A declared contrast and a declared order of the four arms of a 2 x 2 design, at once and with looks.
+    at_once, in_looks = (UNEVEN_CONTRAST, UNEVEN_ORDER), (UNEVEN_CONTRAST_LOOKED, UNEVEN_ORDER_LOOKED)
     unstable = next(iter(UNEVEN))
-    at_once, looked = (UNEVEN_CONTRAST, UNEVEN_ORDER), (UNEVEN_CONTRAST_LOOKED, UNEVEN_ORDER_LOOKED)
     for name, noise in {"normal": NOISE["normal"], unstable: UNEVEN[unstable]}.items():
-        for when, stated, sizes in (("", at_once, (3, 5, 8)), (", looks after 5 and 8", looked, LOOKS[-1:])):
+        for when, stated, pairs in (("", at_once, (3, 5, 8)), (f", {looked}", in_looks, last)):
             held = tuple(Method(m.name.removesuffix(", means equal"), m.judge, "at most the band") for m in stated)
-            methods = held if name == "normal" else stated
-            for n in sizes:
-                yield Cell(f"2 x 2, {name}{when}", n, partial(several, arms=3, seeds=n, noise=noise), methods)
+            drawn = partial(several, arms=3, noise=noise)
+            yield f"2 x 2, {name}{when}", pairs, drawn, held if name == "normal" else stated
 
 
-CELLS = (
-    *(
-        Cell(f"score, {name}", n, partial(scores, noise=noise, seeds=n), methods if name == "normal" else (PAIRED,))
-        for name, noise in NOISE.items()
-        for n, methods in NORMAL.items()
-    ),
-    *(
-        Cell(name, n, partial(benchmark_scores, bench=bench, seeds=n), methods)
-        for name, (bench, methods) in BENCHMARKS.items()
-        for n in (3, 5)
-    ),
-    Cell(
-        "benchmark 30 x 16, b: a fifth not graded",
-        5,
-        partial(benchmark_scores, bench=Benchmark(30, 16, ungraded=(0.0, 0.2)), seeds=5),
-        (ITEM_MEANS,),
-    ),
-    *(
-        Cell(f"{arms} arms against one", n, partial(several, arms=arms, seeds=n), (HOLM, UNADJUSTED))
-        for arms, sizes in ARMS.items()
-        for n in sizes
-    ),
-    *(
-        Cell(f"{name}, looks after 5 and 8", LOOKS[-1], partial(scores, noise=noise, seeds=LOOKS[-1]), (LOOKED,))
-        for name, noise in NOISE.items()
-    ),
-    Cell("normal, seeds added later", 10, partial(scores, noise=NOISE["normal"], seeds=10), (ADDED,)),
-    Cell("normal, seeds added later", 12, partial(scores, noise=NOISE["normal"], seeds=12), (ONE_BY_ONE,)),
-    Cell(_noisy(0.3), 3, partial(answers, seed_sd=0.3, item_sd=ITEM_SD, seeds=3), (FORMER,)),
-    *(
-        Cell(_noisy(sd), n, partial(answers, seed_sd=sd, item_sd=ITEM_SD, seeds=n), (AT_MARGIN, AT_ZERO))
-        for sd in SEED_SDS
-        for n in (5, 8)
-    ),
-    *(
-        Cell(
-            f"{_noisy(0.3)}, b collapses",
-            n,
-            partial(answers, seed_sd=0.3, item_sd=ITEM_SD, seeds=n, collapse=0.15),
-            (UNSEEN,),
-        )
-        for n in (5, 8)
-    ),
-    *(Cell("curve, 500 steps", n, partial(curves, seeds=n), methods) for n, methods in CURVES.items()),
-    *(
-        Cell(f"score, {name}", n, partial(scores, noise=noise, seeds=n), (UNEVEN_PAIRED,))
-        for name, noise in UNEVEN.items()
-        for n in (3, 5, 7, 8)
-    ),
-    *(
-        Cell(f"4 arms against one, {name}", n, partial(several, arms=4, seeds=n, noise=noise), (UNEVEN_HOLM,))
-        for name, noise in UNEVEN.items()
-        for n in (3, 5, 7, 8)
-    ),
-    *(
-        Cell(f"{name}, looks after 5 and 8", LOOKS[-1], partial(scores, noise=noise, seeds=LOOKS[-1]), (UNEVEN_LOOKED,))
-        for name, noise in UNEVEN.items()
-    ),
-    *(
-        Cell(name, n, partial(courses, first=first, second=second, seeds=n), (method,))
-        for name, (first, second, sizes, method) in STABILITY.items()
-        for n in sizes
-    ),
-    *(
-        Cell(
-            f"sweep, {arms} arms against one, starts {name}", n, partial(sweeps, seeds=n, arms=arms, apart=sd), (SWEPT,)
-        )
-        for name, sd in (("alike for all arms", 0.0), ("vary by arm", 0.08))
-        for arms in (2, 3)
-        for n in (4, 8)
-    ),
-    *_declared_cells(),
-)
+CELLS = tuple(Cell(name, n, partial(draw, seeds=n), methods) for name, sizes, draw, methods in _kinds() for n in sizes)

@@ -1,4 +1,4 @@
-"""Collapse, regression, spikes and early signals: deterministic, the same code for every arm.
+"""Collapse, regression and early signals: deterministic, the same code for every arm.
 
 Steps are given beside every series, so that an onset is a training step and not a row number.
 """
@@ -15,7 +15,7 @@ from gspo_lab.stats.series import ema
 
 DECAY = 0.9
 FROZEN = 50
-"""Steps after warm-up whose median and MAD serve as the fixed yardstick for spikes and signals."""
+"""Steps after warm-up whose median and MAD serve as the fixed yardstick for signals."""
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,6 @@ def stability(
         onset, cause = int(fatal), "non-finite"
     since = None if regression is None else int(at[regression])
     return Stability(onset, cause, since, float(peak.max()), start, window, len(values) >= 2 * window - 1)
-
-
-def spikes(steps: ArrayLike, grad_norm: ArrayLike, warmup: int = 0) -> tuple[int, ...] | None:
-    """Steps after the frozen window with a gradient norm > 5 times its median (before clipping of gradients).
-
-    A rolling baseline would follow the drift that it should show. None: too few steps for a frozen window, not judged.
-    """
-    at, values = finite(steps, "steps"), finite(grad_norm, "gradient norm")
-    later = _after_frozen(at, values, warmup)
-    if later is None:
-        return None
-    frozen = values[(at >= warmup) & ~later]
-    return tuple(int(step) for step in at[later & (values > 5 * np.median(frozen))])
 
 
 class Onset(NamedTuple):

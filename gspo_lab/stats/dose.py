@@ -40,43 +40,30 @@ class Needed:
 
 
 @dataclass(frozen=True)
-class HalfCollapse:
-    """ED50 of one arm. `low` or `high` is None where the data set no such limit; `resolved` needs both.
+class DoseLimits:
+    """A dose or a ratio of doses with its interval; `low` or `high` is None where the data set no such limit.
 
-    `estimate` is None where all runs ended alike, or no limit is known. `slope` is the log odds per decade,
-    None where all runs ended alike.
+    ED50 of one arm, or that of the second arm over that of the first: above 1, the second arm stands more. `estimate`
+    is None where all runs of an arm ended alike, or no limit is known; one limit may be known all the same. `slope` is
+    the log odds per decade, of a ratio the common one. `p` of a ratio is two-sided against 1: p < 1 - level says that
+    the interval excludes it.
     """
 
     estimate: float | None
     low: float | None
     high: float | None
-    slope: float | None
-    runs: int
-    collapsed: int
-    resolved: bool
-    reason: str | None
-    needed: Needed | None
-
-
-@dataclass(frozen=True)
-class DoseRatio:
-    """ED50 of the second arm over that of the first, one common slope: above 1, the second arm stands more.
-
-    `estimate` is None where all runs of an arm ended alike, or no limit is known; one limit may be known all the same.
-    `p` is two-sided against a ratio of 1: p < 1 - level says that the interval excludes it. None: not resolved.
-    """
-
-    estimate: float | None
-    low: float | None
-    high: float | None
-    slope: float
-    resolved: bool
-    reason: str | None
-    needed: Needed | None
+    slope: float | None = None
+    reason: str | None = None
+    needed: Needed | None = None
     p: float | None = None
 
+    @property
+    def resolved(self) -> bool:
+        """Whether both limits are known."""
+        return self.reason is None
 
-def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> HalfCollapse:
+
+def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) -> DoseLimits:
     """The dose at which half collapse, 10^m with logit P = b (log10 dose - m), b >= 0.
 
     The interval holds every m whose profile penalised likelihood is within chi2_{1, level} / 2 of the best; the profile
@@ -104,7 +91,7 @@ def half_collapse(dose: ArrayLike, collapsed: ArrayLike, level: float = 0.95) ->
         low, high, middle = (None, limit, None) if y_N.any() else (limit, None, None)
     estimate, low_dose, high_dose = (None if m is None else _at(m, x_N.mean()) for m in (middle, low, high))
     reason, needed = _what_lacks(x_N, y_N, low_dose, high_dose)
-    return HalfCollapse(estimate, low_dose, high_dose, slope, len(y_N), int(y_N.sum()), reason is None, reason, needed)
+    return DoseLimits(estimate, low_dose, high_dose, slope, reason, needed)
 
 
 def dose_ratio(
@@ -115,7 +102,7 @@ def dose_ratio(
     level: float = 0.95,
     *,
     seeds: tuple[Sequence[int], Sequence[int]] | None = None,
-) -> DoseRatio:
+) -> DoseLimits:
     """ED50_b / ED50_a = 10^r, logit P = b (log10 dose - m - r [arm b]), b >= 0 (a parallel-line bioassay, Finney 1952).
 
     The profile runs over r. That the slope is common is an assumption. An arm without a collapse has no upper limit of
@@ -149,11 +136,11 @@ def dose_ratio(
         shifts = seed_shifts((x_a, y_a, seeds[0]), (x_b, y_b, seeds[1]), 1 - level)
         if shifts.low is None or shifts.high is None or shifts.p is None:
             reason = f"an interval over starting models needs {LEAST_SEEDS} seeds with every dose, not {shifts.n}"
-            return DoseRatio(_at(shift) if shift is not None else None, None, None, slope, False, reason, None)
+            return DoseLimits(_at(shift) if shift is not None else None, None, None, slope, reason)
         low, high, p = min(low, shifts.low), max(high, shifts.high), max(p, shifts.p)
     estimate, low_ratio, high_ratio = (None if r is None else _at(r) for r in (shift, low, high))
     if low_ratio is not None and high_ratio is not None:
-        return DoseRatio(estimate, low_ratio, high_ratio, slope, True, None, None, p)
+        return DoseLimits(estimate, low_ratio, high_ratio, slope, p=p)
     arms = [("first", x_a, y_a), ("second", x_b, y_b)]
     at_fault = [arm for arm in arms if not _mixed(arm[2])] or arms
     lacks = [(name, *_what_lacks(x, y, None, None)) for name, x, y in at_fault]
@@ -161,13 +148,13 @@ def dose_ratio(
     belows = [needed.below for _, _, needed in lacks if needed and needed.below is not None]
     aboves = [needed.above for _, _, needed in lacks if needed and needed.above is not None]
     wanted = Needed(min(belows, default=None), max(aboves, default=None))
-    return DoseRatio(estimate, low_ratio, high_ratio, slope, False, reason, wanted)
+    return DoseLimits(estimate, low_ratio, high_ratio, slope, reason, wanted)
 
 
-def dose_ratios(first: SweptRuns, others: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseRatio]:
+def dose_ratios(first: SweptRuns, others: Mapping[str, SweptRuns], alpha: float = 0.05) -> dict[str, DoseLimits]:
     """Each arm's `dose_ratio` to the first, over starting models, at the level that Holm's rule gives it."""
 
-    def ratio(name: str, level: float) -> DoseRatio:
+    def ratio(name: str, level: float) -> DoseLimits:
         second = others[name]
         return dose_ratio(*first[:2], *second[:2], 1 - level, seeds=(first[2], second[2]))
 

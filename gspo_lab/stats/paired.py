@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
-from gspo_lab.stats.binary import binomial_p, clopper_pearson
 
 LEAST_SEEDS = 3
 """Below this there is no interval: dots only."""
@@ -148,75 +147,22 @@ def pointwise_t(differences: Floats, alpha: float) -> tuple[Floats, Floats, Floa
     return mean, mean - half, mean + half
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """The mean difference with each seed left out in turn; `flips` when one of these has the other sign."""
-
-    estimates: tuple[float, ...]
-    low: float
-    high: float
-    flips: bool
-
-
-def leave_one_out(differences: ArrayLike) -> LeaveOneOut | None:
-    """Range of the estimate over n leave-one-seed-out means; None with fewer than 2 seeds."""
+def leave_one_out(differences: ArrayLike) -> tuple[float, ...] | None:
+    """The mean difference with each seed left out in turn; None with fewer than 2 seeds."""
     d = finite(differences, "differences")
-    n = len(d)
-    if n < 2:
-        return None
-    left = (d.sum() - d) / (n - 1)
-    flips = bool((left * d.mean() < 0).any())
-    return LeaveOneOut(tuple(float(value) for value in left), float(left.min()), float(left.max()), flips)
+    return tuple(((d.sum() - d) / (len(d) - 1)).tolist()) if len(d) > 1 else None
 
 
-@dataclass(frozen=True)
-class SignCount:
-    """How many seeds favour the second arm. `p` is the exact two-sided binomial over untied seeds, `floor` = 2/2^untied
-    the smallest it can reach; `low`, `high` bound P(second > first): description, not a test."""
+def pairing(y_a: ArrayLike, y_b: ArrayLike) -> float | None:
+    """Correlation r of the two arms over seeds; None with fewer than 3 seeds or an arm without spread.
 
-    k: int
-    n: int
-    ties: int
-    p: float | None
-    floor: float | None
-    low: float
-    high: float
-
-
-def sign_count(differences: ArrayLike, level: float = 0.95) -> SignCount:
-    """k of n seeds with d > 0 (Arbuthnott's sign test). 3 of 3: p = .25, which is also the floor."""
-    d = finite(differences, "differences")
-    k, ties = int((d > 0).sum()), int((d == 0).sum())
-    untied = len(d) - ties
-    interval = clopper_pearson(k, untied, level)
-    if untied == 0:
-        return SignCount(k, len(d), ties, None, None, interval.low, interval.high)
-    floor = min(1.0, 2.0 / 2.0**untied)
-    return SignCount(k, len(d), ties, binomial_p(k, untied), floor, interval.low, interval.high)
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Correlation r of the two arms over seeds, and how many times fewer seeds pairing needs, 1 / (1 - r).
-
-    r is None with fewer than 3 seeds or an arm without spread; gain is None unless r is positive and below 1.
+    Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired: pairing needs 1 / (1 - r) times fewer seeds.
     """
-
-    r: float | None
-    gain: float | None
-    helped: bool
-
-
-def pairing(y_a: ArrayLike, y_b: ArrayLike) -> Pairing:
-    """Var(b - a) = 2 sigma^2 (1 - r) against 2 sigma^2 unpaired, hence the gain."""
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "pairing")
-    if len(a) < LEAST_SEEDS or _flat(a) or _flat(b):
-        return Pairing(None, None, False)
-    r = float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
-    if r <= 0:
-        return Pairing(r, None, False)
-    return Pairing(r, 1 / (1 - r) if 1 - r > ROUNDING else None, True)
+    if len(a) < LEAST_SEEDS or any(np.ptp(arm) <= ROUNDING * np.abs(arm).max() for arm in (a, b)):
+        return None
+    return float(np.clip(np.corrcoef(a, b)[0, 1], -1, 1))
 
 
 def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
@@ -224,7 +170,3 @@ def shared_variance(y_a: ArrayLike, y_b: ArrayLike) -> float:
     a, b = finite(y_a, "first arm"), finite(y_b, "second arm")
     same_length(a, b, "shared variance")
     return float(np.cov(a, b)[0, 1])
-
-
-def _flat(values: Floats) -> bool:
-    return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())

@@ -30,13 +30,12 @@ def _chance(c: int, n: int, k: int) -> float:
 
 @dataclass(frozen=True)
 class CheckpointScore:
-    """avg@k of one checkpoint. Neither interval says anything about other training seeds.
+    """avg@k of one checkpoint. Its interval says nothing about other training seeds.
 
     `item_low/high` and `se`, the standard error, are for new problems of the same kind and new answers. They need two
     problems.
-    `sampling_low/high`: new answers to these problems; None with a single answer per problem, where the variance of
-    answers cannot be separated from the problems' difficulty.
     `sampling_se`, `item_se` split the square of `se`: item_se is what remains with any number of answers per problem.
+    Both are None with a single answer per problem, which tells no variance of answers.
     """
 
     mean: float
@@ -45,14 +44,12 @@ class CheckpointScore:
     se: float | None
     sampling_se: float | None
     item_se: float | None
-    sampling_low: float | None
-    sampling_high: float | None
     item_low: float | None
     item_high: float | None
 
 
 def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 0.95) -> CheckpointScore:
-    """Mean over problems of the share of right answers, with Jeffreys' Beta intervals on effective sample sizes.
+    """Mean over problems of the share of right answers, with Jeffreys' Beta interval on the effective sample size.
 
     m (1 - m) / se^2 is the number of independent answers that would be as precise; the interval is that of
     Beta(m N + 1/2, (1 - m) N + 1/2), closed at 0 or 1 when everything is wrong or right. No normal approximation
@@ -67,18 +64,15 @@ def checkpoint_score(correct_I: ArrayLike, samples_I: ArrayLike, level: float = 
     problems, answers, mean = len(samples), int(samples.sum()), float(rate_I.mean())
 
     total_var = sampling_var = item_var = None
-    sampling: tuple[float, float] | tuple[None, None] = (None, None)
     items: tuple[float, float] | tuple[None, None] = (None, None)
     if (samples > 1).all():
         sampling_var = float((rate_I * (1 - rate_I) / (samples - 1)).sum()) / problems**2
-        # Answers that agreed everywhere are not certain: never more precise than one deviating answer would allow.
-        sampling = _jeffreys(mean, max(sampling_var, 1 / answers**2), answers, level)
     if problems > 1:
         total_var = float(rate_I.var(ddof=1)) / problems
         items = _jeffreys(mean, total_var, problems, level)
         item_var = None if sampling_var is None else max(0.0, total_var - sampling_var)
     errors = (_root(variance) for variance in (total_var, sampling_var, item_var))
-    return CheckpointScore(mean, problems, answers, *errors, *sampling, *items)
+    return CheckpointScore(mean, problems, answers, *errors, *items)
 
 
 def _jeffreys(mean: float, variance: float, fallback: int, level: float) -> tuple[float, float]:

@@ -1,7 +1,5 @@
 """One number from a curve, by rules fixed before the run: area, tail, time to a threshold."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -87,34 +85,14 @@ def _faded(values: Floats, decay: float) -> Floats:
     return found
 
 
-class TimeToThreshold(NamedTuple):
-    """The threshold was first met in (after, by], between two evaluations; `by` is None if it was not met by the end.
-
-    `restricted_low`, `restricted_high` bound min(T, end): equal to `end` when it was never met.
-    """
-
-    after: float | None
-    by: float | None
-    reached: bool
-    restricted_low: float
-    restricted_high: float
-
-
-def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> TimeToThreshold:
-    """First evaluation with score >= threshold, up to x = `end`, as the interval since the one before.
-
-    x is whatever is to be restricted: prompts, tokens, device-seconds. `after` is None when the first one met it.
-    """
+def time_to_threshold(x: ArrayLike, score: ArrayLike, threshold: float, end: float) -> float:
+    """min(T, end), T the x (prompts, tokens) of the first evaluation with score >= threshold."""
     along, height = _curve(x, score)
     along, height = along[along <= end], height[along <= end]
     if len(along) == 0:
         raise LabError(f"time to threshold: no evaluation up to {end}; evaluate at the start")
     met = np.flatnonzero(height >= threshold)
-    if len(met) == 0:
-        return TimeToThreshold(float(along[-1]), None, False, end, end)
-    by = float(along[met[0]])
-    after = float(along[met[0] - 1]) if met[0] > 0 else None
-    return TimeToThreshold(after, by, True, by if after is None else after, by)
+    return float(along[met[0]]) if len(met) else end
 
 
 def _curve(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:

@@ -16,17 +16,7 @@ from gspo_lab.stats.arrays import finite, same_length
 from gspo_lab.stats.binary import Proportion, clopper_pearson
 from gspo_lab.stats.holm import Step, fixed_sequence, step_down
 from gspo_lab.stats.looks import nominal_level
-from gspo_lab.stats.paired import (
-    LEAST_SEEDS,
-    LeaveOneOut,
-    PairedT,
-    Pairing,
-    SignCount,
-    leave_one_out,
-    paired_t,
-    pairing,
-    sign_count,
-)
+from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, leave_one_out, paired_t, pairing
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE, detectable_factor, sd_range, seeds_for_equivalence, seeds_needed
 
 Question = Literal["score", "stability", "contrast", "claim"]
@@ -161,9 +151,7 @@ class Comparison(Verdict):
     paired: PairedT
     rule: Rule
     family: int
-    leave_one_out: LeaveOneOut | None
-    sign: SignCount
-    pairing: Pairing
+    leave_one_out: tuple[float, ...] | None
     smallest_detectable: float | None
     detectable_range: tuple[float, float] | None
     collapsed: tuple[Proportion, Proportion] | None
@@ -185,7 +173,7 @@ class Comparison(Verdict):
     @property
     def flips(self) -> bool:
         """Whether leaving out one seed turns the sign of the difference; the headline then says so."""
-        return self.leave_one_out is not None and self.leave_one_out.flips
+        return any(mean * (self.estimate or 0.0) < 0 for mean in self.leave_one_out or ())
 
     @property
     def seeds_for_margin(self) -> int | None:
@@ -291,7 +279,6 @@ def _paired(one: Scores, alpha: float) -> PairedT:
 
 def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, family: int) -> Comparison:
     a, b = np.asarray(one.first, dtype=float), np.asarray(one.second, dtype=float)
-    dropped, together = leave_one_out(b - a), pairing(a, b)
     word, level, aside = _word(paired, steps, rule.margin)
     if one.withheld_because or paired.low is None:
         word = "withheld"
@@ -317,13 +304,11 @@ def _verdict(one: Scores, paired: PairedT, steps: Sequence[Step], rule: Rule, fa
         paired=paired,
         rule=rule,
         family=family,
-        leave_one_out=dropped,
-        sign=sign_count(b - a),
-        pairing=together,
+        leave_one_out=leave_one_out(b - a),
         smallest_detectable=detectable,
         detectable_range=between,
         collapsed=_collapsed(one, 1 - rule.alpha),
-        notes=(*aside, *_notes(word, paired, level, rule, family, dropped, together)),
+        notes=(*aside, *_notes(word, paired, level, rule, family, pairing(a, b))),
         unproven=one.unproven,
         unstable=one.unstable,
     )
@@ -361,14 +346,14 @@ def _collapsed(one: Scores, level: float) -> tuple[Proportion, Proportion] | Non
 
 
 def _notes(
-    word: Word, paired: PairedT, level: float, rule: Rule, family: int, dropped: LeaveOneOut | None, together: Pairing
+    word: Word, paired: PairedT, level: float, rule: Rule, family: int, correlation: float | None
 ) -> tuple[Reason, ...]:
     notes = []
-    if dropped is not None and dropped.flips:
+    if any(mean * (paired.estimate or 0.0) < 0 for mean in leave_one_out(paired.differences) or ()):
         notes.append(Reason("one seed turns the sign"))
     if word == "practically equivalent" and paired.p is not None and paired.p < level:
         notes.append(Reason("a difference within the margin"))
-    if together.r is not None and not together.helped:
+    if correlation is not None and correlation <= 0:
         notes.append(Reason("pairing did not help"))
     if word == "withheld" or paired.low is None or paired.high is None:
         return tuple(notes)

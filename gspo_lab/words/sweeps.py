@@ -1,10 +1,10 @@
 """What a sweep says in English: of values at which half of the runs collapse, or of laws in the answers' length."""
 
 from gspo_lab.findings.decision import Decision
-from gspo_lab.findings.dose_response import DoseResponse
+from gspo_lab.findings.dose_response import ArmResponse, DoseResponse
 from gspo_lab.findings.lengths import PUBLISHED, QUANTITIES, Lengths
 from gspo_lab.stats import PairedT
-from gspo_lab.stats.dose import DoseRatio, HalfCollapse
+from gspo_lab.stats.dose import DoseLimits
 from gspo_lab.words.reasons import say
 
 
@@ -21,7 +21,7 @@ def swept(decided: Decision) -> list[str]:
 def doses(found: DoseResponse) -> list[str]:
     """One line per arm, then one per ratio, then what does not count."""
     about = "" if found.about is None else say(found.about)
-    lines = [f"{one.arm}: {_half(one.half, found.key)}" for one in found.arms]
+    lines = [f"{one.arm}: {_half(one, found.key)}" for one in found.arms]
     lines += [f"{arm} / {found.baseline}: {_ratio(ratio, found.key)}{about}" for arm, ratio in found.ratios.items()]
     return lines + [f"Not counted, added after the first step: {', '.join(found.added)}"] * bool(found.added)
 
@@ -55,16 +55,18 @@ def bounds(of: PairedT, digits: int = 3) -> str:
     return "" if of.low is None or of.high is None else f"[{of.low:.{digits}g}, {of.high:.{digits}g}]"
 
 
-def _half(half: HalfCollapse | None, key: str) -> str:
+def _half(arm: ArmResponse, key: str) -> str:
+    half = arm.half
     if half is None:
         return "no finished run that is long enough to be judged yet"
-    runs = f"{half.collapsed} of {half.runs} runs collapsed"
+    collapsed, judged = (sum(counts) for counts in zip(*((p.collapsed, p.runs) for p in arm.points), strict=True))
+    runs = f"{collapsed} of {judged} runs collapsed"
     if half.resolved and half.estimate is not None:
         return f"50 % collapse point at {key} = {half.estimate:.3g} [{half.low:.3g}, {half.high:.3g}] ({runs})"
     return f"inconclusive ({runs}): {half.reason}{_needed(half)}"
 
 
-def _ratio(ratio: DoseRatio, key: str) -> str:
+def _ratio(ratio: DoseLimits, key: str) -> str:
     if ratio.resolved and ratio.estimate is not None:
         bounds = f"[{ratio.low:.3g}, {ratio.high:.3g}]"
         includes = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
@@ -73,7 +75,7 @@ def _ratio(ratio: DoseRatio, key: str) -> str:
     return f"inconclusive: {ratio.reason}{_needed(ratio)}"
 
 
-def _needed(found: HalfCollapse | DoseRatio) -> str:
+def _needed(found: DoseLimits) -> str:
     if found.needed is None:
         return ""
     below, above = found.needed.below, found.needed.above

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gspo_lab.errors import LabError
-from gspo_lab.stats.paired import IDENTICAL, SAME_DIFFERENCE, leave_one_out, paired_t, pairing, sign_count
+from gspo_lab.stats.paired import IDENTICAL, SAME_DIFFERENCE, leave_one_out, paired_t, pairing
 
 scores = st.floats(-1, 1).map(lambda value: round(value, 3))
 pairs = st.integers(3, 8).flatmap(lambda n: st.tuples(*(st.lists(scores, min_size=n, max_size=n) for _ in range(2))))
@@ -26,7 +26,6 @@ def test_paired_t_by_pencil() -> None:
 def test_half_width_follows_the_t_table(n: int, t: float) -> None:
     d = np.arange(n, dtype=float)
     found = paired_t(d)
-    assert found.high is not None
     assert (found.high - d.mean()) / (d.std(ddof=1) / math.sqrt(n)) == pytest.approx(t, abs=5e-4)
 
 
@@ -34,7 +33,6 @@ def test_fewer_than_three_seeds_give_dots_and_no_interval() -> None:
     two = paired_t([0.1, 0.3])
     assert (two.low, two.high, two.p) == (None, None, None)
     assert two.sd == pytest.approx(0.2 / math.sqrt(2))
-    assert two.reason is not None
     assert "needs 3" in two.reason
     one = paired_t([0.1])
     assert (one.estimate, one.sd, one.low) == (0.1, None, None)
@@ -72,33 +70,13 @@ def test_a_shift_of_both_arms_changes_nothing(drawn: tuple[list[float], list[flo
     assert moved.low == (None if plain.low is None else pytest.approx(plain.low, abs=1e-9))
 
 
-def test_leave_one_out_names_the_range_and_the_flip() -> None:
-    # Without the third seed the mean of -1, -1 is negative, though the mean of all is positive.
-    found = leave_one_out([-1.0, -1.0, 5.0])
-    assert found is not None
-    assert (found.low, found.high, found.flips) == (-1.0, 2.0, True)
-    steady = leave_one_out([1.0, 2.0, 3.0])
-    assert steady is not None
-    assert (steady.low, steady.high, steady.flips) == (1.5, 2.5, False)
+def test_leave_one_out() -> None:
+    assert leave_one_out([-1.0, -1.0, 5.0]) == (2.0, 2.0, -1.0), "the third seed turns the sign"
     assert leave_one_out([1.0]) is None
 
 
-def test_sign_count_has_its_floor() -> None:
-    found = sign_count([0.1, 0.2, 0.3])
-    assert (found.k, found.n, found.p, found.floor) == (3, 3, 0.25, 0.25)
-    assert [sign_count([1.0] * n).floor for n in (4, 5, 6)] == [0.125, 0.0625, 0.03125]
-    # P(second > first) when all agree: .29, .40, .48, .54.
-    assert [round(sign_count([1.0] * n).low, 2) for n in (3, 4, 5, 6)] == [0.29, 0.40, 0.48, 0.54]
-    tied = sign_count([0.0, 1.0, -1.0])
-    assert (tied.k, tied.ties, tied.p, tied.floor) == (1, 1, 1.0, 0.5)
-    assert sign_count([0.0, 0.0]).p is None
-
-
-def test_pairing_gain() -> None:
+def test_the_correlation_of_pairs() -> None:
     # Centred (-1, 0, 1) and (-1, 1, 0): r = 1/2, so pairing halves the seeds needed.
-    found = pairing([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])
-    assert (found.r, found.gain, found.helped) == (pytest.approx(0.5), pytest.approx(2.0), True)
-    against = pairing([1.0, 2.0, 3.0], [3.0, 2.0, 1.0])
-    assert (against.r, against.gain, against.helped) == (pytest.approx(-1.0), None, False)
-    assert pairing([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]).r is None
-    assert pairing([1.0, 2.0, 3.0], [2.0, 3.0, 4.0]).gain is None
+    assert pairing([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]) == pytest.approx(0.5)
+    assert pairing([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == pytest.approx(-1.0)
+    assert pairing([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None

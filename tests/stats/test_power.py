@@ -36,7 +36,6 @@ def test_seeds_needed_is_the_smallest_that_suffices() -> None:
     assert seeds_for_equivalence(1.0, 100.0) == 5
     for find, factor in ((seeds_needed, detectable_factor), (seeds_for_equivalence, equivalence_factor)):
         n = find(1.0, 0.4)
-        assert n is not None
         assert factor(n) <= 0.4 < factor(n - 1)
     assert seeds_needed(1.0, 1e-9) is None
     with pytest.raises(LabError, match="above 0"):

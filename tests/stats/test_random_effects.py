@@ -24,7 +24,6 @@ BCG = np.array(
 def test_two_executions_by_pencil() -> None:
     """0 and 2 with se 1: 2 / (1 + tau^2) = k - 1 = 1, so tau = 1, se = 1, and t_1 reaches 12.706 of them."""
     both = random_effects([0.0, 2.0], [1.0, 1.0])
-    assert both is not None
     assert (both.estimate, both.tau, both.se) == pytest.approx((1, 1, 1))
     assert (both.low, both.high) == pytest.approx((1 - 12.7062, 1 + 12.7062), abs=1e-4)
     assert "hardly confirm" in carries(both)
@@ -39,7 +38,6 @@ def test_executions_that_share_seeds_are_one_cluster_by_pencil() -> None:
     assert groups[0].paired.differences == pytest.approx((0.25, 0.2, 0.3))
     assert groups[1].paired is third
     both = together(groups)
-    assert both is not None
     assert both.k == 2
     # Each shares a seed with the third alone: all are one.
     (one,) = clusters([((0, 1, 2), first), ((3, 4, 5), third), ((2, 3, 9), second)])
@@ -51,7 +49,6 @@ def test_one_cluster_has_the_interval_of_its_seeds() -> None:
     """Carried out twice on the same seeds there is nothing between clusters: t on 2 degrees of freedom, not on 1."""
     again = paired_t([0.3, 0.2, 0.4])
     both = together(clusters([((0, 1, 2), paired_t([0.1, 0.2, 0.3])), ((0, 1, 2), again)]))
-    assert both is not None
     assert (both.k, both.tau, both.df) == (1, None, 2.0)
     # .2, .2, .35: mean .25, sd .0866, half of the interval 4.303 x .0866 / sqrt(3).
     assert (both.estimate, both.high - both.estimate) == pytest.approx((0.25, 0.2151), abs=1e-4)
@@ -64,7 +61,6 @@ def test_one_cluster_has_the_interval_of_its_seeds() -> None:
 def test_executions_that_differ_less_than_they_could_are_not_narrower_than_their_own_errors() -> None:
     """Equal estimates: Hartung and Knapp's factor would be 0, and the interval a point."""
     both = random_effects([0.5, 0.5, 0.5], [0.3, 0.3, 0.3])
-    assert both is not None
     assert (both.tau, both.se) == pytest.approx((0, 0.3 / np.sqrt(3)))
     assert both.high - 0.5 == pytest.approx(4.3027 * both.se, abs=1e-4)
 
@@ -74,7 +70,6 @@ def test_the_vaccine_trials() -> None:
     a, b, c, d = BCG.T.astype(float)
     y, v = np.log(a / (a + b) / (c / (c + d))), 1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)
     found = random_effects(list(y), list(np.sqrt(v)))
-    assert found is not None
     assert (found.tau**2, found.estimate, found.se) == pytest.approx((0.3181, -0.7150, 0.1809), abs=5e-5)
     assert (found.low, found.high) == pytest.approx((-1.1091, -0.3208), abs=5e-5)
 
@@ -82,7 +77,6 @@ def test_the_vaccine_trials() -> None:
 def test_four_studies_of_unequal_variance() -> None:
     """metafor's rma(yi, vi, method = "PM", test = "knha") on these numbers: 0.22957, tau^2 0.05930."""
     found = random_effects([0.40, -0.20, 0.55, 0.10], list(np.sqrt([0.05, 0.06, 0.04, 0.05])))
-    assert found is not None
     assert (found.estimate, found.tau**2) == pytest.approx((0.22957, 0.05930), abs=5e-6)
 
 
@@ -92,7 +86,6 @@ def test_errors_far_below_the_differences_leave_the_plain_variance() -> None:
     for _ in range(50):
         y = rng.normal(size=rng.integers(2, 6))
         found = random_effects(list(y), [1e-9] * len(y))
-        assert found is not None
         assert (found.estimate, found.tau) == pytest.approx((y.mean(), y.std(ddof=1)))
 
 
@@ -110,7 +103,6 @@ def test_the_interval_over_executions_keeps_its_promise_where_the_plain_one_does
         pairs = rng.normal(rng.normal(0, 2 / np.sqrt(5), 5)[:, None], 1, (5, 5))
         se = pairs.std(axis=1, ddof=1) / np.sqrt(5)
         found = random_effects(list(pairs.mean(axis=1)), list(se))
-        assert found is not None
         over += not found.low < 0 < found.high
         plain += abs(pairs.mean()) > 2.064 * pairs.std(ddof=1) / np.sqrt(25)
     assert over / 1000 < 0.08

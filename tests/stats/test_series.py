@@ -46,16 +46,17 @@ def test_the_last_finite_value_is_carried_and_flagged() -> None:
         carry_last_finite([np.nan, 1.0])
 
 
-def test_threshold_lies_between_two_evaluations() -> None:
-    found = time_to_threshold([0, 10, 20, 30], [0.1, 0.2, 0.6, 0.4], 0.5, end=30)
-    assert found == (10.0, 20.0, True, 10.0, 20.0)
-    never = time_to_threshold([0, 10, 20, 30], [0.1, 0.2, 0.3, 0.4], 0.5, end=30)
-    assert never == (30.0, None, False, 30.0, 30.0)
-    at_once = time_to_threshold([5, 10], [0.7, 0.2], 0.5, end=30)
-    assert (at_once.after, at_once.by, at_once.reached) == (None, 5.0, True)
-    # What happens after the end of the comparison does not count.
-    late = time_to_threshold([0, 10, 20], [0.1, 0.2, 0.9], 0.5, end=15)
-    assert (late.reached, late.restricted_low) == (False, 15)
+@pytest.mark.parametrize(
+    ("steps", "scores", "end", "met"),
+    [
+        ([0, 10, 20, 30], [0.1, 0.2, 0.6, 0.4], 30, 20),
+        ([0, 10, 20, 30], [0.1, 0.2, 0.3, 0.4], 30, 30),
+        ([5, 10], [0.7, 0.2], 30, 5),
+        ([0, 10, 20], [0.1, 0.2, 0.9], 15, 15),  # what happens after the end of the comparison does not count
+    ],
+)
+def test_the_first_evaluation_above_a_threshold(steps: list[int], scores: list[float], end: int, met: int) -> None:
+    assert time_to_threshold(steps, scores, 0.5, end) == met
 
 
 def test_a_curve_with_gaps_holds_the_last_value_before() -> None:

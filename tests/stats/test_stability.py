@@ -74,7 +74,6 @@ def test_alpha_is_shared_by_arms_alone() -> None:
     steady = Runs([0.8] * 5, [0.79, 0.78, 0.8, 0.75, 0.78], [0.2] * 5, (0, 5))
     alone, *_ = decide_stability([RunPairs(noisy, steady)], MARGIN)
     p = alone.lost.paired.p
-    assert p is not None
     assert 0.025 < p < 0.1
     lenient, strict = Rule(0.02, alpha=p * 1.01), Rule(0.02, alpha=p * 1.99)
     assert decide_stability([RunPairs(noisy, steady)], lenient)[0].word == "more stable"
