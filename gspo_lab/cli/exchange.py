@@ -164,8 +164,7 @@ def export(
     """
     from gspo_lab.exporters import export as export_runs
     from gspo_lab.exporters import logged
-    from gspo_lab.exporters.logged import write_readings
-    from gspo_lab.exporters.tables import write_log
+    from gspo_lab.exporters.logged import write_log, write_readings
     from gspo_lab.store import export as export_tables
 
     with evidence_of(runs) as evidence:

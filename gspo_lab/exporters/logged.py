@@ -1,7 +1,7 @@
 """What is exported of a run: a row per step of every number that was measured, as a program that logs would have it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from gspo_lab.files import whole
 from gspo_lab.importers.log import Row
 from gspo_lab.importers.names import OF_STEPS, OF_UPDATES
 from gspo_lab.store.answers import read_scores
+from gspo_lab.store.export import write_table
 from gspo_lab.store.records import read_spans, span_width
 from gspo_lab.store.schema import UPDATES
 from gspo_lab.study import flat
@@ -33,6 +34,17 @@ def readings() -> dict[str, str]:
 
     how = {**dict.fromkeys(COUNTS, Reduce.SUM), FLAG: Reduce.LARGEST}
     return {name: Reading(name, Window(Steps.ALL), how.get(name, Reduce.MEAN)).key for name in sorted(NAMES)}
+
+
+def write_log(runs: Sequence["Logged"], folder: Path, format: str) -> Path:
+    """`log.csv` or `log.parquet`: arm, seed, step and a column per number; what was not measured is empty, or null."""
+    names = list(dict.fromkeys(name for run in runs for _, row in run.rows() for name in row))
+    path = folder / f"log.{format}"
+    types = {"arm": "TEXT", "seed": "INTEGER", "step": "INTEGER", **dict.fromkeys(names, "REAL")}
+    write_table(
+        path, types, ([run.arm, run.seed, step, *map(row.get, names)] for run in runs for step, row in run.rows())
+    )
+    return path
 
 
 def write_readings(folder: Path) -> Path:

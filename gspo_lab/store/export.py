@@ -2,8 +2,9 @@
 
 import csv
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +45,6 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
             import pyarrow  # noqa: F401
         except ModuleNotFoundError as error:
             raise MissingExtra("pyarrow", "parquet", "export to Parquet") from error
-    write = _write_csv if format == "csv" else _write_parquet
     out = []
     with explained(db), closing(reading(db)) as connection:
         if study is not None:
@@ -58,8 +58,7 @@ def export(db: Path, study: str | None, folder: Path, format: Format) -> list[Pa
             where, values = (restriction, (study,)) if study is not None and restriction else ("", ())
             cursor = connection.execute(f"SELECT * FROM {name} {where} ORDER BY {', '.join(order)}", values)
             path = folder / f"{name}.{format}"
-            with whole(path) as beside:
-                write(beside, cursor, _types(connection, name))
+            write_table(path, _types(connection, name), cursor)
             out.append(path)
     return out
 
@@ -70,27 +69,28 @@ def _types(connection: sqlite3.Connection, name: str) -> dict[str, str]:
     return {column: type or VIEW_TYPES[column] for _, column, type, *_ in entries}
 
 
-def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
-    while rows := cursor.fetchmany(ROWS_AT_ONCE):
-        yield rows
+def write_table(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
+    """Rows as CSV or Parquet, by the path's suffix: a file that is whole or absent. `types`: column -> SQLite type."""
+    with whole(path) as beside:
+        (_write_csv if path.suffix == ".csv" else _write_parquet)(beside, types, rows)
 
 
-def _write_csv(path: Path, cursor: sqlite3.Cursor, types: dict[str, str]) -> None:
+def _write_csv(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(types)
-        for rows in _batches(cursor):
-            writer.writerows(rows)
+        writer.writerows(rows)
 
 
-def _write_parquet(path: Path, cursor: sqlite3.Cursor, types: dict[str, str]) -> None:
+def _write_parquet(path: Path, types: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> None:
     import pyarrow
     import pyarrow.parquet
 
     arrow = {"INTEGER": pyarrow.int64(), "REAL": pyarrow.float64(), "TEXT": pyarrow.string()}
     schema = pyarrow.schema([(column, arrow[type]) for column, type in types.items()])
+    left = iter(rows)
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for rows in _batches(cursor):
-            by_column = zip(*rows, strict=True)
+        while some := list(islice(left, ROWS_AT_ONCE)):
+            by_column = zip(*some, strict=True)
             columns = [pyarrow.array(values, field.type) for values, field in zip(by_column, schema, strict=True)]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))

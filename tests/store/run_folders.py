@@ -2,13 +2,15 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gspo_lab.journal import Journal
 from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.store import Evidence, ingest
 
 
 @dataclass
@@ -18,6 +20,13 @@ class Lab:
     @property
     def db(self) -> Path:
         return self.runs / "lab.db"
+
+    @contextmanager
+    def opened(self) -> Iterator[Evidence]:
+        """All that the folders hold."""
+        ingest(self.runs)
+        with Evidence.open(self.db) as evidence:
+            yield evidence
 
     def declare(self, study: str, arms: tuple[str, ...] = ("grpo", "gspo"), seeds: Iterable[int] = (0, 1)) -> list[str]:
         """study.json and every run.json; the runs' ids."""

@@ -108,8 +108,6 @@ def test_killed_at_any_moment_nothing_is_lost_or_repeated(lab: Lab) -> None:
     for place, run in enumerate(sorted(runs)):
         command = [sys.executable, "-c", AMID, str(lab.runs)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
             while (amid := process.stdout.readline().strip()) < run:  # those that no earlier process has committed
                 assert amid
                 print(file=process.stdin, flush=True)

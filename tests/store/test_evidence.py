@@ -37,8 +37,7 @@ def test_studies_come_with_the_most_recent_activity_last(recorded: Lab) -> None:
     with Evidence.open(recorded.db) as evidence:
         assert evidence.studies() == ["adding", "carrying"]
     recorded.write(RUN, RunStatus(state="stopped", step=4, at=950.0))
-    ingest(recorded.runs)
-    with Evidence.open(recorded.db) as evidence:
+    with recorded.opened() as evidence:
         assert evidence.studies() == ["carrying", "adding"]
 
 
@@ -104,8 +103,7 @@ def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: La
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout"))
     lab.write(RUN, *answers(5, [None]))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         frame = read_scores(evidence, "adding")
     assert list(frame.columns[:10]) == [
         *("run_id", "arm", "seed", "bench", "step"),
@@ -122,8 +120,7 @@ def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *answers(4, [1, 0]))
     lab.write(RUN, *answers(4, [1, 1]), evaluation="greedy")
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert list(read_scores(evidence, "adding").score) == [0.5]
         assert list(read_scores(evidence, "adding", "greedy").score) == [1.0]
         assert list(read_scores(evidence, "adding", None).score) == [0.5, 1.0]
@@ -150,8 +147,7 @@ def test_many_steps_share_their_spans_between_runs(lab: Lab) -> None:
     for run, steps in zip(lab.declare("adding", ("grpo", "gspo"), [0]), (7, 5), strict=True):
         rewards = [float(step) if step != 4 else None for step in range(steps)]
         lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, reward_mean=r) for i, r in enumerate(rewards)))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert span_width(evidence, "adding", 3) == 3
         both = ["reward_mean", "entropy"]
         grpo, gspo = read_spans(evidence, "adding", "steps", both, buckets=3, extremes=["reward_mean"]).values()
@@ -199,8 +195,7 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     lab.write(run, *(StepRecord(step=i, prompts=1, responses=2, entropy=1.0) for i in range(8)))
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=0.0) for i in range(9)))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         [steps] = read_spans(evidence, "adding", "steps", ["entropy"], buckets=4).values()
         [updates] = read_spans(evidence, "adding", "updates", ["loss"], buckets=4).values()
     assert [list(steps["x"]), list(updates["x"])] == [[1.0, 4.0, 6.5], [1.0, 4.0, 7.0]]
@@ -209,8 +204,7 @@ def test_steps_and_updates_share_their_spans(lab: Lab) -> None:
 def test_records_of_some_steps_and_of_some_kind(lab: Lab) -> None:
     (run, *_) = lab.declare("adding", ("grpo",), [0])
     lab.write(run, *(UpdateRecord(step=i, minibatch=0, loss=float(i), nonfinite=int(i == 3)) for i in range(5)))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert list(read_updates(evidence, "adding", ["loss"], at=[1, 4, 9]).loss) == [1.0, 4.0]
         assert list(read_updates(evidence, "adding", [], nonfinite=1).step) == [3]
         assert read_updates(evidence, "adding", ["loss"], run="another").empty
@@ -237,8 +231,7 @@ def test_a_database_without_what_later_versions_added_is_told(recorded: Lab, har
 
 def test_frames_of_a_study_without_records_are_empty(lab: Lab) -> None:
     lab.declare("adding")
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert list(evidence.runs("adding").state) == ["planned"] * 4
         for frame in (
             read_steps(evidence, "adding", ["entropy"]),
@@ -269,8 +262,7 @@ def test_many_values_are_summed_in_sql(lab: Lab) -> None:
     """20,000 updates come back as 250 numbers with the exact mean."""
     lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         [found] = read_spans(evidence, "adding", "updates", ["loss"], extremes=["loss"]).values()
     assert len(found["loss"]) == 250
     assert found["loss"].mean() == pytest.approx(9999.5)

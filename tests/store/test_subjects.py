@@ -70,8 +70,7 @@ def test_counts_by_problem(lab: Lab) -> None:
             for i, (t, n) in enumerate(said)
         ),
     )
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         (row,) = by_problem(evidence, [server], NAME).to_dict("records")
     assert (row["answers"], row["graded"], row["correct"], row["distinct"], row["repeats"]) == (5, 5, 5, 3, 1)
 
@@ -97,16 +96,14 @@ def test_later_grades_of_a_runs_own_answers(lab: Lab) -> None:
     lab.train(run)
     ingest(lab.runs)
     lab.regrade(run, later("p1", 0, 1, step=4))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
         assert list(grades(evidence, "adding", "addition", [4]).sort_values("problem")["correct"]) == [1, 1]
         assert [row[11] for row in stored(evidence, run)[""]][-1] == "addition/2"
         assert [entry[6] for entry in read_questions(evidence, run)][-1] == "addition/2"
     # A worker that takes the run up again voids answers, and says the same again; the grade stays.
     lab.write(run, RunStatus(state="started", step=3, at=300.0), *answers(4, [1, 0]))
-    ingest(lab.runs)
-    with Evidence.open(lab.db) as evidence:
+    with lab.opened() as evidence:
         assert list(read_scores(evidence, "adding")["score"]) == [0.0, 1.0]
 
 
