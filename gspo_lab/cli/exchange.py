@@ -90,9 +90,8 @@ def import_logs(
     runs: Runs = RUNS,
 ) -> None:
     """Turn the logs of another program into a study."""
-    from gspo_lab.importers import SOURCES, import_file, import_runs
+    from gspo_lab.importers import SOURCES, import_file, import_runs, wanted
     from gspo_lab.importers.declare import said
-    from gspo_lab.importers.wanted import wanted
 
     if path is None:
         if not source.endswith(".toml"):
@@ -103,21 +102,18 @@ def import_logs(
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
-        stated = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by, "bench": bench, "config": config}
         table = {
-            "source": source,
-            "path": path,
-            **{key: value for key, value in stated.items() if value is not None},
+            **{"source": source, "path": path, "arm": arm, "seed": seed, "name": run_pattern, "program": logged_by},
+            **{"bench": bench, "config": config, "ignore": ignored or []},
             "map": dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ()),
-            "ignore": ignored or [],
+            "score": {key or value: value for key, value in (_halves(one) for one in score_metric or ())},
         }
-        scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())} or None
         settings = _settings(told)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
         raw: dict[str, object] = {"question": question} if question else {}
         raw |= {"verdict": rule} if rule else {}
         raw |= {"arm": {arm: settings}} if arm else settings
-        done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import", scores)])
+        done = import_runs(runs, said(raw, study, "gspo-lab import"), [wanted(table, "gspo-lab import")])
     print_lines([f"{put.run}: {put.what}" for put in done.puts])
     print_lines([f"note: {note}" for note in done.notes])
     bring_up_to_date(runs)

@@ -1,6 +1,6 @@
 """Runs that other programs recorded, from their own logs to a study: read, declared, held against what is known.
 
-    import_runs(runs, Said("x", told={"gspo": {}}), [Wanted("trl", "out/checkpoint-40", "gspo", 0)])
+    import_runs(runs, Said("x", told={"gspo": {}}), [Wish(source="trl", path="out/checkpoint-40", arm="gspo", seed=0)])
     import_file(Path("my_runs.toml"), runs)
 
 A log goes line by line through `convert`, beside the study (`stage`); only when every one of an import is through is
@@ -15,12 +15,13 @@ from gspo_lab.errors import LabError
 from gspo_lab.importers.config import check_alike, read_config
 from gspo_lab.importers.convert import Conversion
 from gspo_lab.importers.declare import Said, declaration, present, said, told_before
+from gspo_lab.importers.log import Wish
 from gspo_lab.importers.names import likely, names
 from gspo_lab.importers.stage import Put, Stage
-from gspo_lab.importers.wanted import SOURCES, Found, Wanted, found, scored, wanted
+from gspo_lab.importers.wanted import SOURCES, Found, found, reader_of, wanted
 from gspo_lab.study.load import parsed
 
-__all__ = ["SOURCES", "Imported", "Put", "Said", "Wanted", "import_file", "import_runs", "scored"]
+__all__ = ["SOURCES", "Imported", "Put", "Said", "Wish", "import_file", "import_runs", "wanted"]
 
 LOGS = ("runs", "items", "score")
 
@@ -39,17 +40,18 @@ def import_file(path: Path, runs: Path, name: str | None = None) -> Imported:
     raw = parsed(path)
     words = said({key: value for key, value in raw.items() if key not in LOGS}, name or path.stem, path)
     every = []
-    for key, source in (("runs", None), ("items", "items")):
+    shared = {"score": raw["score"]} if "score" in raw else {}
+    for key, usual in (("runs", shared), ("items", {**shared, "source": "items"})):
         tables = raw.get(key, [])
         if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
             raise LabError(f"{path}: {key}: a list of tables, each headed [[{key}]]")
-        every += [wanted(one, f"{path}: {key}.{i}", raw.get("score"), source) for i, one in enumerate(tables)]
+        every += [wanted(usual | one, f"{path}: {key}.{i}") for i, one in enumerate(tables)]
     if not every:
         raise LabError(f"{path}: it names no logs; give it a [[runs]] table with source and path")
     return import_runs(runs, words, every, path.parent)
 
 
-def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = Path()) -> Imported:
+def import_runs(runs: Path, words: Said, every: Sequence[Wish], base: Path = Path()) -> Imported:
     """Import these logs into one study, all of them or none. LabError for the first that cannot be."""
     logs = found(every, base)
     before = present(runs, words.name)
@@ -72,13 +74,13 @@ def import_runs(runs: Path, words: Said, every: Sequence[Wanted], base: Path = P
 
 
 def _converted(one: Found, base: Path, settings: dict[str, object], at_end: int) -> Conversion:
-    asked = one.wanted
-    log = asked.reader.read(one.path, one.run, asked.wish)
-    if asked.wish.config is not None:
-        file = base / asked.wish.config.replace("{arm}", one.arm).replace("{seed}", str(one.seed))
+    wish = one.wish
+    log = reader_of(wish).read(one.path, one.run, wish)
+    if wish.config is not None:
+        file = base / wish.config.replace("{arm}", one.arm).replace("{seed}", str(one.seed))
         log.settings, log.files = {**log.settings, **read_config(file)}, (*log.files, file)
-    table = names(asked.wish.program or log.program, asked.wish.columns, asked.scores)
-    return Conversion(log, table, settings, asked.bench, at_end, asked.wish.ignored)
+    table = names(wish.program or log.program, wish.map, wish.scores)
+    return Conversion(log, table, settings, wish.bench, at_end, wish.ignore)
 
 
 def _notes(puts: Sequence[Put]) -> list[str]:

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from gspo_lab.errors import LabError
+from gspo_lab.importers.names import bench_name
+from gspo_lab.keys import Table
 
 Row = tuple[int, Mapping[str, float]]
 """A step as the program counts them, and the numbers that it logged there under its own names; steps rise.
@@ -46,23 +50,36 @@ class Log:
     answers: Iterable[Answer] = ()
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How a person wants a source to be read.
+class Wish(Table):
+    """One `[[runs]]` table: where logs lie, which runs they are, and how a person wants them to be read.
 
-    `columns` are what `--map` says: the lab's column (or `step`, `arm`, `seed`, `run`) and the source's name for it;
-    `program` whose names the metrics have, where the file does not tell; `ignored` keys of its configuration that
-    change nothing, `config` the path of a file that holds it, with `{arm}` and `{seed}` for the run's.
+    `arm` and `seed` are given, or parts of the path (`{arm}`, `{seed}`), or of the names of the runs inside (`name`).
+    `map` has the lab's column (or `step`, `arm`, `seed`, `run`) and the source's name for it; `program` is the one
+    whose names the metrics have, where the file does not tell; `score` one metric, or benchmarks and their metrics;
+    `ignore` keys of its configuration that change nothing, `config` the file that holds it.
     """
 
-    columns: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    path: str = ""
+    arm: str | None = None
+    seed: int | None = None
+    name: str | None = None
     program: str | None = None
-    ignored: Sequence[str] = ()
+    map: dict[str, str] = Field({})
+    score: str | dict[str, str] | None = None
+    bench: str | None = None
+    ignore: list[str] = Field([])
     config: str | None = None
 
     def named(self, key: str, *known: str) -> tuple[str, ...]:
         """The source's names for one of `step`, `arm`, `seed`, `run` ...: the mapped one, else those usual."""
-        return (self.columns[key],) if key in self.columns else (key, *known)
+        return (self.map[key],) if key in self.map else (key, *known)
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """Benchmarks by the source's names for their scores."""
+        table = {self.score: self.score} if isinstance(self.score, str) else self.score or {}
+        return {metric: bench_name(bench) for bench, metric in table.items()}
 
 
 class Source(Protocol):

@@ -164,6 +164,6 @@ def _step(entry: Mapping[str, Any], wish: Wish, where: str) -> int:
     """The row's step; a file without any has one row a run, its end."""
     names = wish.named("step", *STEPS)
     found = _first(entry, names)
-    if found is None and (wish.columns.get("step") or any(name in entry for name in names)):
+    if found is None and (wish.map.get("step") or any(name in entry for name in names)):
         raise LabError(f"{where}: it has no step (looked for {', '.join(names)}); name its column: --map step=NAME")
     return 1 if found is None else whole_number(found, where)

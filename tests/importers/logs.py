@@ -3,8 +3,8 @@
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from calling import Said, gspo_lab
 from laboratory import rendered
 
-from gspo_lab.store import ingest
+from gspo_lab.store import Evidence, ingest
 
 EIGHT = (-0.010, 0.002, 0.008, -0.002, 0.004, 0.026, 0.006, 0.006)
 """Differences of eight paired seeds: mean .0050, sd .01032, t(7; .975) = 2.365, so .0050 +- .0086."""
@@ -47,6 +47,14 @@ def report(folder: Path, study: str) -> dict[str, Any]:
     ingest(folder / "runs")
     found = json.loads(rendered(folder / "runs" / "lab.db", study).json)
     return found["studies"][study]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Evidence]:
+    """The evidence in a folder's runs."""
+    ingest(folder / "runs")
+    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+        yield evidence
 
 
 def csv_of(path: Path, *lines: str) -> Path:

@@ -147,7 +147,6 @@ def test_trl_s_arguments_are_read_without_running_them(tmp_path: Path) -> None:
     }
     assert (found["rollout"]["group_size"], found["rollout"]["max_tokens"]) == (4, made.max_completion_length)
     arguments = training_arguments(folder / "training_args.bin")
-    assert arguments is not None
     assert arguments["lr_scheduler_type"] == made.lr_scheduler_type.value
     assert str(tmp_path) not in (tmp_path / "runs" / "x" / "gspo" / "s0" / "run.json").read_text().replace(
         str(tmp_path / "out"), "", 1

@@ -1,4 +1,4 @@
-"""Logs longer than memory should hold: of 6 and 24 MB here, of as many as GSPO_LAB_LOG_MB says by `nox -s imports`."""
+"""Logs longer than memory should hold: of 3 and 12 MB here, of as many as GSPO_LAB_LOG_MB says by `nox -s imports`."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import pytest
 from logs import offline_run
 
 NUMBERS = 100
-SMALL, LARGE = 6, int(os.environ.get("GSPO_LAB_LOG_MB", "24"))
+SMALL, LARGE = 3, int(os.environ.get("GSPO_LAB_LOG_MB", "12"))
 CALL = "import sys\nfrom gspo_lab.cli import main\nsys.argv[0] = 'gspo-lab'\nmain()\n"
 
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-from logs import bring
+from logs import bring, opened
 
 from gspo_lab.registry import installed
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_steps
 
 READER = """
@@ -27,8 +26,7 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
     said = bring(tmp_path, "my_file.py:Reader", "log.txt", *options)
     assert said.code == 0, said.err
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         assert read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist() == [
             [0, 0.25],
             [1, 0.5],

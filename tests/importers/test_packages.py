@@ -5,9 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from logs import bring, refused
+from logs import bring, opened, refused
 
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_steps, read_updates
 
 NAMES = ("critic/score/mean", "actor/pg_clipfrac")
@@ -17,8 +16,7 @@ STEPS = range(1, 6)
 
 def logged(folder: Path) -> list[list[float]]:
     """step, reward and clipped share as they came into the database."""
-    ingest(folder / "runs")
-    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+    with opened(folder) as evidence:
         reward = read_steps(evidence, "x", ["reward_mean"])[["step", "reward_mean"]].to_numpy().tolist()
         clipped = read_updates(evidence, "x", ["clip_fraction_tokens"])["clip_fraction_tokens"].tolist()
     return [[*row, share] for row, share in zip(reward, clipped, strict=True)]

@@ -9,12 +9,11 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from logs import bring, report
+from logs import bring, opened, report
 
 from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.compared import scalars as scalars_of
 from gspo_lab.readings import Source
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_steps, read_updates
 
 
@@ -33,7 +32,7 @@ def real() -> Callable[[str], Path]:
 
 def column(folder: Path, name: str, table: str) -> list[float]:
     """A number of the one run, in the rows that have it."""
-    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+    with opened(folder) as evidence:
         frame = (read_steps if table == "steps" else read_updates)(evidence, "x", [name])
         return [float(value) for value in frame[name].dropna()]
 
@@ -66,7 +65,7 @@ def test_trl_s_rows_are_its_file_s(
     assert column(tmp_path, "learning_rate", "updates") == logged["learning_rate"]
     for own in ("entropy", "loss"):
         assert names[own]["value"] == pytest.approx(last_fifth(logged[own]), rel=1e-5), own
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         area, tail = scalars_of(Source(evidence, "x"))
     rewards = logged["reward"]  # in 3 of the 12 rows: that of each new rollout batch, four updates apart
     assert len(rewards) == 3
@@ -132,8 +131,7 @@ def test_two_arms_are_subtracted_at_their_own_ends(tmp_path: Path, real: Callabl
         path = real(f"verl/log_{arm}.jsonl")
         rewards[arm] = [json.loads(line)["data"]["critic/score/mean"] for line in path.read_text().splitlines()]
         assert bring(tmp_path, "verl", path, "--study", "x", "--arm", arm, "--seed", 0).code == 0
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         compared = {one.scalar.name: one.paired.estimate for one in compared_of(Source(evidence, "x"))}
     tail, area = (compared[f"training reward, {name}"] for name in ("last fifth of each log", "area under its curve"))
     grpo, gspo = rewards["grpo"], rewards["gspo"]

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from logs import bring, csv_of, json_lines, project, refused, report
+from logs import bring, csv_of, json_lines, opened, project, refused, report
 
 from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_steps
 
 ONE = ("--study", "x", "--arm", "a", "--seed", 0)
@@ -37,8 +36,7 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
     log = json_lines(tmp_path / "log.jsonl", rows)
     assert bring(tmp_path, "jsonl", log, *ONE, "--map", "reward=train.reward").code == 0
     assert report(tmp_path, "x")["logged"]["names"]["a"].keys() == {"train.reward", "train.more.kl"}
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         assert read_steps(evidence, "x", ["reward_mean"])["reward_mean"].tolist() == [0.1, 0.2]
     json_lines(log, [{"step": 1, "a": {"b": 1}, "a.b": 2}])
     assert "a.b is there twice, nested and with a dot" in refused(tmp_path, "jsonl", log, *ONE[:-1], 1)
@@ -62,8 +60,7 @@ def test_final_scores_of_other_steps_are_not_subtracted(tmp_path: Path) -> None:
             )
             options = ("--study", "x", "--arm", arm, "--seed", seed, "--score-metric", "r")
             assert bring(tmp_path, "csv", log, *options).code == 0
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "x"))
     assert said.word == "withheld"
     assert "final scores are of step 3 in a and of step 6 in b (seed 0)" in words.said(said)
@@ -97,8 +94,7 @@ def test_messages_of_steps_and_runs_say_what_a_reader_can_check(tmp_path: Path) 
         csv = csv_of(tmp_path / "log.csv", "step,acc", *(f"{step},.5" for step in range(1, length + 1)))
         options = ("--study", "x", "--arm", arm, "--seed", seed, "--score-metric", "acc", "--map", "reward=acc")
         assert bring(tmp_path, "csv", csv, *options).code == 0
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         found = Source(evidence, "x")
         assert decision(found).missing == {"b": ("b seed 1 not imported",)}
     assert json.dumps(report(tmp_path, "x")).count("not begun") == 0

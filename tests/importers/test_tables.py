@@ -2,21 +2,17 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, refused, report
+from logs import EIGHT, bring, content, csv_of, eight_seeds, json_lines, opened, refused, report
 
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_steps, read_updates
 
 
 def frame(folder: Path, study: str, table: str, *metrics: str) -> list[list[Any]]:
-    ingest(folder / "runs")
-    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+    with opened(folder) as evidence:
         read = read_steps if table == "steps" else read_updates
         return read(evidence, study, list(metrics))[["step", *metrics]].to_numpy().tolist()
 
@@ -135,25 +131,6 @@ def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> 
     options = ("--study", "x", "--arm", "a", "--seed", 0, "--map", "reward=r")
     assert bring(tmp_path, "jsonl", path, *options).code == 0
     assert frame(tmp_path, "x", "steps", "reward_mean") == [[1, 1.0]]
-
-
-def test_a_long_log_is_streamed(tmp_path: Path) -> None:
-    """Reading 2 million numbers as rows takes less memory than their 16 bytes each would, half of the file's size."""
-    path = tmp_path / "long.jsonl"
-    row = ", ".join(f'"m{i}": {i}.123456789' for i in range(100))
-    with path.open("w") as file:
-        file.writelines(f'{{"step": {step}, {row}}}\n' for step in range(20_000))
-    code = (
-        "import resource\nfrom pathlib import Path\nfrom gspo_lab.importers.log import Wish\n"
-        "from gspo_lab.importers.tables import read\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        f"count = sum(1 for _ in read(Path({str(path)!r}), '', Wish()).rows)\n"
-        "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    count, kilobytes = map(int, done.stdout.split())
-    assert count == 20_000
-    assert kilobytes < 16_000, f"{kilobytes} kB more for a file of {path.stat().st_size >> 20} MB"
 
 
 def test_the_same_import_twice_changes_no_byte(tmp_path: Path) -> None:

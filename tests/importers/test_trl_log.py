@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import bring, report
+from logs import bring, opened, report
 
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.records import read_updates
 
 pytest.importorskip("trl", reason="TRL is not installed: nox -s trl")
@@ -99,8 +98,7 @@ def test_clip_fractions_agree_where_they_are_one_and_are_refused_where_not(tmp_p
             tmp_path, "trl", one.folder, "--study", "x", "--arm", arm, "--seed", 0, "--set", f"objective={arm}"
         )
         assert said.code == 0, said.err
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         frame = read_updates(evidence, "x", CLIPS)
     theirs = {arm: frame[frame["arm"] == arm] for arm in LEVELS}
 

@@ -4,11 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
-from logs import bring, content, refused, report, trainer_state, trl_rows
+from logs import bring, content, opened, refused, report, trainer_state, trl_rows
 
 from gspo_lab.findings.outcomes import stabilities
 from gspo_lab.readings import Source
-from gspo_lab.store import Evidence, ingest
 from gspo_lab.store.answers import read_scores
 from gspo_lab.store.records import read_steps, read_updates
 
@@ -22,8 +21,7 @@ def one(folder: Path, path: Path, *options: object, arm: str = "gspo", seed: int
 
 
 def column(folder: Path, name: str, table: str = "updates") -> dict[str, list[float]]:
-    ingest(folder / "runs")
-    with Evidence.open(folder / "runs" / "lab.db") as evidence:
+    with opened(folder) as evidence:
         frame = (read_steps if table == "steps" else read_updates)(evidence, "x", [name])
         return {str(run): rows[name].tolist() for run, rows in frame.groupby("run_id")}
 
@@ -74,7 +72,7 @@ def test_nan_was_not_measured_and_evaluations_have_their_own_cadence(tmp_path: P
     for name in ("reward", "grad_norm"):
         assert said.count(f"{name} is NaN or infinite, first at step 2 [x/gspo/s0]") == 1
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([0.01, math.nan, 0.03], nan_ok=True)
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         assert read_scores(evidence, "x")[["bench", "step", "score"]].to_numpy().tolist() == [["eval_reward", 2, 0.5]]
 
 
@@ -87,7 +85,7 @@ def test_an_update_that_is_not_finite_ends_a_run_s_learning(tmp_path: Path, name
     one(tmp_path, trainer_state(tmp_path / "trainer_state.json", rows), *GSPO)
     found = column(tmp_path, "nonfinite")["x/gspo/s0"]
     assert found == pytest.approx([math.nan] * 20 + [1] + [math.nan] * 9, nan_ok=True)
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         run = stabilities(Source(evidence, "x"))["x/gspo/s0"]
     assert (run.collapse, run.cause) == (20, "non-finite")
 
@@ -127,7 +125,7 @@ def test_a_later_version_appends_and_a_changed_past_is_refused(tmp_path: Path) -
     assert "x/gspo/s0: grown" in one(tmp_path, path)
     assert (tmp_path / "runs" / "x" / "gspo" / "s0" / "journal.jsonl").read_bytes().startswith(journal)
     assert column(tmp_path, "reward_mean", "steps")["x/gspo/s0"] == pytest.approx([s / 100 for s in range(1, 7)])
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         [run] = evidence.runs("x").to_dict("records")
     assert (run["steps_done"], math.isnan(run["steps_planned"])) == (6, True)
     assert "x/gspo/s0: unchanged" in one(tmp_path, path)

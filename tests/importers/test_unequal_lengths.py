@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from logs import bring, json_lines, report
+from logs import bring, json_lines, opened, report
 
 from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.compared import scalars
 from gspo_lab.findings.outcomes import stabilities
 from gspo_lab.readings import Source
-from gspo_lab.store import Evidence, ingest
+from gspo_lab.store import ingest
 
 
 def verl_log(path: Path, rewards: list[float]) -> Path:
@@ -31,7 +31,7 @@ def unequal(tmp_path: Path) -> Path:
 
 def test_the_last_fifth_and_the_area_are_each_log_s_own(unequal: Path) -> None:
     """The last 2 of 10 rows: 9.5 (+ .1 of seed 0); the last 6 of 30: 27.5. Means: 5.5 and 15.5."""
-    with Evidence.open(unequal / "runs" / "lab.db") as evidence:
+    with opened(unequal) as evidence:
         found = Source(evidence, "x")
         area, tail = scalars(found)
         compared = {one.scalar.name: one.paired.estimate for one in compared_of(found)}
@@ -51,7 +51,7 @@ def test_rows_at_an_interval_weigh_alike(tmp_path: Path) -> None:
     bring(tmp_path, "verl", path, "--study", "x", "--arm", "grpo", "--seed", 0)
     names = report(tmp_path, "x")["logged"]["names"]["grpo"]
     assert names["odd"]["value"] == 9.5
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         assert scalars(Source(evidence, "x"))[-1].values == {("grpo", 0): 9.5}
 
 
@@ -59,8 +59,7 @@ def test_whether_a_run_fell_is_judged_over_its_own_steps(unequal: Path) -> None:
     """A run of 30 steps needs 10 in a row; beside one of 1,000 steps it would need 50, and could not be judged."""
     path = verl_log(unequal / "long.jsonl", [1.0] * 1000)
     bring(unequal, "verl", path, "--study", "x", "--arm", "long", "--seed", 0)
-    ingest(unequal / "runs")
-    with Evidence.open(unequal / "runs" / "lab.db") as evidence:
+    with opened(unequal) as evidence:
         stable = stabilities(Source(evidence, "x"))
     assert (stable["x/gspo/s0"].window, stable["x/long/s0"].window) == (10, 50)
     assert stable["x/gspo/s0"].judged

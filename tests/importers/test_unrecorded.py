@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from calling import gspo_lab
 from laboratory import rendered
-from logs import bring, csv_of, eight_seeds
+from logs import bring, csv_of, eight_seeds, opened
 
 from gspo_lab import words
 from gspo_lab.claims import answer
@@ -18,7 +18,7 @@ from gspo_lab.findings.stability import regime
 from gspo_lab.lab import Study
 from gspo_lab.readings import Source
 from gspo_lab.readings.lr_warmup import first_settled
-from gspo_lab.store import Evidence, ingest
+from gspo_lab.store import ingest
 from gspo_lab.study.declaration import digest, locked_of
 from gspo_lab.study.origin import filled
 
@@ -32,8 +32,7 @@ def test_imports_are_never_executions_of_one_study(tmp_path: Path) -> None:
         options = ("--set", f"model={model}", "--question", f"What of {name}?")
         said = bring(tmp_path, "csv", path, "--study", name, *options)
         assert said.code == 0, said.err
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         found = all_executions(Source(evidence, "a"))
         assert [study.name for study in found.every] == ["a"]
         assert found.words == ()
@@ -53,7 +52,7 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
     bring(tmp_path, "csv", eight_seeds(tmp_path / "first.csv"), "--study", "a", "--set", "verdict.margin=0.02")
     ingest(tmp_path / "runs")
     page = rendered(tmp_path / "runs" / "lab.db", "a").html
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         found = Source(evidence, "a")
         said = answer(found)
         frame = Study(found).runs()
@@ -72,8 +71,7 @@ def test_one_score_a_run_judges_no_collapse(tmp_path: Path) -> None:
 def test_a_stability_question_is_not_judged_by_one_score_a_run(tmp_path: Path) -> None:
     rule = ("--set", "verdict.margin=0.02", "--set", "verdict.question=stability")
     bring(tmp_path, "csv", eight_seeds(tmp_path / "first.csv"), "--study", "a", *rule)
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         said = answer(Source(evidence, "a"))
     assert (said.word, said.colour) == ("not judged", "grey")
     assert words.said(said) == (
@@ -101,7 +99,7 @@ def test_only_what_was_recorded_is_stored(tmp_path: Path) -> None:
     home = tmp_path / "runs" / "a"
     assert json.loads((home / "study.json").read_text())["arms"]["gspo"]["settings"] == known
     assert json.loads((home / "gspo" / "s0" / "run.json").read_text())["settings"] == known
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         assert json.loads(evidence.runs("a")["settings"].item()) == known
         found = Source(evidence, "a")
         assert first_settled(found) == {"a/gspo/s0": 0}, "no warm-up is known, so no row is left out"
@@ -125,8 +123,7 @@ def test_an_import_of_an_earlier_version_still_opens(tmp_path: Path) -> None:
         place["settings"] = filled(place["settings"]).model_dump(mode="json")
         content |= {"digest": digest(locked_of(content))} if path else {}
         (tmp_path / "runs" / "a" / file).write_text(json.dumps(content))
-    ingest(tmp_path / "runs")
-    with Evidence.open(tmp_path / "runs" / "lab.db") as evidence:
+    with opened(tmp_path) as evidence:
         found = Source(evidence, "a")
         assert found.declaration.arms["one"].resolved == found.declaration.arms["two"].resolved
         assert study_certificate(found).open == ()

@@ -96,121 +96,67 @@ def _temperature(content: dict[str, Any]) -> None:
     content["settings"]["bench"][0]["temperature"] = 0.5
 
 
+def facts(**changes: Any) -> Callable[[Lab], None]:
+    return lambda lab: lab.set_facts("gspo/s0", **changes)
+
+
+def records(kind: str, change: dict[str, Any], **where: Any) -> Callable[[Lab], None]:
+    return lambda lab: lab.set_of("gspo/s0", kind, change, **where)
+
+
 SIGNED = ("run", "declaration", "journal", "answers")
 """What workers of earlier versions did not record."""
 
-TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...], str]] = {
-    "a setting": (
-        lambda lab: lab.edit_json("gspo/s0/run.json", _rate),
-        "settings",
-        ("update.learning_rate",),
-        "update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",
-    ),
+TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...]]] = {
+    "a setting": (lambda lab: lab.edit_json("gspo/s0/run.json", _rate), "settings", ("update.learning_rate",)),
     "a benchmark's temperature": (
         lambda lab: lab.edit_json("gspo/s0/run.json", _temperature),
         "benchmark protocol",
         ("bench.0.temperature",),
-        "bench.0.temperature: 1 in grpo, 0.5 in gspo",
     ),
     "declared keys": (
         lambda lab: lab.edit_json("gspo/s0/run.json", lambda run: run["declared"].append("update.learning_rate")),
         "declaration",
         ("gspo: declared keys",),
-        "toy/gspo/s0 declares",
     ),
-    "the order of two prompts": (
-        lambda lab: lab.edit_journal("gspo/s0", _swap_prompts),
-        "prompts",
-        ("step 2",),
-        "the streams of prompts part at step 2",
-    ),
+    "the order of two prompts": (lambda lab: lab.edit_journal("gspo/s0", _swap_prompts), "prompts", ("step 2",)),
     "a prompt's text": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"prompt": "2+2?"}, bench="rollout", problem="train-0-3-1"),
+        records("answer", {"prompt": "2+2?"}, bench="rollout", problem="train-0-3-1"),
         "prompts",
         ("step 3, texts",),
-        "the texts or references kept of step 3 differ",
     ),
-    "one weight bit": (
-        lambda lab: lab.set_facts("gspo/s0", weights=_flip_bit(FACTS["weights"])),
-        "weights",
-        ("weights",),
-        "weights: aaaaaaaaaaaa in grpo",
-    ),
-    "the tokenizer": (
-        lambda lab: lab.set_facts("gspo/s0", tokenizer="cc" * 32),
-        "tokenizer",
-        ("tokenizer",),
-        "tokenizer: bbbbbbbbbbbb in grpo, cccccccccccc in gspo",
-    ),
-    "a chat template where there was none": (
-        lambda lab: lab.set_facts("gspo/s0", chat_template="cc" * 32),
-        "chat template",
-        ("chat_template",),
-        "chat_template: unset in grpo, cccccccccccc in gspo",
-    ),
-    "the reward's grader": (
-        lambda lab: lab.set_facts("gspo/s0", grader="addition/2"),
-        "grader",
-        ("addition/2",),
-        "addition/1 in grpo, addition/1, addition/2 in gspo",
-    ),
+    "one weight bit": (facts(weights=_flip_bit(FACTS["weights"])), "weights", ("weights",)),
+    "the tokenizer": (facts(tokenizer="cc" * 32), "tokenizer", ("tokenizer",)),
+    "a chat template where there was none": (facts(chat_template="cc" * 32), "chat template", ("chat_template",)),
+    "the reward's grader": (facts(grader="addition/2"), "grader", ("addition/2",)),
     "the benchmark's grader": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"grader": "addition/2"}, bench="sums", step=4),
+        records("answer", {"grader": "addition/2"}, bench="sums", step=4),
         "benchmark grader",
         ("sums by addition/2",),
-        "sums by addition/1 in grpo",
     ),
-    "a package": (
-        lambda lab: lab.set_facts("gspo/s0", packages={"torch": "2.13.1", "numpy": "2.4.6"}),
-        "packages",
-        ("torch",),
-        "torch: 2.13.0 in grpo, 2.13.1 in gspo",
-    ),
-    "a flag": (
-        lambda lab: lab.set_facts("gspo/s0", flags={"OMP_NUM_THREADS": "1"}),
-        "numerics",
-        ("CUBLAS_WORKSPACE_CONFIG",),
-        "CUBLAS_WORKSPACE_CONFIG: :4096:8 in grpo, unset in gspo",
-    ),
-    "the threads": (lambda lab: lab.set_facts("gspo/s0", threads=2), "numerics", ("threads",), "threads: 1 in grpo, 2"),
-    "the code": (lambda lab: lab.set_facts("gspo/s0", code="4567def"), "code", ("code",), "0123abc in grpo, 4567def"),
-    "the device": (lambda lab: lab.set_facts("gspo/s0", device="a GPU"), "device", ("device",), "a GPU in gspo"),
-    "any other fact": (lambda lab: lab.set_facts("gspo/s0", driver="9"), "other facts", ("driver",), "9 in gspo"),
-    "the first rollout": (
-        lambda lab: lab.set_of("gspo/s0", "step", {"rollout_digest": "other"}, step=0),
-        "first rollout",
-        ("step 0",),
-        "tokens both 0 0 in grpo, other in gspo",
-    ),
-    "the first log-probs": (
-        lambda lab: lab.set_of("gspo/s0", "step", {"logprob_digest": "other"}, step=0),
-        "first log-probs",
-        ("step 0",),
-        "other in gspo",
-    ),
-    "the first rewards": (
-        lambda lab: lab.set_of("gspo/s0", "step", {"reward_mean": 0.75}, step=0),
-        "first rewards",
-        ("reward_mean",),
-        "reward_mean at step 0: 0.5 in grpo, 0.75 in gspo",
-    ),
+    "a package": (facts(packages={"torch": "2.13.1", "numpy": "2.4.6"}), "packages", ("torch",)),
+    "a flag": (facts(flags={"OMP_NUM_THREADS": "1"}), "numerics", ("CUBLAS_WORKSPACE_CONFIG",)),
+    "the threads": (facts(threads=2), "numerics", ("threads",)),
+    "the code": (facts(code="4567def"), "code", ("code",)),
+    "the device": (facts(device="a GPU"), "device", ("device",)),
+    "any other fact": (facts(driver="9"), "other facts", ("driver",)),
+    "the first rollout": (records("step", {"rollout_digest": "other"}, step=0), "first rollout", ("step 0",)),
+    "the first log-probs": (records("step", {"logprob_digest": "other"}, step=0), "first log-probs", ("step 0",)),
+    "the first rewards": (records("step", {"reward_mean": 0.75}, step=0), "first rewards", ("reward_mean",)),
     "a ratio on a first mini-batch": (
-        lambda lab: lab.set_of("gspo/s0", "update", {"log_ratio_max_abs": 1e-7}, step=3, minibatch=0),
+        records("update", {"log_ratio_max_abs": 1e-7}, step=3, minibatch=0),
         "first mini-batches",
         ("gspo, step 3",),
-        "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
     ),
     "the order of two items": (
         lambda lab: lab.edit_journal("gspo/s0", _swap_items),
         "benchmark items",
         ("sums, step 2",),
-        "question 4 is held-4 #0 in grpo, held-5 #0 in gspo",
     ),
     "an item's reference": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"reference": "2"}, bench="sums", step=4, problem="held-7"),
+        records("answer", {"reference": "2"}, bench="sums", step=4, problem="held-7"),
         "benchmark items",
         ("sums, step 4",),
-        "question 7, held-7, has another reference",
     ),
     "an evaluation left out": (
         lambda lab: lab.edit_journal(
@@ -218,21 +164,38 @@ TAMPERINGS: dict[str, tuple[Callable[[Lab], None], str, tuple[str, ...], str]] =
         ),
         "benchmark items",
         ("sums, step 2",),
-        "asked in one run only: sums after step 2",
     ),
     "the base score": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"correct": 1}, bench="sums", step=0, problem="held-9"),
+        records("answer", {"correct": 1}, bench="sums", step=0, problem="held-9"),
         "base score",
         ("sums",),
-        "sums: 0.4 in grpo, 0.45 in gspo",
     ),
     "a base answer's words": (
-        lambda lab: lab.set_of("gspo/s0", "answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
+        records("answer", {"text": "9: no"}, bench="sums", step=0, problem="held-9"),
         "base score",
         ("sums",),
-        "sums: 0.4 in both, by different answers",
     ),
 }
+"""What is done to the run of gspo with seed 0, the check that fails, and the parts that it names."""
+
+SAID = {
+    "a setting": "update.learning_rate: 0.0001 in grpo, 0.0003 in gspo",
+    "declared keys": "toy/gspo/s0 declares",
+    "the order of two prompts": "the streams of prompts part at step 2",
+    "a prompt's text": "the texts or references kept of step 3 differ",
+    "a chat template where there was none": "chat_template: unset in grpo, cccccccccccc in gspo",
+    "the reward's grader": "addition/1 in grpo, addition/1, addition/2 in gspo",
+    "a flag": "CUBLAS_WORKSPACE_CONFIG: :4096:8 in grpo, unset in gspo",
+    "the first rollout": "tokens both 0 0 in grpo, other in gspo",
+    "the first rewards": "reward_mean at step 0: 0.5 in grpo, 0.75 in gspo",
+    "a ratio on a first mini-batch": "toy/gspo/s0 at step 3: log_ratio_max_abs 1e-07",
+    "the order of two items": "question 4 is held-4 #0 in grpo, held-5 #0 in gspo",
+    "an item's reference": "question 7, held-7, has another reference",
+    "an evaluation left out": "asked in one run only: sums after step 2",
+    "the base score": "sums: 0.4 in grpo, 0.45 in gspo",
+    "a base answer's words": "sums: 0.4 in both, by different answers",
+}
+"""What the check says, a line for each kind of message."""
 
 
 ALSO = {
@@ -246,7 +209,7 @@ ALSO = {
 
 @pytest.mark.parametrize("what", TAMPERINGS)
 def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, what: str) -> None:
-    tamper, check, parts, said = TAMPERINGS[what]
+    tamper, check, parts = TAMPERINGS[what]
     tamper(lab)
     found = lab.certificate()
     expected = {(check, 0)}
@@ -255,7 +218,7 @@ def test_tampering_with_one_thing_is_named_and_withholds_the_verdict(lab: Lab, w
     expected |= ALSO.get(what, set())
     assert odd_ones(found) == expected
     assert (of(found, check).state, of(found, check).parts) == ("differs undeclared", parts)
-    assert said in of(found, check).detail
+    assert SAID.get(what, "") in of(found, check).detail
     assert not found.ok
     reason = f"undeclared difference in {check}: {', '.join(parts)} (seed 0)"
     assert reason in found.reasons["gspo"]

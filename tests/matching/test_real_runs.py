@@ -141,7 +141,6 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
     assert found.ok
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
-    assert parted is not None
     effect = next(one for one in parted.later if one.kind != "setting")
     assert effect.where.startswith("step 0, mini-batch 1,")
 
@@ -196,7 +195,6 @@ def test_two_prompts_in_another_order_are_named(room: Room) -> None:
     assert "undeclared difference in prompts: step 1 (seed 0)" in _withheld(found)
     with Evidence.open(room.runs / "lab.db") as evidence:
         parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
-    assert parted is not None
     prompt = next(one for one in parted.later if one.kind == "prompt")
     assert (prompt.where, prompt.one, prompt.other) == ("step 1", asked[0], asked[1])
 
