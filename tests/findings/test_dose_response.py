@@ -114,7 +114,8 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
         found = Source(evidence, "margin")
         assert not study_certificate(found).ok
         assert dose_response(found) is not None
-        assert [(one.half.collapsed, one.half.runs) for one in dose_response(found).arms if one.half] == [
+        counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in dose_response(found).arms)
+        assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [
             (6, 8),
             (2, 8),
         ]
@@ -141,8 +142,7 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
         found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
-    assert found.arms[0].half is not None
-    assert found.arms[0].half.runs == 12
+    assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
 
 
@@ -158,7 +158,7 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
         found = dose_response(Source(evidence, "margin"))
     assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
-    assert all(arm.half is not None and arm.half.runs == 16 for arm in found.arms)
+    assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
 
 def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:

@@ -94,11 +94,11 @@ def test_an_offline_wandb_run_whole_and_cut_off(tmp_path: Path) -> None:
 
 
 def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio")
-    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    assert trackio
-    storage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
+    storage = pytest.importorskip("trackio.sqlite_storage")
+    (tmp_path / "trackio").mkdir()
+    for module in (storage, pytest.importorskip("trackio.utils")):  # both read the variable when they are imported
+        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
+    storage.SQLiteStorage.bulk_log("p", "gspo-s0", [row(step) for step in STEPS], steps=list(STEPS))
     [path] = (tmp_path / "trackio").glob("p*.db")
     options = ("--logged-by", "verl", "--run-pattern", "{arm}-s{seed}", "--study", "x", "--set", "objective=gspo")
     said = bring(tmp_path, "trackio", path, *options)
