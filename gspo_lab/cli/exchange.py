@@ -102,12 +102,10 @@ def import_logs(
     else:
         if study is None:
             raise LabError("--study is missing: name the study that receives the runs")
-        table = {
-            **{"source": source, "path": path, "arm": arm, "seed": seed, "name": run_pattern, "program": logged_by},
-            **{"bench": bench, "config": config, "ignore": ignored or []},
-            "map": dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ()),
-            "score": {key or value: value for key, value in (_halves(one) for one in score_metric or ())},
-        }
+        stated = {"arm": arm, "seed": seed, "name": run_pattern, "program": logged_by, "bench": bench, "config": config}
+        scores = {key or value: value for key, value in (_halves(one) for one in score_metric or ())}
+        columns = dict(_pair(entry, "--map", "COLUMN=NAME") for entry in mapped or ())
+        table = {"source": source, "path": path, "map": columns, "ignore": ignored or [], "score": scores, **stated}
         settings = _settings(told)
         rule = {key.removeprefix(RULE): settings.pop(key) for key in list(settings) if key.startswith(RULE)}
         raw: dict[str, object] = {"question": question} if question else {}
