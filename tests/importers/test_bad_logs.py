@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from logs import bring, content, csv_of, events, json_lines, offline_run, project, refused
+from logs import bring, csv_of, events, json_lines, offline_run, project, refused
 
 from gspo_lab.runfolder import RunFolder
 
@@ -23,146 +24,74 @@ def written(path: Path, data: bytes) -> Path:
     return path
 
 
-def foreign(path: Path) -> Path:
+def foreign(path: Path, table: str) -> Path:
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE metrics (name TEXT, value REAL)")
+        database.execute(f"CREATE TABLE {table}")
     return path
 
 
-LOGS: dict[str, tuple[str, Callable[[Path], Path], str]] = {
-    # what it is: source, who writes it into a folder, what is said
-    "trackio: no database": (
-        "trackio",
-        lambda to: written(to / "a.db", b"step,r\n" * 100),
-        "no database of trackio (file is not a database)",
-    ),
-    "trackio: another's": ("trackio", lambda to: foreign(to / "a.db"), "no database of trackio (no such column"),
-    "trackio: empty": ("trackio", lambda to: project(to / "a.db", []), "trackio logged nothing into it"),
-    "trackio: texts": (
-        "trackio",
-        lambda to: project(to / "a.db", [("gspo/s0", 1, '{"r": "high"}'), ("gspo/s0", 2, '{"r"')]),
-        "it holds no step with a number",
-    ),
-    "trackio: no step": (
-        "trackio",
-        lambda to: project(to / "a.db", [("gspo/s0", None, '{"r": 1}')]),
-        "its step is None, not a whole number",
-    ),
-    "trackio: two runs": (
-        "trackio",
-        lambda to: project(to / "a.db", [("gspo/s0", step, '{"r": 1}') for step in BACK]),
-        "r begins again at step 1, after step 3: two runs in one log",
-    ),
-    "wandb: another's": (
-        "wandb",
-        lambda to: written(to / "run-a.wandb", b"SQLite format 3\0" * 9),
-        "no file of an offline wandb run",
-    ),
-    "wandb: empty": ("wandb", lambda to: written(to / "run-a.wandb", b""), "the file is empty"),
-    "wandb: begun": ("wandb", lambda to: offline_run(to / "run-a.wandb", []), "it holds no step with a number"),
-    "wandb: texts": (
-        "wandb",
-        lambda to: offline_run(to / "run-a.wandb", [{"_step": 1, "r": "high"}]),
-        "it holds no step with a number",
-    ),
-    "wandb: no step": (
-        "wandb",
-        lambda to: offline_run(to / "run-a.wandb", [{"r": 0.5}]),
-        "a row of its history has no step",
-    ),
-    "wandb: two runs": (
-        "wandb",
-        lambda to: offline_run(to / "run-a.wandb", [{"_step": step, "r": 0.5} for step in BACK]),
-        "r begins again at step 1, after step 3: two runs in one log",
-    ),
-    "wandb: nothing there": ("wandb", lambda to: to, "run-*.wandb is wanted, and none is there"),
-    "page: another's": ("wandb", lambda to: csv_of(to / "a.csv", "step,r", "1,0.5"), NO_PAGE),
-    "page: no row": ("wandb", lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r"), NO_PAGE),
-    "page: texts": (
-        "wandb",
-        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", "1,high", "2"),
-        "it holds no step with a number",
-    ),
-    "page: too much": (
-        "wandb",
-        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", "1,0.5,7"),
-        "line 2: it has more fields than the header",
-    ),
-    "page: two runs": (
-        "wandb",
-        lambda to: csv_of(to / "a.csv", "Step,gspo/s0 - r", *(f"{step},0.5" for step in BACK)),
-        "its steps go back from 3 to 1",
-    ),
-    "verl: empty": ("verl", lambda to: written(to / "a.jsonl", b""), "the file is empty"),
-    "verl: another's JSON": (
-        "verl",
-        lambda to: json_lines(to / "a.jsonl", [{"step": 1, "r": 0.5}]),
-        "no line of verl's file logger",
-    ),
-    "verl: another's text": (
-        "verl",
-        lambda to: written(to / "a.log", b"Training begins\n"),
-        "no line of it is one of verl's",
-    ),
-    "verl: texts": (
-        "verl",
-        lambda to: json_lines(to / "a.jsonl", [{"step": 1, "data": {"r": "high"}}]),
-        "it holds no step with a number",
-    ),
+def folder_of(path: Path, rows: list[tuple[int, dict[str, float]]]) -> Path:
+    return events(path, rows).parent
+
+
+TWO_RUNS = "r begins again at step 1, after step 3: two runs in one log"
+NO_NUMBER = "it holds no step with a number"
+WANDB, EVENTS = "run-a.wandb", "events.out.tfevents.1"
+LOGS: dict[str, tuple[Callable[[Path, Any], Path] | None, str, Any, str]] = {
+    # source and what it is: who writes it, the file's name and content, what is said
+    "trackio: no database": (written, "a.db", b"step,r\n" * 100, "no database of trackio (file is not a database)"),
+    "trackio: another's": (foreign, "a.db", "metrics (name TEXT)", "no database of trackio (no such column"),
+    "trackio: empty": (project, "a.db", [], "trackio logged nothing into it"),
+    "trackio: texts": (project, "a.db", [("gspo/s0", 1, '{"r": "high"}'), ("gspo/s0", 2, '{"r"')], NO_NUMBER),
+    "trackio: no step": (project, "a.db", [("gspo/s0", None, '{"r": 1}')], "its step is None, not a whole number"),
+    "trackio: two runs": (project, "a.db", [("gspo/s0", step, '{"r": 1}') for step in BACK], TWO_RUNS),
+    "wandb: another's": (written, WANDB, b"SQLite format 3\0" * 9, "no file of an offline wandb run"),
+    "wandb: empty": (written, WANDB, b"", "the file is empty"),
+    "wandb: begun": (offline_run, WANDB, [], NO_NUMBER),
+    "wandb: texts": (offline_run, WANDB, [{"_step": 1, "r": "high"}], NO_NUMBER),
+    "wandb: no step": (offline_run, WANDB, [{"r": 0.5}], "a row of its history has no step"),
+    "wandb: two runs": (offline_run, WANDB, [{"_step": step, "r": 0.5} for step in BACK], TWO_RUNS),
+    "wandb: nothing there": (None, "", None, "run-*.wandb is wanted, and none is there"),
+    "page: another's": (written, "a.csv", b"step,r\n1,0.5\n", NO_PAGE),
+    "page: no row": (written, "a.csv", b"Step,gspo/s0 - r\n", NO_PAGE),
+    "page: texts": (written, "a.csv", b"Step,gspo/s0 - r\n1,high\n2\n", NO_NUMBER),
+    "page: too much": (written, "a.csv", b"Step,gspo/s0 - r\n1,0.5,7\n", "line 2: it has more fields than the header"),
+    "page: two runs": (written, "a.csv", b"Step,gspo/s0 - r\n1,1\n2,1\n3,1\n1,1\n", "its steps go back from 3 to 1"),
+    "verl: empty": (written, "a.jsonl", b"", "the file is empty"),
+    "verl: another's JSON": (json_lines, "a.jsonl", [{"step": 1, "r": 0.5}], "no line of verl's file logger"),
+    "verl: another's text": (written, "a.log", b"Training begins\n", "no line of it is one of verl's"),
+    "verl: texts": (json_lines, "a.jsonl", [{"step": 1, "data": {"r": "high"}}], NO_NUMBER),
     "verl: two runs": (
-        "verl",
-        lambda to: json_lines(to / "a.jsonl", [{"step": step, "data": {"r": 1}} for step in BACK]),
+        json_lines,
+        "a.jsonl",
+        [{"step": step, "data": {"r": 1}} for step in BACK],
         "its steps go back from 3 to 1",
     ),
-    "tensorboard: nothing there": ("tensorboard", lambda to: to, "no event file (*tfevents*) is there"),
-    "tensorboard: empty": (
-        "tensorboard",
-        lambda to: written(to / "events.out.tfevents.1", b""),
-        "its event files hold no scalar",
-    ),
-    "tensorboard: begun": ("tensorboard", lambda to: events(to / "tb", []).parent, "its event files hold no scalar"),
-    "tensorboard: another's": (
-        "tensorboard",
-        lambda to: written(to / "events.out.tfevents.1", b'{"step": 1, "r": 0.5}\n'),
-        "no event file of TensorBoard",
-    ),
-    "tensorboard: two runs": (
-        "tensorboard",
-        lambda to: events(to / "tb", [(step, {"r": 0.5}) for step in BACK]).parent,
-        "r begins again at step 1, after step 3: two runs in one log",
-    ),
-    "long table: two runs": (
-        "jsonl",
-        lambda to: json_lines(to / "a.jsonl", [{"step": step, "metric": "r", "value": 1} for step in BACK]),
-        "r begins again at step 1, after step 3: two runs in one log",
-    ),
-    "csv: one line of 17 MB": (
-        "csv",
-        lambda to: written(to / "a.csv", b"step,r\n" + b"1," * (17 << 19)),
-        "a line of 16 million characters and more",
-    ),
-    "csv: a mean of counts": (
-        "csv",
-        lambda to: csv_of(to / "a.csv", "step,clipped", "1,2", "2,2.5"),
-        "clipped_tokens is 2.5 at step 2, and counts whole ones",
-    ),
+    "tensorboard: nothing there": (None, "", None, "no event file (*tfevents*) is there"),
+    "tensorboard: empty": (written, EVENTS, b"", "its event files hold no scalar"),
+    "tensorboard: begun": (folder_of, "tb", [], "its event files hold no scalar"),
+    "tensorboard: another's": (written, EVENTS, b'{"step": 1, "r": 0.5}\n', "no event file of TensorBoard"),
+    "tensorboard: two runs": (folder_of, "tb", [(step, {"r": 0.5}) for step in BACK], TWO_RUNS),
+    "jsonl: two runs": (json_lines, "a.jsonl", [{"step": step, "metric": "r", "value": 1} for step in BACK], TWO_RUNS),
+    "csv: one line of 17 MB": (written, "a.csv", b"step,r\n" + b"1," * (17 << 19), "16 million characters and more"),
+    "csv: a mean of counts": (written, "a.csv", b"step,r\n1,2\n2,2.5\n", "clipped_tokens is 2.5 at step 2, and counts"),
 }
-OPTIONS = {"csv: a mean of counts": (*GSPO, "--map", "clipped_tokens=clipped")}
+OPTIONS = {"csv: a mean of counts": (*GSPO, "--map", "clipped_tokens=r")}
 
 
 @pytest.mark.parametrize("name", LOGS)
 def test_what_is_no_log_is_one_line(tmp_path: Path, name: str) -> None:
     """Beside a run that was imported before, which stays as it is."""
-    source, write, what = LOGS[name]
+    write, file, data, what = LOGS[name]
+    source = name.partition(":")[0].replace("page", "wandb")
     if source == "tensorboard":
         pytest.importorskip("tensorboard")
-    bring(
-        tmp_path, "csv", csv_of(tmp_path / "before.csv", "step,r", "1,0.5"), "--study", "x", "--arm", "a", "--seed", 1
-    )
-    assert content(tmp_path / "runs")
-    (tmp_path / "log").mkdir()
-    line = refused(tmp_path, source, write(tmp_path / "log"), *OPTIONS.get(name, REWARD))
-    assert what in line
+    before = csv_of(tmp_path / "before.csv", "step,r", "1,0.5")
+    assert bring(tmp_path, "csv", before, "--study", "x", "--arm", "a", "--seed", 1).code == 0
+    folder = tmp_path / "log"
+    folder.mkdir()
+    log = folder if write is None else write(folder / file, data)
+    assert what in refused(tmp_path, source, log, *OPTIONS.get(name, REWARD))
 
 
 def rewards(folder: Path) -> list[tuple[int, float]]:

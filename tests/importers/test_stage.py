@@ -67,16 +67,18 @@ def test_a_last_row_gets_its_score_later(tmp_path: Path, program: str, first: in
 
 
 @pytest.mark.parametrize("program", ["slime", "verl", "areal"])
-def test_a_last_row_gets_a_number_beside_its_score_later(tmp_path: Path, program: str) -> None:
-    found = grown(tmp_path, program, ["1,.1,,", "2,.2,,.6"], ["1,.1,,", "2,.2,7,.6", "3,.3,,"])
-    assert [reward for _, reward in found["step"]] == [0.1, 0.2, 0.3]
-    assert [score for _, score in found["score"]] == [0.6]
-
-
-@pytest.mark.parametrize("program", ["slime", "verl", "areal"])
-def test_a_row_of_a_score_alone_gets_its_reward_later(tmp_path: Path, program: str) -> None:
-    found = grown(tmp_path, program, ["1,.1,,", "2,,,.6"], ["1,.1,,", "2,.2,,.6"])
-    assert [reward for _, reward in found["step"]] == [0.1, 0.2]
+@pytest.mark.parametrize(
+    ("before", "after", "rewards"),
+    [
+        (["1,.1,,", "2,.2,,.6"], ["1,.1,,", "2,.2,7,.6", "3,.3,,"], [0.1, 0.2, 0.3]),  # a number beside its score
+        (["1,.1,,", "2,,,.6"], ["1,.1,,", "2,.2,,.6"], [0.1, 0.2]),  # the reward of a row of a score alone
+    ],
+)
+def test_a_row_gets_more_numbers_later(
+    tmp_path: Path, program: str, before: list[str], after: list[str], rewards: list[float]
+) -> None:
+    found = grown(tmp_path, program, before, after)
+    assert [reward for _, reward in found["step"]] == rewards
     assert [score for _, score in found["score"]] == [0.6]
 
 

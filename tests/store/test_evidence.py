@@ -23,6 +23,13 @@ RUN = "adding/grpo/s0"
 
 
 @pytest.fixture
+def lab(lab: Lab) -> Lab:
+    """A lab with one run, declared and not begun."""
+    lab.declare("adding", ("grpo",), [0])
+    return lab
+
+
+@pytest.fixture
 def recorded(lab: Lab) -> Lab:
     """Two studies; in `adding` the arms are declared in an order that is not the alphabet's."""
     for run in lab.declare("carrying", ("grpo",), [0]):
@@ -100,7 +107,6 @@ def test_a_metric_younger_than_the_file_says_so(recorded: Lab) -> None:
 
 def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: Lab) -> None:
     """p0: right, wrong -> 1/2; p1: right, failed grader -> 1; p2: both graders failed -> no part; so (1/2 + 1)/2."""
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *answers(4, [1, 0, 1, None, None, None], samples=2), *answers(4, [1, 1], "rollout"))
     lab.write(RUN, *answers(5, [None]))
     with lab.opened() as evidence:
@@ -117,7 +123,6 @@ def test_scores_are_means_over_problems_and_errors_are_not_wrong_answers(lab: La
 
 
 def test_scores_of_later_evaluations_are_asked_for(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *answers(4, [1, 0]))
     lab.write(RUN, *answers(4, [1, 1]), evaluation="greedy")
     with lab.opened() as evidence:
@@ -260,7 +265,6 @@ def test_evidence_cannot_write(recorded: Lab) -> None:
 
 def test_many_values_are_summed_in_sql(lab: Lab) -> None:
     """20,000 updates come back as 250 numbers with the exact mean."""
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *(UpdateRecord(step=i // 4, minibatch=i % 4, loss=float(i)) for i in range(20_000)))
     with lab.opened() as evidence:
         [found] = read_spans(evidence, "adding", "updates", ["loss"], extremes=["loss"]).values()

@@ -22,12 +22,18 @@ from gspo_lab.store.schema import RECORD_TABLES
 RUN = "adding/grpo/s0"
 
 
+@pytest.fixture
+def lab(lab: Lab) -> Lab:
+    """A lab with one run, declared and not begun."""
+    lab.declare("adding", ("grpo",), [0])
+    return lab
+
+
 def states(lab: Lab) -> dict[str, str]:
     return dict(lab.query("SELECT run_id, state FROM runs"))
 
 
 def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     written = {}
     for record in (StepRecord, UpdateRecord, AnswerRecord, RunStatus):
         values: dict[str, Any] = {}
@@ -49,7 +55,6 @@ def test_every_field_of_every_record_comes_back(lab: Lab) -> None:
 
 
 def test_what_is_not_measured_is_null_and_never_zero(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, StepRecord(step=0, prompts=1, responses=2, reward_mean=float("nan"), entropy=0.0))
     lab.write(RUN, UpdateRecord(step=0, minibatch=0, log_ratio_quantiles_tokens=[0.0, float("inf"), float("nan")]))
     ingest(lab.runs)
@@ -59,7 +64,6 @@ def test_what_is_not_measured_is_null_and_never_zero(lab: Lab) -> None:
 
 
 def test_the_state_of_a_run_follows_its_journal(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     ingest(lab.runs)
     assert lab.query("SELECT state, steps_done, steps_planned, started_at FROM runs") == [("planned", 0, 4, None)]
     lab.write(RUN, RunStatus(state="started", step=0, at=10.0, facts={"device": "cpu"}), *step_records(0))
@@ -74,7 +78,6 @@ def test_the_state_of_a_run_follows_its_journal(lab: Lab) -> None:
 
 
 def test_a_started_run_is_running_only_while_its_lock_is_held(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, RunStatus(state="started", step=0, at=10.0))
     with (lab.runs / RUN / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -103,7 +106,6 @@ def test_only_new_lines_are_read(lab: Lab) -> None:
 
 
 def test_a_run_without_a_run_json_is_none_yet(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN)
     lab.train("adding/grpo/s9")
     assert ingest(lab.runs).changed == (RUN,)
@@ -112,7 +114,6 @@ def test_a_run_without_a_run_json_is_none_yet(lab: Lab) -> None:
 
 
 def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *step_records(0))
     lab.write(RUN, StepRecord(step=1, prompts=2, responses=4))
     path = lab.runs / RUN / "journal.jsonl"
@@ -127,7 +128,6 @@ def test_a_torn_last_line_waits_for_its_end(lab: Lab) -> None:
 
 
 def test_a_torn_line_that_a_new_worker_closed_is_left_out(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *step_records(0))
     with (lab.runs / RUN / "journal.jsonl").open("ab") as file:
         file.write(b'{"kind":"step","step":1,"prom')
@@ -138,7 +138,6 @@ def test_a_torn_line_that_a_new_worker_closed_is_left_out(lab: Lab) -> None:
 
 
 def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN)
     path = lab.runs / RUN / "journal.jsonl"
     whole = path.read_bytes()
@@ -163,7 +162,6 @@ def test_a_damaged_line_is_told_until_it_is_mended(lab: Lab) -> None:
 @pytest.mark.parametrize("in_one_go", [True, False])
 def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
     """Taken up at step 2: steps and rollouts from 2 on are void, a benchmark's answers from 3 on."""
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, RunStatus(state="started", step=0), *answers(0, [0]))
     for step in range(4):
         lab.write(RUN, *step_records(step, reward=1.0), *answers(step, [1], "rollout"), *answers(step + 1, [1]))
@@ -181,7 +179,6 @@ def test_started_voids_what_came_later(lab: Lab, in_one_go: bool) -> None:
 
 
 def test_a_later_record_replaces_an_earlier_one(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, *step_records(0, reward=0.1))
     ingest(lab.runs)
     lab.write(RUN, *step_records(0, reward=0.2))
@@ -190,7 +187,6 @@ def test_a_later_record_replaces_an_earlier_one(lab: Lab) -> None:
 
 
 def test_a_journal_begun_anew_is_read_anew(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN, steps=3)
     ingest(lab.runs)
     path = lab.runs / RUN / "journal.jsonl"
@@ -211,7 +207,6 @@ def test_a_journal_begun_anew_is_read_anew(lab: Lab) -> None:
 
 
 def test_later_evaluations_keep_apart_from_the_runs_own_answers(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, RunStatus(state="started", step=0), *answers(4, [0, 0]), RunStatus(state="finished", step=4))
     lab.write(RUN, *answers(4, [1, 1]), *step_records(3), evaluation="again")
     ingest(lab.runs)
@@ -225,7 +220,6 @@ def test_later_evaluations_keep_apart_from_the_runs_own_answers(lab: Lab) -> Non
 
 
 def test_pilots_and_strangers_are_passed_over(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.declare("_pilot", ("grpo",), [0])
     lab.declare("adding/.hidden", ("grpo",), [0])
     lab.plan("adding", "_calibration", 0)
@@ -303,7 +297,6 @@ def test_what_fits_no_column_is_told_by_its_file_and_keeps_nothing_else_out(lab:
 
 def test_a_flipped_bit_and_a_deleted_line_are_told(lab: Lab) -> None:
     """In a journal that was read already, of the same length as before or shorter."""
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN)
     path = lab.runs / RUN / "journal.jsonl"
     assert ingest(lab.runs).damaged == ()
@@ -321,7 +314,6 @@ def test_a_flipped_bit_and_a_deleted_line_are_told(lab: Lab) -> None:
 
 
 def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN)
     path = lab.runs / RUN / "journal.jsonl"
     ingest(lab.runs)
@@ -342,7 +334,6 @@ def test_an_end_that_was_read_and_is_gone_is_told_until_it_is_back_or_made_again
 
 
 def test_a_record_of_the_wrong_type_is_refused_by_name(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, StepRecord(step=0, prompts="many", responses=4))  # type: ignore[arg-type]
     with pytest.raises(LabError, match=r"adding/grpo/s0/journal\.jsonl holds a record that fits no column .*prompts"):
         ingest(lab.runs)
@@ -350,14 +341,12 @@ def test_a_record_of_the_wrong_type_is_refused_by_name(lab: Lab) -> None:
 
 
 def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.write(RUN, AnswerRecord(step=0, bench="addition", problem="p", sample=0, text="7\ud8009\x00é", correct=1))
     ingest(lab.runs)
     assert lab.query("SELECT text FROM answers") == [("7?9\x00é",)]
 
 
 def test_kinds_and_fields_of_a_later_version_are_passed_over(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     with (lab.runs / RUN / "journal.jsonl").open("w") as file:
         file.write('{"kind":"dream","step":0}\n[1]\n{"kind":"step","step":0,"prompts":1,"responses":2,"mood":3}\n')
     ingest(lab.runs)
@@ -381,7 +370,6 @@ def forged(path: Path, old: bytes, new: bytes) -> None:
 
 
 def test_an_edit_that_keeps_size_and_time_is_read(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN)
     ingest(lab.runs)
     path = lab.runs / RUN / "journal.jsonl"
@@ -395,7 +383,6 @@ def test_an_edit_that_keeps_size_and_time_is_read(lab: Lab) -> None:
 
 
 def test_a_journal_that_was_rewritten_before_it_grew_is_read_anew(lab: Lab) -> None:
-    lab.declare("adding", ("grpo",), [0])
     lab.train(RUN, finish=False)
     ingest(lab.runs)
     forged(lab.runs / RUN / "journal.jsonl", b'"loss":3.1', b'"loss":8.1')
