@@ -1,7 +1,6 @@
 """The mathematics: ratios, clipping, aggregation, advantages, values, and measures. Imports without torch."""
 
 from gspo_lab.objectives.advantages import (
-    ValueLoss,
     advantages,
     at_last_token,
     explained_variance,
@@ -13,25 +12,20 @@ from gspo_lab.objectives.advantages import (
     whitened,
 )
 from gspo_lab.objectives.measures import ratio_measures, response_detail
-from gspo_lab.objectives.objective import Surrogate, mismatch_measures, mismatch_weight, prepared, surrogate
+from gspo_lab.objectives.objective import Surrogate, mismatch_measures, prepared, surrogate
 from gspo_lab.objectives.presets import PRESETS, Objective
-from gspo_lab.objectives.ratios import RATIOS, RULES, Batch, binds
+from gspo_lab.objectives.ratios import Batch
 
 __all__ = [
     "PRESETS",
-    "RATIOS",
-    "RULES",
     "Batch",
     "Objective",
     "Surrogate",
-    "ValueLoss",
     "advantages",
     "at_last_token",
-    "binds",
     "explained_variance",
     "gae",
     "mismatch_measures",
-    "mismatch_weight",
     "of_sequence",
     "overlong_penalty",
     "prepared",

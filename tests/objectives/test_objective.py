@@ -8,7 +8,8 @@ import torch
 from measuring import batch_of, ratio_measures
 from torch import Tensor
 
-from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, mismatch_weight, surrogate
+from gspo_lab.objectives import PRESETS, Batch, mismatch_measures, surrogate
+from gspo_lab.objectives.objective import mismatch_weight
 from gspo_lab.objectives.ratios import Level
 from gspo_lab.objectives.settings import Aggregation, Correction
 

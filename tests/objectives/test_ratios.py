@@ -9,8 +9,8 @@ import pytest
 import torch
 from measuring import ratio_measures
 
-from gspo_lab.objectives import PRESETS, RATIOS, RULES, Batch, binds, response_detail, surrogate
-from gspo_lab.objectives.ratios import Level, Ratio
+from gspo_lab.objectives import PRESETS, Batch, response_detail, surrogate
+from gspo_lab.objectives.ratios import RATIOS, RULES, Level, Ratio, binds
 from gspo_lab.records import UpdateRecord, update
 from gspo_lab.records.field import metric
 from gspo_lab.study.declaration import reference_bands

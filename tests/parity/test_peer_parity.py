@@ -26,7 +26,8 @@ from cases import (
 )
 from torch import Tensor
 
-from gspo_lab.objectives import Objective, advantages, mismatch_weight, surrogate
+from gspo_lab.objectives import Objective, advantages, surrogate
+from gspo_lab.objectives.objective import mismatch_weight
 from gspo_lab.objectives.settings import Aggregation, Correction
 
 pytestmark = pytest.mark.filterwarnings("ignore")
