@@ -16,7 +16,7 @@ from gspo_lab.readings import Seeds, Source, average, once
 from gspo_lab.readings.answers import answers_variance, contrast_variance
 from gspo_lab.readings.runs import decided, not_counted
 from gspo_lab.states import State
-from gspo_lab.stats.looks import first_resolving
+from gspo_lab.stats.levels import first_resolving
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.study import Declaration
 from gspo_lab.study.contrast import formula, sides

@@ -9,7 +9,7 @@ from functools import cached_property
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.answers import scores
-from gspo_lab.store import logs
+from gspo_lab.store.records import LENGTH, read_ends, read_lengths, read_own_numbers
 from gspo_lab.study import Declaration, Origin
 from gspo_lab.study.origin import ORIGIN
 
@@ -75,7 +75,7 @@ def _names(found: Source, arm: str, origins: Mapping[str, Origin]) -> Iterator[L
     values: dict[str, list[float]] = {}
     for run in runs:
         metrics |= origins[run.id].metrics
-        for name, value in logs.own_numbers(found.evidence, run.id).items():
+        for name, value in read_own_numbers(found.evidence, run.id).items():
             values.setdefault(name, []).append(value)
     for name, told in sorted(metrics.items()):
         own = values.get(name)
@@ -118,7 +118,7 @@ def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Ite
     lonely = [f"{arm} {', '.join(map(str, sorted(own - common)))}" for arm, own in seeds.items() if own - common]
     if lonely:
         yield f"Seeds that not all arms have, and that no pair is made of: {'; '.join(lonely)}."
-    for what, by_run in logs.lengths(found.evidence, found.study).items():
+    for what, by_run in read_lengths(found.evidence, found.study).items():
         ends = {
             arm: sorted({by_run[run.id] for run in runs_of(found) if run.arm == arm and run.id in by_run})
             for arm in seeds
@@ -126,7 +126,7 @@ def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Ite
         known = {arm: own for arm, own in ends.items() if own}
         if len({tuple(own) for own in known.values()}) > 1 or any(len(own) > 1 for own in known.values()):
             told = "; ".join(f"{arm} {', '.join(f'{one:g}' for one in own)}" for arm, own in known.items())
-            yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == logs.LENGTH else ''}"
+            yield f"Logs differ in {what}: {told}.{f' {ENDS}' if what == LENGTH else ''}"
     asked = scores(found).dropna(subset=["problems"])
     sizes: dict[str, set[int]] = {}
     for bench, count in sorted(zip(asked["bench"], asked["problems"], strict=True)):
@@ -174,4 +174,4 @@ def _never_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> bool
 def _ends(found: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
     """The smallest and largest values of these numbers in the arm's runs."""
     runs = [run.id for run in runs_of(found) if run.arm == arm]
-    return {end for run in runs for name in names for end in logs.ends(found.evidence, run, name.column, name.name)}
+    return {end for run in runs for name in names for end in read_ends(found.evidence, run, name.column, name.name)}

@@ -1,8 +1,7 @@
 """Whether runs are matched, proven from what they recorded; and where two runs part. Reads Evidence, writes nothing
 but a study's accepted.json."""
 
-from gspo_lab.matching.acceptance import reason_in_words
-from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate
+from gspo_lab.matching.certificate import Certificate, Pair, accept_mismatch, certificate, reason_in_words
 from gspo_lab.matching.pairing import Check, State
 from gspo_lab.matching.why import Difference, why
 

@@ -4,16 +4,18 @@ An undeclared difference forbids a verdict, unless somebody accepted it with a r
 the verdict is.
 """
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gspo_lab.errors import LabError
-from gspo_lab.layout import STUDY
-from gspo_lab.matching.acceptance import Acceptance, read_accepted, reason_in_words, write_accepted
+from gspo_lab.files import write_json
+from gspo_lab.layout import ACCEPTED, STUDY
 from gspo_lab.matching.checks import all_checks
 from gspo_lab.matching.own import accounts
 from gspo_lab.matching.pairing import (
@@ -65,6 +67,15 @@ class Pair:
     def name(self) -> str:
         """The pair for people, and in the names under which differences are accepted."""
         return f"{self.arms[0]} / {self.arms[1]}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Mismatches that a person took upon themselves: those that were there when the reason was given."""
+
+    reason: str
+    at: str
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -251,6 +262,34 @@ def _as_known(trace: Trace, arm: Arm) -> Trace:
         return trace
     known = flat(arm.resolved)
     return replace(trace, settings={key: value for key, value in trace.settings.items() if key in known})
+
+
+def reason_in_words(reason: str) -> str:
+    """The reason, stripped. LabError where none is given: it is printed in the report."""
+    if not reason.strip():
+        raise LabError(
+            '--accept-mismatch: give the reason in words, e.g. --accept-mismatch "other host, same CPU type"'
+        )
+    return reason.strip()
+
+
+def read_accepted(home: Path) -> tuple[Acceptance, ...]:
+    """The acceptances in a study's folder, oldest first. LabError where the file is not what was written."""
+    path = home / ACCEPTED
+    try:
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(
+            Acceptance(str(one["reason"]), str(one["at"]), tuple(map(str, one["differences"]))) for one in entries
+        )
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path} cannot be read ({error}); delete it and accept again") from error
+
+
+def write_accepted(home: Path, acceptances: Sequence[Acceptance]) -> None:
+    """Write all acceptances of a study, whole or not at all."""
+    write_json(home / ACCEPTED, [asdict(one) for one in acceptances])
 
 
 def accept_mismatch(evidence: "Evidence", declared: Declaration, reason: str) -> Certificate:

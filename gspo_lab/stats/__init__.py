@@ -1,7 +1,7 @@
 """Pure functions over arrays: from scores per seed to a verdict, and the proof that it does not cry wolf. No I/O."""
 
 from gspo_lab.stats.binary import clopper_pearson
-from gspo_lab.stats.holm import holm
+from gspo_lab.stats.levels import holm
 from gspo_lab.stats.paired import PairedT, paired_t
 from gspo_lab.stats.two_way import TwoWay, two_way
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, Verdict, decide, decide_all

@@ -12,8 +12,7 @@ from numpy.random import Generator
 
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.dose import seed_shifts
-from gspo_lab.stats.holm import step_down
-from gspo_lab.stats.looks import first_resolving
+from gspo_lab.stats.levels import first_resolving, step_down
 from gspo_lab.stats.paired import LEAST_SEEDS, paired_t
 from gspo_lab.stats.series import last_fifth, normalised_auc
 from gspo_lab.stats.simulate import (

@@ -17,7 +17,7 @@ from scipy import special
 from gspo_lab.errors import LabError
 from gspo_lab.stats.arrays import Floats, finite, same_length, share
 from gspo_lab.stats.firth import best_fit
-from gspo_lab.stats.holm import step_down
+from gspo_lab.stats.levels import step_down
 from gspo_lab.stats.paired import LEAST_SEEDS, PairedT, paired_t
 
 _ANGLES = 25

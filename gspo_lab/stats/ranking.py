@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.stats.holm import step_down
+from gspo_lab.stats.levels import step_down
 from gspo_lab.stats.paired import paired_t
 
 

@@ -21,7 +21,7 @@ from gspo_lab.plan.detectable import detectable
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats import Rule, Scores, decide_all
-from gspo_lab.stats.holm import fixed_sequence
+from gspo_lab.stats.levels import fixed_sequence
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
 from gspo_lab.study.contrast import factorial, formula, sides
