@@ -142,9 +142,15 @@ def seconds_left(cells: Sequence[Cell], slots: int) -> tuple[float, bool]:
 
 
 class ProgressView:
-    """Shows the cells of one piece of work from its beginning to its end: `with` it, and `tick` now and then."""
+    """Shows the cells of one piece of work from its beginning to its end: `with` it, and `tick` now and then.
 
-    def __init__(self, console: Console, title: str, *, live: bool = True, waits_for: str = "") -> None:
+    `by_reward`: the mean reward already decides, so nobody is told to let it.
+    """
+
+    def __init__(
+        self, console: Console, title: str, *, live: bool = True, waits_for: str = "", by_reward: bool = False
+    ) -> None:
+        self._by_reward = by_reward
         self._console = console
         self._title = title
         self._waits_for = waits_for
@@ -227,7 +233,7 @@ class ProgressView:
         if progress.resumed is not None:
             self.say(f"{cell.name}: resumes at step {progress.resumed}")
             progress.resumed = None
-        warnings = [NONE_CORRECT] if progress.none_correct else []
+        warnings = [NONE_CORRECT] if progress.none_correct and not self._by_reward else []
         if progress.collapse is not None:
             warnings.append("collapsed at step {} ({})".format(*progress.collapse))
         for line in (f"{cell.name}: {warning}" for warning in warnings):

@@ -76,10 +76,10 @@ def test_twenty_seeds_at_80_columns_have_a_letter_each() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def told(cells: list[Cell], *, elapsed: float = 0.0, ticks: int = 1) -> list[str]:
+def told(cells: list[Cell], *, elapsed: float = 0.0, ticks: int = 1, by_reward: bool = False) -> list[str]:
     """The plain lines of a view that began `elapsed` seconds ago, without the time of day."""
     console = Console(file=io.StringIO(), width=300)
-    with ProgressView(console, "toy") as view:
+    with ProgressView(console, "toy", by_reward=by_reward) as view:
         view._began -= elapsed
         view._lined -= elapsed
         view.begin("training", cells, 2)
@@ -109,6 +109,7 @@ def test_warnings_are_said_once() -> None:
         "gspo/s1: collapsed at step 25 (reward)",
     ]
     assert "not graded 12.5%" in told([one], elapsed=60)[-1]
+    assert not any(NONE_CORRECT in line for line in told([one], ticks=3, by_reward=True)), "the reward decides already"
 
 
 def test_the_time_left_has_evaluations_starts_and_the_stage_that_is_not_measured() -> None:

@@ -40,6 +40,7 @@ from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_fol
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest
 from gspo_lab.study import Declaration, Run, Study
+from gspo_lab.study.judging import score_named
 from gspo_lab.study.trials import trials_name
 
 
@@ -84,7 +85,8 @@ def conduct(
     with ExitStack() as stack:
         home = _take(study, runs, fresh, launcher, stack)
         mirror = stack.enter_context(Mirror(runs, study.name, mirrors)) if mirrors else None
-        view = ProgressView(console, study.name, live=live)
+        by_reward = score_named(study.verdict.primary or "").reward
+        view = ProgressView(console, study.name, live=live, by_reward=by_reward)
         pool = stack.enter_context(WorkerPool(runs, console, launcher, slots, view, mirror))
         _run_stages(study, runs, home, pool)
         pool.end()

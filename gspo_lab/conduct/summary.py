@@ -23,6 +23,7 @@ from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study
 from gspo_lab.words import answer_to_json, decided_sentences, flags, lines, sentence, sentences
+from gspo_lab.words.text import MINUS, signed
 
 if TYPE_CHECKING:
     from gspo_lab.findings.answer import Answer
@@ -158,9 +159,9 @@ def seen(found: Source, answered: "Answer") -> list[str]:
     for verdict in verdicts:
         parts = [] if answered.verdicts == (verdict,) else [sentence(verdict)]
         if verdict.paired is not None and verdict.estimate is not None:
-            pairs = " ".join(f"{difference:+.3f}" for difference in verdict.paired.differences)
+            pairs = " ".join(map(signed, verdict.paired.differences))
             what = ", drop from best smaller by" if verdict.question == "stability" else ""
-            parts.append(f"{verdict.subject} - {verdict.baseline}{what}: {verdict.estimate:+.3f} ({pairs})")
+            parts.append(f"{verdict.subject} {MINUS} {verdict.baseline}{what}: {signed(verdict.estimate)} ({pairs})")
         out.append(" ".join(parts))
     head = [f"{decided.primary}:", *out] if len(out) > 1 else [f"{decided.primary}: {out[0]}"]
     return [*head, *flags(decided)]

@@ -140,29 +140,32 @@ def between(low: float | None, high: float | None, reason: str | None = None) ->
     return interval_of(low, high)
 
 
-BREAK = "&#8203;"
-"""A space without width: it parts what a forge would read as a name, a number of an issue or an address."""
-
 _SYNTAX = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
-_REFERENCE = re.compile(
-    r"(?<=[@#!$%~^])(?=\w)|(?<=:)(?=//|[\w+-]+:)|(?<=\bGH)(?=-\d)|(?<=\bwww)(?=\.)|(?<=[0-9a-f]{6})(?=[0-9a-f])"
-)
-"""Behind the sign of a mention, an issue, a merge request, a snippet, a label; within an emoji's name, an address, a
-commit's digest."""
+_REFERENCE = re.compile(r"[@#!$%~^]\w|:(//|[\w+-]+:)|\bGH-\d|\bwww\.|\b[0-9a-f]{7,}\b")
+"""A mention, an issue, a merge request, a snippet, a label, an emoji's name, an address, a commit's digest."""
 _LINE_START = re.compile(r"^(\d*)([#>+=.)-])")
 
 
 def plain(value: Any) -> str:
     """`value` as text of a Markdown line, inert as HTML too: nothing that a forge makes into markup, a link, a mention
-    or an image."""
+    or an image. A word that a forge would link becomes code, so that it can be copied as it is."""
     return _LINE_START.sub(r"\1\\\2", _inline(value))
 
 
-def _inline(value: Any) -> str:
-    """`plain` within a line or a table's cell, where no block can begin."""
-    shown = _REFERENCE.sub("\0", " ".join(visible(value).split("\n")).strip())
-    shown = shown.replace("&", "&amp;").replace("<", "&lt;")
-    return _SYNTAX.sub(r"\\\g<0>", shown).replace("\0", BREAK)
+def _inline(value: Any, pipe: str = "|") -> str:
+    """`plain` within a line or a table's cell, where no block can begin; `pipe` is how code writes a `|` there."""
+    words = " ".join(visible(value).split("\n")).strip().split(" ")
+    return " ".join(_code(word).replace("|", pipe) if _REFERENCE.search(word) else _escaped(word) for word in words)
+
+
+def _code(word: str) -> str:
+    """A word as code, between more backticks than it has."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
+    return f"{fence} {word} {fence}" if "`" in word else f"`{word}`"
+
+
+def _escaped(word: str) -> str:
+    return _SYNTAX.sub(r"\\\g<0>", word.replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def fenced(lines: Iterable[str]) -> str:
@@ -175,7 +178,7 @@ def fenced(lines: Iterable[str]) -> str:
 def markdown_table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """A GitHub table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_inline(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_inline(cell, r"\|") for cell in line) + " |" for line in lines)
 
 
 def _numeric(cell: Any) -> bool:

@@ -88,7 +88,7 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
     for text in (fold, report.html, report.markdown):
         assert signed(verdict.estimate, 0.1) in text
     assert "+1.075 (" in terminal
-    assert "gspo - grpo: +0.420" not in terminal
+    assert "gspo − grpo: +0.420" not in terminal
 
 
 def test_the_ground_counts_every_arm(stability: Path) -> None:
