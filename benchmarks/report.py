@@ -179,7 +179,7 @@ def _as(name: str, values: Any) -> list[Any]:
 
 def render_once(database: Path, to: Path) -> None:
     """Do the work of `gspo-lab report` in this process."""
-    from gspo_lab.findings.prefetch import reading_ahead
+    from gspo_lab.findings.training_curves import reading_ahead
     from gspo_lab.store import Evidence
 
     with Evidence.open(database) as evidence:

@@ -80,10 +80,10 @@ class Lab:
 
 
 FORMER = {
-    "readings.runs": "runs finished=finished_runs deciding=deciding_runs not_counted seeds()=finished_seeds",
+    "readings.runs": "runs finished=finished_runs deciding=deciding_runs not_counted seeds()=finished_seeds "
+    "settled=first_settled",
     "readings.answers": "scores benches asked=evaluated_benchmarks answered() answers_variance() counted_wrong()",
     "readings.curves": "rewards=reward_curves grader_errors onsets()",
-    "readings.lr_warmup": "settled=first_settled",
     "findings.clipped": "rules=rule_arms",
     "findings.outcomes": "stabilities outcomes()",
     "findings.training_curves": "course",
@@ -92,10 +92,9 @@ FORMER = {
     "findings.lengths": "lengths",
     "findings.logged": "logged",
     "findings.decision": "decision against()",
-    "findings.compared": "new_problems scalars compared",
+    "findings.compared": "new_problems scalars compared ranking=ranked",
     "findings.stability": "regime verdicts steadiness",
-    "findings.ranked": "ranking=ranked",
-    "findings.other_executions": "executions=all_executions",
+    "findings.executions": "executions=all_executions",
 }
 """By module the names that `study.findings` had, each with the function that it stands for; () marks methods."""
 

@@ -57,8 +57,28 @@ objective = "gspo"
 routing_replay = "old-policy"
 """
 
+HOSTILE = "</script><script>alert(1)</script>\x00\x1b[31m\u202ereversed\u2066\u200f'\"`|<img src=x onerror=alert(1)>"
+"""A text that attacks the page that shows it."""
+
 Change = Callable[[Run, Record], Record | None]
 """What a test makes of a record before it is written; None leaves it out."""
+
+
+def right(share: Callable[[Run, int], float], first: Callable[[Run, int], int] = lambda run, step: 0) -> Change:
+    """After so many steps this share of the 20 problems is right: the first ones, or those from `first` on."""
+
+    def change(run: Run, record: Record) -> Record:
+        if not isinstance(record, AnswerRecord):
+            return record
+        number = int(record.problem.rpartition("-")[2]) - first(run, record.step)
+        return replace(record, correct=int(0 <= number < round(20 * share(run, record.step))))
+
+    return change
+
+
+def by_seed(run: Run, step: int) -> int:
+    """From which problem on a run is right: GSPO's arms from that of their seed's number on, once they are trained."""
+    return run.seed if run.arm.startswith("gspo") and step else 0
 
 
 def make_lab(

@@ -1,9 +1,8 @@
 """Claims: statements fixed before a run, and what its evidence says of each. `LIBRARY` has those of the literature."""
 
-from gspo_lab.claims.answered import answer
 from gspo_lab.claims.claim import Claim, Result
 from gspo_lab.claims.estimates import Estimate
-from gspo_lab.claims.judge import judge
+from gspo_lab.claims.judge import answer, judge
 from gspo_lab.claims.library import LIBRARY, UNTESTED
 
 __all__ = ["LIBRARY", "UNTESTED", "Claim", "Estimate", "Result", "answer", "judge"]

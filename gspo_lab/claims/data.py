@@ -26,8 +26,7 @@ from gspo_lab.readings import (
     runs,
 )
 from gspo_lab.readings.answers import answers_variance, counted_wrong, evaluations
-from gspo_lab.readings.lr_warmup import first_settled
-from gspo_lab.readings.runs import deciding_runs
+from gspo_lab.readings.runs import deciding_runs, first_settled
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Stability
 from gspo_lab.stats.series import carry_last_finite

@@ -3,13 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
-from gspo_lab.stats import paired_t
+from gspo_lab.stats import holm, paired_t
+from gspo_lab.stats.arrays import Floats
+from gspo_lab.stats.cells import Cell, Conclusion, Method
 from gspo_lab.stats.power import detectable_factor
+from gspo_lab.stats.simulate import NOISE, UNEVEN, several
 from gspo_lab.stats.verdict import NO_INTERVAL, Reason
 
 Side = Literal["supported", "contradicted"]
@@ -199,3 +204,23 @@ def weigh(parts: Sequence[Estimate]) -> tuple[Side | None, float | None]:
     if all(part.side == "supported" for part in parts):
         return "supported", max((part.p for part in tested if part.p is not None), default=None)
     return None, None
+
+
+def _any_word(a_S: Floats, b_MS: Floats, alpha: float, rng: Generator) -> Conclusion:
+    """Of M claims "this arm ends above the baseline", declared together, whether any is supported or contradicted."""
+    differences = [dict(enumerate((b_S - a_S).tolist())) for b_S in b_MS]
+    p_values = [weigh((over_seeds("difference", d, Region(above=0.0), alpha=alpha),))[1] for d in differences]
+    return Conclusion(any(p is not None and p < alpha for p in holm(p_values, len(p_values))), None)
+
+
+EVEN = Method("4 claims, any with a word, Holm", _any_word, "at most the band")
+STATED = Method("4 claims, any with a word, means equal", _any_word, "stated")
+
+CLAIM_CELLS = tuple(
+    Cell(f"4 claims, {name}", n, partial(several, arms=4, seeds=n, noise=noise), (method,))
+    for name, noise, method in (
+        ("normal", NOISE["normal"], EVEN),
+        *((name, noise, STATED) for name, noise in UNEVEN.items()),
+    )
+    for n in (3, 5, 8)
+)

@@ -9,7 +9,7 @@ from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition
 from gspo_lab.claims.needs import Roles
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average, by_layer, pooled
-from gspo_lab.readings.named import CLIP_EVERYWHERE
+from gspo_lab.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.readings.responses import band_counts
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.series import normalised_auc, time_to_threshold

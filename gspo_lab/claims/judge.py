@@ -1,6 +1,6 @@
 """From a study's evidence to a word for each claim."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,12 +10,13 @@ from gspo_lab.claims.estimates import Estimates, Side, Untestable, weigh
 from gspo_lab.claims.grammar import from_table
 from gspo_lab.claims.library import LIBRARY, UNTESTED
 from gspo_lab.claims.needs import NEEDS, Roles, unstable
-from gspo_lab.claims.roles import find_roles
+from gspo_lab.findings.answer import Answer, answer_of
 from gspo_lab.findings.matched import study_certificate
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import scores
 from gspo_lab.stats import Reason, holm
-from gspo_lab.study import ClaimTable
+from gspo_lab.study import ClaimTable, Settings
+from gspo_lab.study.dotted import alike_but
 
 
 def judge(of: Source, *, every: bool = False) -> list[Result]:
@@ -100,7 +101,6 @@ def _unmet(needs: Sequence[str], data: ClaimData, roles: Roles) -> tuple[Reason,
 
 
 def _unmatched(of: Source, roles: Roles) -> list[Reason]:
-    """What keeps the runs of a claim's arms from being pairs."""
     matched = study_certificate(of).on(of.declaration.deciding)
     return [
         Reason("not matched", {"why": f"{first} and {second} are not matched: {why}"})
@@ -162,3 +162,77 @@ def _unresolved(reading: Estimates) -> list[Reason]:
         elif part.reason is None:  # else the reason follows
             out.append(Reason("neither side", {"name": part.name}))
     return out
+
+
+def answer(of: Source) -> Answer:
+    """By the score, by stability, or by the claims that the question names."""
+    question = of.declaration.verdict.question
+    named = [] if isinstance(question, str) else [result for result in judge(of) if result.claim.id in question]
+    return answer_of(of, [result.verdict for result in named])
+
+
+LUSPO = "seq-mean-token-sum"
+LEVEL = "objective.importance_sampling_level"
+
+
+def find_roles(of: Source, given: Mapping[str, str], *, moe: bool = False) -> dict[str, str]:
+    """Role -> arm for every role that an arm of the study plays; `given` goes over what is found.
+
+    With `moe` the arms are looked for among those whose model routes. A rule's arm with replay differs in that alone.
+    """
+    declared = of.declaration
+    settings = {name: arm.settings for name, arm in declared.arms.items()}
+    pool = [arm for arm in settings if declared.told(arm, LEVEL) and (not moe or mixtures(of)[arm] is not False)]
+    pool.sort(key=lambda arm: _behind(settings[arm]))  # the least stale arm plays a rule's part
+    out: dict[str, str] = {}
+
+    def play(role: str, fits: Callable[[Settings], bool], arms: list[str]) -> None:
+        found = given.get(role) or next((arm for arm in arms if fits(settings[arm])), None)
+        if found is not None and found in settings:
+            out[role] = found
+
+    play("grpo", lambda one: one.objective.preset == "grpo" and _plain(one) and _token(one), pool)
+    if "grpo" not in out:
+        play("grpo", lambda one: _token(one) and _plain(one), pool)
+    grpo = settings.get(out.get("grpo", ""))
+    alike = [
+        arm
+        for arm in pool
+        if grpo is None or (grpo.model, _behind(grpo)) == (settings[arm].model, _behind(settings[arm]))
+    ]
+    for role, level in (("gspo", "sequence"), ("gspo-token", "sequence-token")):
+        play(role, _plain, [arm for arm in alike if settings[arm].objective.importance_sampling_level == level])
+    dumped = {name: one.model_dump(mode="json") for name, one in settings.items()}
+    for role in ("grpo", "gspo"):
+        own = dumped.get(out.get(role, ""))
+        twins = [arm for arm in pool if own is not None and alike_but(dumped[arm], own, ("routing_replay",))]
+        for replay in ("rollout", "old-policy"):
+            play(f"{role}-replay", lambda one, replay=replay: one.routing_replay == replay, twins)  # type: ignore[misc]
+    for role, usual in (("of", "gspo"), ("against", "grpo")):  # of a claim that is written in place
+        arm = given.get(role, out.get(usual))
+        if arm in settings:
+            out[role] = arm
+    return out
+
+
+def _token(one: Settings) -> bool:
+    return one.objective.importance_sampling_level == "token"
+
+
+def _behind(one: Settings) -> tuple[int, ...]:
+    """What its rollouts are beside plain ones: how far they lie behind the policy that trains on them, by weights, then
+    by pieces; then whether groups are dropped, and from where length costs."""
+    rollout = one.rollout
+    budget = rollout.tokens_per_step
+    return (
+        *(rollout.staleness, int(budget is not None), -(budget or 0)),
+        *(rollout.dynamic_sampling, rollout.overlong_buffer or 0),
+    )
+
+
+def _plain(one: Settings) -> bool:
+    """The clip, no replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
+    objective = one.objective
+    if objective.policy_loss != "clip":
+        return False
+    return one.routing_replay == "none" and objective.aggregation != LUSPO and objective.mismatch_correction == "none"

@@ -31,7 +31,6 @@ def _claim(name: str, counter: Mapping[str, CounterEvidence], entry: dict[str, A
 
 
 def _row(row: Any) -> Read:
-    """A table, or the name of a function."""
     read: Read = CODE[row] if isinstance(row, str) else (Identity if "at_most" in row else Expectation)(**row)
     return read
 

@@ -228,7 +228,7 @@ def _runs(evidence: Any, study: str, runs: Path, *, every: bool = True) -> list[
     from gspo_lab.readings import Source, read
     from gspo_lab.readings.answers import benches, evaluations
     from gspo_lab.readings.curves import grader_errors
-    from gspo_lab.readings.named import CLIP, LATEST_REWARD
+    from gspo_lab.readings.reading import CLIP, LATEST_REWARD
     from gspo_lab.runfolder import RunFolder
 
     of = Source(evidence, study)

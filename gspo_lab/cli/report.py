@@ -92,7 +92,7 @@ def _made(
     names: Sequence[str], folders: Sequence[Path], to: Path, elsewhere: Sequence[Path], *, going_on: bool
 ) -> "tuple[Report, Path]":
     """The report as of now, and the page's path. With `going_on` the open page looks for newer ones."""
-    from gspo_lab.findings.prefetch import reading_ahead
+    from gspo_lab.findings.training_curves import reading_ahead
 
     with ExitStack() as stack:
         found = _found(stack, names, folders)

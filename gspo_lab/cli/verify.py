@@ -273,7 +273,7 @@ def calibrate(
     import numpy as np
     from rich.console import Console
 
-    from gspo_lab.claims.simulated import CLAIM_CELLS
+    from gspo_lab.claims.estimates import CLAIM_CELLS
     from gspo_lab.stats.calibration import run_calibration
     from gspo_lab.stats.cells import CELLS
 

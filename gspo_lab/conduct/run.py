@@ -35,7 +35,7 @@ from gspo_lab.plan.preparation import found_bands, pilot, pilot_arms
 from gspo_lab.progress import ProgressView, duration
 from gspo_lab.readings import FINISHED, Source, average, read
 from gspo_lab.readings import runs as runs_of
-from gspo_lab.readings.named import DEVICE_SECONDS
+from gspo_lab.readings.reading import DEVICE_SECONDS
 from gspo_lab.runfolder import RunFolder, begun_arms, launched_folders, work_folders
 from gspo_lab.states import State
 from gspo_lab.store import Evidence, ingest

@@ -18,7 +18,7 @@ from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.layout import database_of
 from gspo_lab.readings import Source, average, runs, summarise
 from gspo_lab.readings.curves import grader_errors
-from gspo_lab.readings.named import CLIP, REWARD
+from gspo_lab.readings.reading import CLIP, REWARD
 from gspo_lab.states import Exit, State
 from gspo_lab.store import Evidence
 from gspo_lab.study import Study

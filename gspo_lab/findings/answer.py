@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gspo_lab.findings.clipped import rule_arms
+from gspo_lab.findings.compared import ranked
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.executions import REPLICATION
-from gspo_lab.findings.other_executions import all_executions
+from gspo_lab.findings.executions import REPLICATION, all_executions
 from gspo_lab.findings.outcomes import NOT_JUDGED
-from gspo_lab.findings.ranked import ranked
 from gspo_lab.findings.stability import regime, steadiness
 from gspo_lab.readings import Source
 from gspo_lab.readings import runs as runs_of
@@ -137,7 +136,6 @@ def _of_scores(found: Source) -> Answer:
 
 
 def _word(verdicts: Sequence[Comparison]) -> str:
-    """All arms in a few words."""
     words = {one.word for one in verdicts}
     if words == {"practically equivalent"}:
         return "equivalent"
@@ -191,7 +189,6 @@ def _of_doses(found: Source) -> Answer:
 
 
 def _apart(ratio: DoseLimits) -> bool:
-    """Whether the interval of a ratio of swept values leaves 1 out."""
     return ratio.resolved and ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
 
 
@@ -216,7 +213,6 @@ def _unstable(found: Source, *, bounded: bool = True) -> Reason:
 
 
 def _causes(found: Source) -> Reason:
-    """At which steps and why the runs collapsed."""
     known = [one.stability for one in decision(found).ended if one.stability is not None]
     steps = [one.collapse for one in known if one.collapse is not None]
     causes = tuple(dict.fromkeys(one.cause for one in known if one.cause is not None))

@@ -3,7 +3,7 @@
 from functools import partial
 
 from gspo_lab.readings import Source, deciding, once, summarise
-from gspo_lab.readings.named import CLIP_ACTIVE
+from gspo_lab.readings.reading import CLIP_ACTIVE
 from gspo_lab.study import Declaration
 
 NO_CLIP = "no clip"

@@ -6,11 +6,11 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import outcomes
 from gspo_lab.readings import Source, once, runs
 from gspo_lab.readings.answers import answered, answers_variance, benches, in_training
-from gspo_lab.readings.apart import apart
 from gspo_lab.readings.curves import reward_curves
 from gspo_lab.readings.graded import noise
 from gspo_lab.stats import TwoWay, holm
-from gspo_lab.stats.paired import PairedT
+from gspo_lab.stats.paired import PairedT, paired_t
+from gspo_lab.stats.ranking import Ranking, ranking
 from gspo_lab.stats.series import last_fifth, normalised_auc
 
 
@@ -88,7 +88,10 @@ def _difference(found: Source, scalar: RunScalar, arm: str) -> PairedT:
         return decided.verdicts[arm].paired
     both = [seed for seed in decided.seeds if (baseline, seed) in scalar.values and (arm, seed) in scalar.values]
     answers = None if scalar.bench is None else answers_variance(found, baseline, arm, both, bench=scalar.bench)
-    return apart(found, scalar.values, baseline, arm, both, answers=answers)
+    pairs = [(scalar.values[baseline, seed], scalar.values[arm, seed]) for seed in both]
+    scale = max((abs(value) for pair in pairs for value in pair), default=0.0)
+    alpha = found.declaration.verdict.alpha
+    return paired_t([b - a for a, b in pairs], alpha, scale=scale, items_variance=answers)
 
 
 @once
@@ -101,3 +104,22 @@ def new_problems(found: Source) -> dict[str, TwoWay]:
     others = {arm: block for arm, block in blocks.items() if arm != declared.baseline and declared.baseline in blocks}
     parts = {arm: noise(blocks[declared.baseline], block, arm, declared.verdict.alpha) for arm, block in others.items()}
     return {arm: part.crossed for arm, part in parts.items() if part is not None}
+
+
+@once
+def ranked(found: Source) -> Ranking | None:
+    """All arms on the seeds that decide; None for two arms, whose verdict says it, for a sweep, and where anything but
+    too few seeds forbids a word on any arm."""
+    decided, declared = decision(found), found.declaration
+    verdicts = decided.verdicts.values()
+    if len(verdicts) < 2 or any(verdict.barred for verdict in verdicts) or not decided.matched.ok:
+        return None
+    final = {(one.arm, one.seed): one.final for one in decided.ended if one.final is not None}
+    scores = {arm: [final[arm, seed] for seed in decided.seeds] for arm in declared.arms}
+    better = {arm: one.better for arm, one in decided.verdicts.items() if one.better is not None}
+    resolved = [(one, decided.baseline if one == arm else arm) for arm, one in better.items()]
+
+    def variance(first: str, second: str) -> float | None:
+        return answers_variance(found, first, second, decided.seeds)
+
+    return ranking(scores, declared.verdict.alpha, variance, resolved)

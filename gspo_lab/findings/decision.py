@@ -1,15 +1,14 @@
 """The decision on a study: which pairs of runs count, what forbids a verdict, and what `stats.decide_all` says."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gspo_lab.findings.dose_response import DoseResponse, dose_response
 from gspo_lab.findings.lengths import Lengths, lengths
-from gspo_lab.findings.matched import study_certificate
+from gspo_lab.findings.matched import about, study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.starting import about
 from gspo_lab.findings.ungraded import Ungraded, doubted
 from gspo_lab.matching import Certificate
 from gspo_lab.readings import Seeds, Source, average, once
@@ -68,6 +67,15 @@ class Decision:
         return tuple(self.verdicts.values()) if self.contrast is None else (self.contrast,)
 
     @property
+    def swept(self) -> bool:
+        """Whether the study sweeps a setting, which then answers the question."""
+        return self.doses is not None or self.lengths is not None
+
+    def ends(self) -> bool:
+        """Whether no later look is asked: what lacks runs at one look lacks them at all later ones."""
+        return any(self.missing.values()) or self.resolved
+
+    @property
     def stopped(self) -> bool:
         """Whether an earlier look than the last has resolved the study: the declared runs of later seeds are not
         needed."""
@@ -77,39 +85,21 @@ class Decision:
 @once
 def decision(found: Source) -> Decision:
     """Each arm against the baseline by the declared rule, on the seeds that were declared before the first step."""
-    declared, matched, doses = found.declaration, study_certificate(found), dose_response(found)
-    baseline, bench = declared.baseline, declared.primary
-    every = declared.deciding
-
-    def without(reason: Reason | None = None) -> Decision:
-        described, laws = not_counted(found), lengths(found)
-        return Decision(baseline, bench, matched, every, len(every), doses, laws, described=described, reason=reason)
-
+    declared, doses, laws, every = found.declaration, dose_response(found), lengths(found), found.declaration.deciding
+    bench, matched = declared.primary, study_certificate(found)
+    start = Decision(declared.baseline, bench, matched, every, len(every), doses, laws)
+    reason = None
     if declared.trials_of is not None:
-        return without(Reason("trials", {"of": declared.trials_of}))
-    if doses is not None or lengths(found) is not None:
-        return without()
-    if bench is None:
-        return without(Reason("no benchmark"))
-    if not declared.treatments:
-        return without(Reason("one arm", {"arm": baseline}))
+        reason = Reason("trials", {"of": declared.trials_of})
+    elif not start.swept and bench is None:
+        reason = Reason("no benchmark")
+    elif not start.swept and not declared.treatments:
+        reason = Reason("one arm", {"arm": declared.baseline})
+    if reason is not None or start.swept:
+        return replace(start, described=not_counted(found), reason=reason)
     ended = outcomes(found, bench)
-    look, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, every[:look]), _Judged.ends)
-    seeds = every[:look]
-    verdicts = {arm: replace(verdict, about=about(declared)) for arm, verdict in judged.verdicts.items()}
-    return Decision(
-        baseline=baseline,
-        primary=bench,
-        matched=matched,
-        seeds=seeds,
-        planned=len(every),
-        ended=tuple(one for one in ended if one.seed in seeds),
-        verdicts=verdicts,
-        contrast=judged.contrast and replace(judged.contrast, about=about(declared)),
-        missing=judged.missing,
-        described=tuple(_described(declared, ended, seeds)),
-        ungraded=judged.ungraded,
-    )
+    _, judged = first_resolving(declared.looks, lambda look: _judged(found, ended, start, every[:look]), Decision.ends)
+    return replace(judged, described=tuple(_described(declared, ended, judged.seeds)))
 
 
 S = TypeVar("S", bound=Source)
@@ -159,29 +149,22 @@ def _pairs(
     return pairs, tuple(missing)
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """What one look gives: per arm the verdict, the runs that lack a score, and what was not graded."""
-
-    verdicts: dict[str, Comparison]
-    missing: dict[str, tuple[str, ...]]
-    ungraded: dict[str, Ungraded]
-    contrast: Comparison | None = None
-
-    def ends(self) -> bool:
-        """Whether no later look is asked: what lacks runs at one look lacks them at all later ones."""
-        answering = self.verdicts.values() if self.contrast is None else (self.contrast,)
-        return any(self.missing.values()) or all(one.resolved for one in answering)
-
-
-def _judged(found: Source, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> _Judged:
-    """These seeds by the declared rule, read with and without the answers that could not be graded."""
-    declared = found.declaration
+def _judged(found: Source, ended: Sequence[RunOutcome], start: Decision, seeds: tuple[int, ...]) -> Decision:
+    """One look: these seeds by the declared rule, read with and without the answers that could not be graded."""
+    declared, model = found.declaration, about(found.declaration)
     absent = "not begun" if declared.recorded is None else "not imported"
-    missing = {arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1] for arm in declared.treatments}
-    looked_at = [one for one in ended if one.seed in seeds]
+    looked_at = tuple(one for one in ended if one.seed in seeds)
     verdicts, ungraded = doubted(found, looked_at, lambda scored, wrong: _verdicts(found, scored, seeds, wrong))
-    return _Judged(verdicts, missing, ungraded, _contrast(found, looked_at, seeds, verdicts))
+    contrast = _contrast(found, looked_at, seeds, verdicts)
+    return replace(
+        start,
+        seeds=seeds,
+        ended=looked_at,
+        verdicts={arm: replace(verdict, about=model) for arm, verdict in verdicts.items()},
+        contrast=contrast and replace(contrast, about=model),
+        missing={arm: _pairs(ended, seeds, declared.baseline, arm, absent)[1] for arm in declared.treatments},
+        ungraded=ungraded,
+    )
 
 
 def _verdicts(
@@ -189,34 +172,46 @@ def _verdicts(
 ) -> dict[str, Comparison]:
     """Per arm the verdict of these seeds by the declared rule; withheld while a pair is missing or runs are not
     matched. `counted_wrong`: whether answers without a grade are wrong in the scores of `ended`."""
-    declared = found.declaration
-    rule = _rule(declared)
-    matched = study_certificate(found).on(seeds)
+    declared, matched = found.declaration, study_certificate(found).on(seeds)
     forbidden = matched.reasons
     running = any(one.state == State.RUNNING for one in ended)
     scores = []
     for arm in declared.treatments:
-        pairs, _ = _pairs(ended, seeds, declared.baseline, arm)
+        both = (declared.baseline, arm)
+        pairs, _ = _pairs(ended, seeds, *both)
         forbids = [*forbidden.get(arm, ()), *_of_other_steps(declared, ended, pairs, arm)]
         withheld = [Reason("not matched", {"why": why}) for why in forbids]
         if len(pairs) < len(seeds):
-            data = {"running": running, "complete": len(pairs), "planned": len(seeds)}
-            withheld.append(Reason("pairs incomplete", data))
+            withheld.append(_incomplete(running, pairs, seeds))
+        first, second = ([of_seed[place] for of_seed in pairs.values()] for place in (0, 1))
+        variance = answers_variance(found, *both, list(pairs), counted_wrong=counted_wrong)
+        collapsed, unstable = (
+            (_counts(ended, pairs, both[0], *names), _counts(ended, pairs, arm, *names))
+            for names in (("judged", "collapsed"), ("fall_judged", "fell"))
+        )
         scores.append(
             Scores(
-                first=[first for first, _ in pairs.values()],
-                second=[second for _, second in pairs.values()],
-                labels=(declared.baseline, arm),
-                items_variance=answers_variance(
-                    found, declared.baseline, arm, list(pairs), counted_wrong=counted_wrong
-                ),
-                collapsed=_collapses(ended, pairs, declared.baseline, arm),
-                unstable=_unstable(ended, pairs, declared.baseline, arm),
+                first,
+                second,
+                both,
+                variance,
+                # Where scores alone judge the runs nothing is known of collapses.
+                collapsed=None if not any(n for _, n in collapsed) and any(n for _, n in unstable) else collapsed,
+                unstable=unstable,
                 withheld_because=tuple(withheld),
                 unproven=matched.unproven,
             )
         )
-    return dict(zip(declared.treatments, decide_all(scores, rule), strict=True))
+    return dict(zip(declared.treatments, decide_all(scores, _rule(declared)), strict=True))
+
+
+def _incomplete(running: bool, complete: Collection[int], seeds: Collection[int]) -> Reason:
+    return Reason("pairs incomplete", {"running": running, "complete": len(complete), "planned": len(seeds)})
+
+
+def _counts(ended: Sequence[RunOutcome], seeds: Pairs, arm: str, judged: str, event: str) -> tuple[int, int]:
+    runs = [run for run in ended if run.arm == arm and run.seed in seeds and getattr(run, judged)]
+    return sum(getattr(run, event) for run in runs), len(runs)
 
 
 def _rule(declared: Declaration) -> Rule:
@@ -230,47 +225,34 @@ def _contrast(
     """The declared contrast as one comparison of two weighted means, which has alpha to itself; None where none is
     declared. What withholds the verdict on one of its arms withholds it too, and so do ungraded answers that turn it.
     """
-    declared = found.declaration
-    weights = declared.verdict.contrast
+    weights = found.declaration.verdict.contrast
     if weights is None:
         return None
-    barred = [verdicts[arm] for arm in weights if arm in verdicts and verdicts[arm].barred]
-    both = [
-        _weighed(found, ended, seeds, weights, wrong, barred[0].reasons if barred else ()) for wrong in (False, True)
-    ]
-    judged, wrong = (replace(one, question="contrast") for one in both)
+    negative, positive = sides(weights)
+    signed = {arm: -weight for arm, weight in negative.items()} | positive
+    barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
+    running = any(run.state == State.RUNNING for run in ended)
+    unproven = study_certificate(found).on(seeds).unproven
+    labels, rule = (formula(negative), formula(positive)), replace(_rule(found.declaration), order=())
+
+    def weighed(wrong: bool) -> Comparison:
+        finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
+        whole = [seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)]
+        first, second = (
+            [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
+            for side in (negative, positive)
+        )
+        variance = contrast_variance(found, signed, whole, counted_wrong=wrong)
+        why = barred[0] if barred else (_incomplete(running, whole, seeds),) * (len(whole) < len(seeds))
+        scores = Scores(first, second, labels, variance, withheld_because=why, unproven=unproven)
+        return replace(decide_all([scores], rule)[0], question="contrast")
+
+    judged, wrong = weighed(False), weighed(True)
     if (judged.word, judged.direction) != (wrong.word, wrong.direction):
         counts = f"{sum(run.errors for run in ended if run.arm in weights)} of its arms"
         why = Reason("ungraded answers decide", {"counts": counts, "left_out": judged, "counted_wrong": wrong})
         return replace(judged, word="withheld", direction=0, reasons=(why,))
     return judged
-
-
-def _weighed(
-    found: Source,
-    ended: Sequence[RunOutcome],
-    seeds: Sequence[int],
-    weights: Mapping[str, float],
-    wrong: bool,
-    reasons: tuple[Reason, ...],
-) -> Comparison:
-    negative, positive = sides(weights)
-    finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}
-    whole = [seed for seed in seeds if all(finals.get((arm, seed)) is not None for arm in weights)]
-    first, second = (
-        [sum(weight * (finals[arm, seed] or 0.0) for arm, weight in side.items()) for seed in whole]
-        for side in (negative, positive)
-    )
-    if len(whole) < len(seeds) and not reasons:
-        running = any(run.state == State.RUNNING for run in ended)
-        data = {"running": running, "complete": len(whole), "planned": len(seeds)}
-        reasons = (Reason("pairs incomplete", data),)
-    signed = {arm: -weight for arm, weight in negative.items()} | positive
-    variance = contrast_variance(found, signed, whole, counted_wrong=wrong)
-    unproven = study_certificate(found).on(seeds).unproven
-    labels = formula(negative), formula(positive)
-    scores = Scores(first, second, labels, variance, withheld_because=reasons, unproven=unproven)
-    return decide_all([scores], replace(_rule(found.declaration), order=()))[0]
 
 
 def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: Pairs, arm: str) -> Iterator[str]:
@@ -284,24 +266,7 @@ def _of_other_steps(declared: Declaration, ended: Sequence[RunOutcome], seeds: P
         yield f"final scores are of step {one} in {declared.baseline} and of step {other} in {arm} (seed {apart[0]})"
 
 
-def _collapses(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Per arm how many runs collapsed, of those that are long enough to be judged; None where scores alone judge."""
-    runs = [[run for run in ended if run.arm == arm and run.seed in seeds] for arm in arms]
-    first, second = ([run.collapsed for run in of_arm if run.judged] for of_arm in runs)
-    if not first and not second and any(run.fall_judged for of_arm in runs for run in of_arm):
-        return None
-    return (sum(first), len(first)), (sum(second), len(second))
-
-
-def _unstable(ended: Sequence[RunOutcome], seeds: Pairs, *arms: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Per arm how many runs were unstable, of those that could be judged."""
-    runs = [[run for run in ended if run.arm == arm and run.seed in seeds and run.fall_judged] for arm in arms]
-    first, second = ((sum(run.fell for run in of_arm), len(of_arm)) for of_arm in runs)
-    return first, second
-
-
 def _described(declared: Declaration, ended: Sequence[RunOutcome], seeds: Sequence[int]) -> Iterator[Reason]:
-    """What runs of seeds that do not decide show, arm by arm: descriptive."""
     others = [seed for seed in declared.seeds if seed not in seeds]
     for arm in declared.treatments:
         pairs, _ = _pairs(ended, others, declared.baseline, arm)

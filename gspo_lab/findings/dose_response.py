@@ -5,16 +5,20 @@ log10 of the dose with profile intervals, which all-or-none data have too. Ratio
 intervals hold for other starting models. Swept values and arms that were added after the first step do not count.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gspo_lab.findings.lengths import KEY as LENGTH
+from gspo_lab.findings.matched import about
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, average, once
 from gspo_lab.readings.runs import deciding_runs
 from gspo_lab.stats.dose import DoseLimits, dose_ratios, half_collapse
 from gspo_lab.stats.verdict import Reason
+
+FIT = ("estimate", "low", "high", "resolved", "reason")
+"""Of a fit or a ratio, for plain data."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,12 @@ class DoseResponse:
             "baseline": self.baseline,
             "arms": {
                 one.arm: {
-                    "points": [
-                        {"dose": p.dose, "runs": p.runs, "collapsed": p.collapsed, "score": p.score} for p in one.points
-                    ],
-                    "half_collapse": None if one.half is None else _limits(one.half),
+                    "points": [_fields(point, ("dose", "runs", "collapsed", "score")) for point in one.points],
+                    "half_collapse": None if one.half is None else _fields(one.half, FIT),
                 }
                 for one in self.arms
             },
-            "ratios": {arm: {**_limits(ratio), "p": ratio.p} for arm, ratio in self.ratios.items()},
+            "ratios": {arm: _fields(ratio, (*FIT, "p")) for arm, ratio in self.ratios.items()},
             "not_counted": list(self.added),
         }
 
@@ -119,5 +121,5 @@ def _columns(runs: list[tuple[float, RunOutcome]]) -> tuple[list[float], list[in
     return [dose for dose, _ in judged], [int(run.collapsed) for _, run in judged], [run.seed for _, run in judged]
 
 
-def _limits(found: DoseLimits) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("estimate", "low", "high", "resolved", "reason")}
+def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}

@@ -164,7 +164,6 @@ def lengths(found: Source) -> Lengths | None:
 
 
 def _measured(found: Source, arm: str, seed: int, run: str, gain: float | None) -> LengthMeasurement | None:
-    """One run; None where it recorded no response's own numbers on mini-batches >= 1."""
     moved = movement(found, run)
     if moved is None:
         return None

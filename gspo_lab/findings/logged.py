@@ -105,7 +105,7 @@ def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Ite
     declared = found.declaration
     yield from _of_settings(declared)
     for arm in declared.arms:
-        if _never_clips(found, arm, names[arm]):
+        if _ends(found, arm, [name for name in names[arm] if name.quantity == CLIP]) == {0}:
             yield f"The clip fraction of {arm} is 0 in every row: {_why_nothing_clips(found, arm, names[arm])}"
     seeds = {arm: {run.seed for run in runs_of(found) if run.arm == arm} for arm in declared.arms}
     single = [arm for arm, own in seeds.items() if len(own) == 1]
@@ -138,7 +138,6 @@ def _warnings(found: Source, names: Mapping[str, tuple[LoggedName, ...]]) -> Ite
 
 
 def _of_settings(declared: Declaration) -> Iterator[str]:
-    """What the settings that were told say, arm by arm."""
     for arm in declared.arms.values():
         update, objective = arm.settings.update, arm.settings.objective
         counted = all(declared.told(arm.name, f"update.{key}") for key in ("minibatches", "epochs"))
@@ -166,12 +165,6 @@ def _why_nothing_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -
     return "either it makes one update per rollout batch, so that every ratio is 1, or its clip range is wide."
 
 
-def _never_clips(found: Source, arm: str, names: tuple[LoggedName, ...]) -> bool:
-    """Whether every row of every run of the arm that has a clip fraction has 0."""
-    return _ends(found, arm, [name for name in names if name.quantity == CLIP]) == {0}
-
-
 def _ends(found: Source, arm: str, names: Iterable[LoggedName]) -> set[float]:
-    """The smallest and largest values of these numbers in the arm's runs."""
     runs = [run.id for run in runs_of(found) if run.arm == arm]
     return {end for run in runs for name in names for end in read_ends(found.evidence, run, name.column, name.name)}

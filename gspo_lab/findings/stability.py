@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gspo_lab.findings.decision import decision
+from gspo_lab.findings.matched import about
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.findings.starting import about
 from gspo_lab.readings import Source, once
 from gspo_lab.readings.answers import answers_variance
 from gspo_lab.stats.stability import RunPairs, Runs, StabilityVerdict, decide_stability

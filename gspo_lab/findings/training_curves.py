@@ -1,16 +1,22 @@
 """A study's recorded numbers as its charts draw them: means over spans of steps, read once for the whole report."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gspo_lab.readings import Source, read
+from gspo_lab.readings.reading import CLIP
 from gspo_lab.store.records import read_spans, span_width
 
 if TYPE_CHECKING:
     from gspo_lab.readings import Source
     from gspo_lab.stats.arrays import Floats
     from gspo_lab.store import Evidence
+
 
 AXES = {
     "prompts": "prompts_total",
@@ -101,3 +107,24 @@ def _course(evidence: "Evidence", study: str) -> TrainingCurves:
     ]
     width = span_width(evidence, study, buckets)
     return TrainingCurves(tuple(tracks), width, width * max((len(track.steps) for track in tracks), default=0) - 1)
+
+
+@contextmanager
+def reading_ahead(wanted: "Sequence[tuple[Evidence, str]]") -> Iterator[None]:
+    """Reads the longest sums of these studies, which their evidence then knows. Nobody else may read meanwhile: each
+    has one connection, and shows one moment."""
+    reader = Thread(target=_read, args=(wanted,))
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join()
+
+
+def _read(wanted: "Sequence[tuple[Evidence, str]]") -> None:
+    with suppress(Exception):  # whoever needs what cannot be read is told
+        sources = [Source(evidence, study) for evidence, study in wanted]
+        for source in sources:
+            course(source)
+        for source in sources:
+            read(source, CLIP)

@@ -16,35 +16,12 @@ from gspo_lab.readings.reading import (
     Window,
     average,
     middle,
-)
+)  # fmt: skip
 from gspo_lab.readings.runs import FINISHED, RECORDED, RecordedRun, Seeds, decided, deciding, runs
 from gspo_lab.readings.source import Source, once
 
 __all__ = [
-    "FINISHED",
-    "RECORDED",
-    "Curve",
-    "Minibatch",
-    "Reading",
-    "RecordedRun",
-    "Reduce",
-    "Seeds",
-    "Source",
-    "Steps",
-    "Summary",
-    "Value",
-    "Weight",
-    "Window",
-    "average",
-    "by_layer",
-    "by_minibatch",
-    "by_step",
-    "decided",
-    "deciding",
-    "middle",
-    "once",
-    "pooled",
-    "read",
-    "runs",
-    "summarise",
-]
+    "FINISHED", "RECORDED", "Curve", "Minibatch", "Reading", "RecordedRun", "Reduce", "Seeds", "Source", "Steps",
+    "Summary", "Value", "Weight", "Window", "average", "by_layer", "by_minibatch", "by_step", "decided", "deciding",
+    "middle", "once", "pooled", "read", "runs", "summarise",
+]  # fmt: skip

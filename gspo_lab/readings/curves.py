@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gspo_lab.readings.lr_warmup import first_settled
 from gspo_lab.readings.read import SIGNALS, by_step, hold, signal
 from gspo_lab.readings.reading import Reading, Steps, Window
-from gspo_lab.readings.runs import FINISHED, runs
+from gspo_lab.readings.runs import FINISHED, first_settled, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import Onset, signal_onset

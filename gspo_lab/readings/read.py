@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gspo_lab.readings.lr_warmup import first_settled
 from gspo_lab.readings.reading import Curve, Minibatch, Reading, Reduce, Steps, Summary, Value, Weight, Window
-from gspo_lab.readings.runs import RecordedRun, Seeds, recorded_runs, runs
+from gspo_lab.readings.runs import RecordedRun, Seeds, first_settled, recorded_runs, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.stats.collapse import FROZEN
@@ -108,7 +107,6 @@ def _together(reading: Reading) -> bool:
 
 
 def _group(reading: Reading, by: str) -> tuple[str, ...]:
-    """The metrics that are read in the same pass."""
     if by == "minibatch" and _together(reading):
         return TOGETHER
     return SIGNALS if by == "step" and reading in map(signal, SIGNALS) else (reading.metric,)
@@ -166,7 +164,6 @@ def rows_of(
 
 
 def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
-    """The first and the last step of a window."""
     if steps is Steps.SETTLED:
         return first_settled(of).get(run.id, 0), LAST_INDEX
     if steps is Steps.BASELINE:
@@ -180,12 +177,10 @@ def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
 
 @once
 def _arms(of: Source) -> Mapping[str, str]:
-    """Per run id the name of its arm."""
     return {run.id: run.arm for run in recorded_runs(of)}
 
 
 def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
-    """The lowest and the highest mini-batch index of a window."""
     if minibatch is Minibatch.FINAL:
         last = of.declaration.arms[_arms(of)[run]].settings.update.per_rollout_batch - 1
         return last, last

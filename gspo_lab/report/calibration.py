@@ -1,29 +1,16 @@
 """How often the verdict's rule is wrong when nothing differs, as measured on this code; the section with all rates."""
 
 import functools
-import importlib.resources
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from gspo_lab.readings import Source
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import h, table
-from gspo_lab.report.section import Section
-from gspo_lab.stats.cells import (
-    AT_MARGIN,
-    AT_ZERO,
-    HOLM,
-    LOOKED,
-    PAIRED,
-    UNEVEN_CONTRAST,
-    UNEVEN_CONTRAST_LOOKED,
-    UNEVEN_HOLM,
-    UNEVEN_LOOKED,
-    UNEVEN_ORDER,
-    UNEVEN_ORDER_LOOKED,
-    UNEVEN_PAIRED,
-    Method,
-)
+from gspo_lab.stats import cells
+from gspo_lab.stats.cells import Method
 from gspo_lab.stats.simulate import UNEVEN
 from gspo_lab.stats.verdict import Comparison
 
@@ -36,9 +23,7 @@ ALPHA = 0.05
 @functools.cache
 def record() -> dict[str, Any]:
     """What `gspo-lab calibrate --json` printed of the code of this version: `calibration.json` in this package."""
-    path = importlib.resources.files("gspo_lab.report").joinpath("calibration.json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return dict(json.loads(Path(__file__).with_name("calibration.json").read_text(encoding="utf-8")))
 
 
 def calibration(found: Source) -> Section | None:
@@ -50,19 +35,14 @@ def calibration(found: Source) -> Section | None:
         "study. A valid rule is wrong in 5 % of them or fewer; the rows of true equivalence show how often the rule "
         "says so. gspo-lab calibrate runs it all again."
     )
-    broken, kept = (
-        [
-            (row["cell"], str(row["n"]), row["method"], f"{row['rate']:.3f}",
-             f"{row['rate_low']:.3f} to {row['rate_high']:.3f}")
-            for row in record()["rows"]
-            if (row["expectation"] == MUST_FAIL) is fails
-        ]
-        for fails in (True, False)
-    )  # fmt: skip
+    rows: dict[bool, list[tuple[str, ...]]] = {True: [], False: []}
+    for row in record()["rows"]:
+        rate, ends = f"{row['rate']:.3f}", f"{row['rate_low']:.3f} to {row['rate_high']:.3f}"
+        rows[row["expectation"] == MUST_FAIL].append((row["cell"], str(row["n"]), row["method"], rate, ends))
     body = (
         h("p", about),
-        table(HEAD, broken, caption="Common analyses with inflated false-positive rates"),
-        h("details", h("summary", f"This report's rules, {len(kept)} rows"), table(HEAD, kept)),
+        table(HEAD, rows[True], caption="Common analyses with inflated false-positive rates"),
+        h("details", h("summary", f"This report's rules, {len(rows[False])} rows"), table(HEAD, rows[False])),
     )
     return Section("calibration", "Calibration", body)
 
@@ -74,21 +54,23 @@ def calibration_lines(verdicts: Sequence[Comparison]) -> list[str]:
     looks = verdicts[0].rule.looks
     lines = [
         calibration_line(n, alpha),
-        _row_line(n, alpha, HOLM, f"with any of {family} arms called better", arms=family) if family > 1 else None,
-        _row_line(looks[-1], alpha, LOOKED, "over all looks (after 5 and 8 seeds)") if len(looks) > 1 else None,
-        _equivalence_line(n, alpha) if any(one.word == "practically equivalent" for one in verdicts) else None,
+        _row_line(n, alpha, cells.HOLM, f"with any of {family} arms called better", arms=family)
+        if family > 1
+        else None,
+        _row_line(looks[-1], alpha, cells.LOOKED, "over all looks (after 5 and 8 seeds)") if len(looks) > 1 else None,
+        any(one.word == "practically equivalent" for one in verdicts) and _equivalence_line(n, alpha),
     ]
-    return [line for line in lines if line is not None]
+    return [line for line in lines if line]
 
 
 def calibration_line(n: int, alpha: float) -> str | None:
     """The plain interval's false alarms at `n` pairs in one line; None where it was never measured."""
-    rows = _rows(n, alpha, lambda row: row["method"] == PAIRED.name and row["cell"].startswith("score"))
+    rows = _rows(n, alpha, lambda row: row["method"] == cells.PAIRED.name and row["cell"].startswith("score"))
     if not rows:
         return None
     own = {row["cell"]: row["rate"] for row in rows}
     uneven = ""
-    if (rates := _uneven_rates(n, alpha, UNEVEN_PAIRED)) is not None:
+    if (rates := _uneven_rates(n, alpha, cells.UNEVEN_PAIRED)) is not None:
         uneven = (
             f"; {_percent(rates[1])} where 15 % of one arm's runs alone are unstable, {_percent(rates[2])} where one "
             f"arm alone is skewed ({rates[0]} pairs, means equal)"
@@ -109,11 +91,13 @@ def uneven_line(verdict: Comparison) -> str | None:
     if verdict.better is None or not any(k for k, _ in verdict.unstable or ()):
         return None
     looks = verdict.rule.looks
-    methods = (UNEVEN_HOLM, UNEVEN_LOOKED) if verdict.family > 1 else (UNEVEN_PAIRED, UNEVEN_LOOKED)
+    methods = (
+        (cells.UNEVEN_HOLM, cells.UNEVEN_LOOKED) if verdict.family > 1 else (cells.UNEVEN_PAIRED, cells.UNEVEN_LOOKED)
+    )
     if verdict.question == "contrast":
-        methods = (UNEVEN_CONTRAST, UNEVEN_CONTRAST_LOOKED)
+        methods = (cells.UNEVEN_CONTRAST, cells.UNEVEN_CONTRAST_LOOKED)
     elif verdict.rule.order:
-        methods = (UNEVEN_ORDER, UNEVEN_ORDER_LOOKED)
+        methods = (cells.UNEVEN_ORDER, cells.UNEVEN_ORDER_LOOKED)
     method = methods[len(looks) > 1]
     rates = _uneven_rates(looks[-1] if len(looks) > 1 else verdict.paired.n, verdict.alpha, method)
     if not rates:
@@ -140,21 +124,17 @@ def _row_line(n: int, alpha: float, method: Method, what: str, arms: int = 0) ->
         nearest = min((int(row["cell"].split()[0]) for row in rows), key=lambda size: abs(size - arms))
         rows = [row for row in rows if int(row["cell"].split()[0]) == nearest]
         what += f" ({nearest} simulated)"
-    if not rows:
-        return None
-    return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs"
+    return f"{_percent(max(row['rate'] for row in rows))} false alarms {what}, {rows[0]['n']} pairs" if rows else None
 
 
 def _equivalence_line(n: int, alpha: float) -> str | None:
-    wrong = _rows(n, alpha, lambda row: row["method"] == AT_MARGIN.name)
-    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == AT_ZERO.name)]
-    if not wrong:
-        return None
-    return (
+    wrong = _rows(n, alpha, lambda row: row["method"] == cells.AT_MARGIN.name)
+    right = [row["rate"] for row in _rows(n, alpha, lambda row: row["method"] == cells.AT_ZERO.name)]
+    return None if not wrong else (
         f"'Equivalent within the margin' was concluded of arms that differ by the margin in at most "
         f"{_percent(max(row['rate'] for row in wrong))} of the studies of {wrong[0]['n']} pairs, of arms that do not "
         f"differ in {_percent(min(right))} to {_percent(max(right))}, by their noise"
-    )
+    )  # fmt: skip
 
 
 def _rows(n: int, alpha: float, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:

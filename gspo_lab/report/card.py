@@ -5,7 +5,7 @@ from typing import Any
 
 from gspo_lab.report.calibration import uneven_line
 from gspo_lab.report.markup import NOT_MEASURED, between, number, signed
-from gspo_lab.stats import Comparison, PairedT, TwoWay, Verdict
+from gspo_lab.stats import Comparison, TwoWay, Verdict
 from gspo_lab.stats.stability import StabilityVerdict, comparison
 from gspo_lab.words import because, label, say, sentence
 from gspo_lab.words.text import MINUS, capital, counted, difference, level
@@ -18,14 +18,14 @@ def facts(verdict: Verdict, planned: int, wider: TwoWay | None) -> dict[str, str
     what = "drop from best, relative to the gain, smaller than that of" if stability else "difference to"
     missing = f"{NOT_MEASURED}: {paired.reason or 'too few pairs'}"
     out = {
-        f"{what} {verdict.baseline}": signed(paired.estimate, _width(paired)),
+        f"{what} {verdict.baseline}": signed(paired.estimate, paired.low, paired.high),
         f"{level(one.alpha)} interval, these problems": between(paired.low, paired.high, missing),
     }
     if adjusted := _adjusted(one):
         out["interval of the verdict"] = adjusted
     if isinstance(verdict, StabilityVerdict):
-        out["the same in points of score"] = signed(verdict.points.estimate, _width(verdict.points))
-        out["difference of final scores"] = signed(verdict.final.estimate, _width(verdict.final))
+        beside = {"the same in points of score": verdict.points, "difference of final scores": verdict.final}
+        out |= {name: signed(one.estimate, one.low, one.high) for name, one in beside.items()}
         for arm, share in zip((verdict.subject, verdict.baseline), reversed(verdict.unstable), strict=True):
             out["unstable runs" if arm == verdict.subject else f"unstable runs of {arm}"] = f"{share.k} of {share.n}"
     else:
@@ -80,12 +80,7 @@ def numbers(verdict: Verdict, wider: TwoWay | None = None) -> str:
     return ", ".join(parts) + "." + (f" {capital(uneven)}." if uneven else "")
 
 
-def _width(paired: PairedT) -> float | None:
-    return None if paired.low is None or paired.high is None else paired.high - paired.low
-
-
 def _adjusted(verdict: Comparison) -> str | None:
-    """The interval of the verdict, where several arms or looks make it wider than the plain one."""
     if verdict.interval is None or verdict.word == "withheld" or verdict.level >= verdict.alpha:
         return None
     return f"{between(*verdict.interval)} ({level(verdict.level)})"
@@ -108,22 +103,20 @@ def _new_problems(found: TwoWay | None) -> str:
 
 def head(verdict: Verdict) -> dict[str, Any]:
     """What every surface states of a verdict, for the .json."""
+    names = ("question", "subject", "baseline", "word", "direction", "estimate", "level")
     return {
-        "question": verdict.question,
-        "subject": verdict.subject,
-        "baseline": verdict.baseline,
-        "word": verdict.word,
-        "direction": verdict.direction,
+        **_fields(verdict, names),
         "label": label(verdict),
         "sentence": sentence(verdict),
         "about": say(verdict.about).strip() if verdict.about else None,
-        "estimate": verdict.estimate,
         "rests_on": verdict.interval,
-        "level": verdict.level,
         "reason": because(verdict),
         "reasons": [reason.code for reason in verdict.reasons],
         "reading": f"{verdict.question}.difference",
     }
+
+
+LIMITS = ("estimate", "low", "high")
 
 
 def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
@@ -133,36 +126,32 @@ def summary(verdict: Verdict, wider: TwoWay | None = None) -> dict[str, Any]:
             **head(verdict),
             "fell": [list(proportion) for proportion in verdict.unstable],
             "p": verdict.p,
-            "loses_less": {**_limits(verdict.lost.paired), "margin": verdict.margin, "word": verdict.lost.word},
-            "loses_less_points": _limits(verdict.points),
-            "final": _limits(verdict.final),
-        }
+            "loses_less": {
+                **_fields(verdict.lost.paired, LIMITS), "margin": verdict.margin, "word": verdict.lost.word
+            },
+            "loses_less_points": _fields(verdict.points, LIMITS),
+            "final": _fields(verdict.final, LIMITS),
+        }  # fmt: skip
     verdict = comparison(verdict)
-    paired = verdict.paired
+    paired, uneven = verdict.paired, uneven_line(verdict)
+    names = ("better", "margin", "alpha", "smallest_detectable", "seeds_for_margin", "seeds_for_equivalence")
     return {
         **head(verdict),
-        **_limits(paired),
-        "better": verdict.better,
-        "p": paired.p,
+        **_fields(paired, (*LIMITS, "p", "sd")),
+        **_fields(verdict, names),
         "new_problems_too": None if wider is None or wider.low is None else [wider.low, wider.high],
-        "sd": paired.sd,
         "sd_by_answers": paired.items_sd,
         "pairs": paired.n,
         "differences": list(paired.differences),
-        "margin": verdict.margin,
-        "alpha": verdict.alpha,
         "arms_judged_together": verdict.family,
         "looks": list(verdict.rule.looks) if len(verdict.rule.looks) > 1 else [],
-        "smallest_detectable": verdict.smallest_detectable,
         "smallest_detectable_range": verdict.detectable_range,
         "collapsed": None if verdict.collapsed is None else [list(one) for one in verdict.collapsed],
         "leave_one_out": None if verdict.leave_one_out is None else list(verdict.leave_one_out),
-        "seeds_for_margin": verdict.seeds_for_margin,
-        "seeds_for_equivalence": verdict.seeds_for_equivalence,
         "unstable": None if verdict.unstable is None else [list(counts) for counts in verdict.unstable],
-        "notes": [*map(say, verdict.notes), *([uneven] if (uneven := uneven_line(verdict)) else [])],
+        "notes": [*map(say, verdict.notes), *([uneven] if uneven else [])],
     }
 
 
-def _limits(paired: PairedT) -> dict[str, Any]:
-    return {"estimate": paired.estimate, "low": paired.low, "high": paired.high}
+def _fields(of: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}

@@ -2,12 +2,13 @@
 numbers, so that all three say the same."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from gspo_lab.report.markup import NOT_MEASURED, number, percent
+from gspo_lab.readings import Source
+from gspo_lab.report.markup import NOT_MEASURED, Html, number, percent
 
 Position = float | str
 Value = float | None
@@ -205,3 +206,38 @@ def _by_category(chart: Chart) -> tuple[list[str], list[list[Any]], str]:
 
 def _at(position: Any) -> str:
     return f"{position:g}" if isinstance(position, float | int) else str(position)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What is shown by a click on its title. Figures in it are drawn when it is opened."""
+
+    title: str
+    body: tuple[Html | Chart, ...]
+
+
+Part = Html | Chart | Fold
+
+
+@dataclass(frozen=True)
+class Section:
+    """One heading: prose and charts for the page, the same as `data` for the .json, `markdown` for the .md."""
+
+    id: str
+    title: str
+    body: tuple[Part, ...]
+    data: dict[str, Any] = field(default_factory=dict)
+    markdown: str = ""
+    lines: tuple[str, ...] = ()
+    """The gist for a terminal; only the answer has one."""
+
+    @property
+    def charts(self) -> Iterator[Chart]:
+        """All figures, folded ones too."""
+        for part in self.body:
+            parts = part.body if isinstance(part, Fold) else (part,)
+            yield from (chart for chart in parts if isinstance(chart, Chart))
+
+
+Writer = Callable[[Source], Section | None]
+"""Writes one section of what was found in a study; None where it has nothing to say under this heading."""

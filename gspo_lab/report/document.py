@@ -4,7 +4,6 @@ import base64
 import functools
 import gzip
 import hashlib
-import importlib.resources
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,10 @@ from itertools import groupby
 from pathlib import Path
 
 from gspo_lab.errors import LabError
-from gspo_lab.report.chart import Chart
+from gspo_lab.report.chart import Chart, Fold, Part, Section
 from gspo_lab.report.figures import Figures, figure, legend
 from gspo_lab.report.markup import Html, h, join, slug, text, unbroken
 from gspo_lab.report.palette import variables
-from gspo_lab.report.section import Fold, Part, Section
 
 GROUPS = ("", "Believe", "Inspect")
 """Open on the page; folded, to doubt the answer by; folded, to look into."""
@@ -101,31 +99,24 @@ def document(
 def _bar(articles: Sequence[Article], front: Sequence[Section], arms: Mapping[str, int]) -> Html:
     """Links to all sections, or to all studies where there are several, the figures' legend and the switch of their x
     axis."""
+    links = _links(articles[0])
     if len(articles) > 1:
         links = [h("a", section.title, href=f"#{section.id}") for section in front]
         links += [h("a", article.title, href=f"#{slug(article.title)}") for article in articles]
-    else:
-        links = _links(articles[0])
-    return h("header", h("nav", *links, aria_label="Contents"), _switch(articles), legend(arms), class_="top")
+    charts = (chart for article in articles for section in article.every for chart in section.charts)
+    axes = dict.fromkeys(title for chart in charts for series in chart.series for title in series.at)
+    choices = [
+        h("label", h("input", type="radio", name="axis", value=value, checked=not value), value or "steps")
+        for value in ("", *axes)
+    ]
+    switch = h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True) if axes else None
+    return h("header", h("nav", *links, aria_label="Contents"), switch, legend(arms), class_="top")
 
 
 def _links(article: Article) -> list[Html]:
-    """To each open section, and to each group of folded ones."""
     links = {section.id: section.title for section in article.sections[""]}
     links |= {group.lower(): group for group in GROUPS[1:] if article.sections.get(group)}
     return [h("a", title, href=f"#{id}") for id, title in links.items()]
-
-
-def _switch(articles: Sequence[Article]) -> Html | None:
-    charts = (chart for article in articles for section in article.every for chart in section.charts)
-    others = dict.fromkeys(title for chart in charts for series in chart.series for title in series.at)
-    if not others:
-        return None
-    choices = [
-        h("label", h("input", type="radio", name="axis", value=value, checked=not value), title)
-        for value, title in {"": "steps", **{title: title for title in others}}.items()
-    ]
-    return h("fieldset", h("legend", "x axis"), *choices, class_="axis", hidden=True)
 
 
 def _article(article: Article, figures: Figures, prefix: str) -> Html:
@@ -194,7 +185,7 @@ def plotly() -> tuple[str, str, str]:
 
 
 def _asset(name: str) -> str:
-    return importlib.resources.files("gspo_lab.report").joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _hash(source: str | bytes) -> str:

@@ -83,7 +83,6 @@ def legend(arms: Mapping[str, int]) -> Html:
 
 
 def _key(arm: str, colour: int) -> Html:
-    """A piece of the arm's line as the figures draw it, with its dashes."""
     dashes = None if dash(colour) == "solid" else dash(colour).replace("px", "")
     line = h("line", x1="0", x2="30", y1="4", y2="4", stroke_dasharray=dashes)
     return h("svg", line, class_="key", data_arm=arm, viewBox="0 0 30 8", aria_hidden="true")

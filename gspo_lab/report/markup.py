@@ -128,8 +128,9 @@ def percent(value: Any, digits: int = 3) -> str:
     return shown if shown == NOT_MEASURED else f"{shown} %"
 
 
-def signed(value: float | None, width: float | None = None) -> str:
-    """`words.text.signed`; what was not measured says so."""
+def signed(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """`words.text.signed`, with the decimals that its interval asks for; what was not measured says so."""
+    width = None if low is None or high is None else high - low
     return NOT_MEASURED if number(value) == NOT_MEASURED else difference_of(float(value or 0.0), width)
 
 
@@ -153,13 +154,15 @@ def plain(value: Any) -> str:
 
 
 def _inline(value: Any, pipe: str = "|") -> str:
-    """`plain` within a line or a table's cell, where no block can begin; `pipe` is how code writes a `|` there."""
+    """`plain` within a line or a table's cell, where no block can begin; `pipe` is how code writes a `|` there.
+    Of markup the text alone."""
+    if isinstance(value, Html):
+        value = html.unescape(re.sub("<[^>]*>", "", value))
     words = " ".join(visible(value).split("\n")).strip().split(" ")
     return " ".join(_code(word).replace("|", pipe) if _REFERENCE.search(word) else _escaped(word) for word in words)
 
 
 def _code(word: str) -> str:
-    """A word as code, between more backticks than it has."""
     fence = "`" * (1 + max(map(len, re.findall("`+", word)), default=0))
     return f"{fence} {word} {fence}" if "`" in word else f"`{word}`"
 

@@ -12,15 +12,17 @@ from typing import Any
 from urllib.parse import quote
 
 from gspo_lab.files import whole
-from gspo_lab.readings import Source
-from gspo_lab.report.chart import numbers
+from gspo_lab.findings.decision import decision
+from gspo_lab.findings.outcomes import outcomes
+from gspo_lab.findings.stability import verdicts as verdicts_of
+from gspo_lab.readings import Source, average
+from gspo_lab.report.chart import Section, numbers
 from gspo_lab.report.document import Article, document
 from gspo_lab.report.figures import rounded
-from gspo_lab.report.markup import plain, slug
+from gspo_lab.report.markup import NONE, between, h, markdown_table, number, plain, signed, slug, table
 from gspo_lab.report.palette import arm_colours
-from gspo_lab.report.section import Section
 from gspo_lab.report.sections import SECTIONS
-from gspo_lab.report.together import together
+from gspo_lab.words import label
 
 GIST = 8
 """Lines of a study's answer that stand above the fold of the .md."""
@@ -132,3 +134,35 @@ def _markdown(name: str, articles: Sequence[Article], front: Sequence[Section]) 
         parts += [f"# {plain(article.title)}\n\n{plain(article.question)}"] if several else []
         parts += [f"## {section.title}\n\n{section.markdown}" for section in article.every if section.markdown]
     return "\n\n".join([*parts, "</details>"]) + "\n"
+
+
+def together(sources: Sequence[Source]) -> Section:
+    """One table of all comparisons, one of the final scores by arm; nothing is pooled over studies."""
+    verdicts: list[list[Any]] = []
+    scores: dict[str, dict[str, float | None]] = {}
+    for one in sources:
+        for verdict in verdicts_of(one).values():
+            ends = verdict.interval or (None, None)
+            link, pairs = h("a", one.label, href=f"#{slug(one.label)}"), verdict.paired.n if verdict.paired else 0
+            verdicts.append([link, label(verdict), signed(verdict.estimate), between(*ends), str(pairs)])
+        primary = one.declaration.primary
+        ended = [] if primary is None else outcomes(one, primary)
+        for arm in one.arms:
+            finals = (run.final for run in ended if run.arm == arm and decision(one).runs.has(run))
+            scores.setdefault(arm, {})[one.label] = average(finals)
+    labels = [one.label for one in sources]
+    head = ["study", "verdict", "difference to its baseline", "interval", "pairs"]
+    rows = [
+        [arm, *(number(found[label]) if label in found else NONE for label in labels)] for arm, found in scores.items()
+    ]
+    body = (
+        h("p", "Each study by its own rule; nothing is pooled. An arm has the same colour in every study."),
+        table(head, verdicts, caption="Verdicts"),
+        table(
+            ["arm", *labels],
+            rows,
+            caption="Final score on each study's primary benchmark, mean over the seeds that its verdict rests on",
+        ),
+    )
+    markdown = markdown_table(["arm", *labels], rows)
+    return Section("together", "Studies side by side", body, {"scores": scores}, markdown)

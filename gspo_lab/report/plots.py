@@ -212,31 +212,18 @@ def _band(series: Series, colour: str) -> Json:
     meta: Json = {"series": series.label, "seed": series.seed, "role": "band"}
     if series.at:
         meta["at"] = {axis: around(places, places) for axis, places in series.at.items()}
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": around(series.x, series.x),
-        "y": around(series.high, series.low),
-        "fill": "toself",
-        "fillcolor": colour,
-        "line": {"width": 0},
-        "opacity": 0.13,
-        "hoverinfo": "skip",
-        "name": inert(series.label),
-        "legendgroup": inert(series.label),
-        "showlegend": False,
-        "meta": meta,
-    }
+    look: Json = {"type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": colour, "line": {"width": 0}}
+    look |= {"opacity": 0.13, "hoverinfo": "skip", "showlegend": False}
+    name, x, y = inert(series.label), around(series.x, series.x), around(series.high, series.low)
+    return {**look, "x": x, "y": y, "name": name, "legendgroup": name, "meta": meta}
 
 
 def _offsets(chart: Chart) -> dict[str, float]:
-    """How far from the middle of a category each series stands."""
     labels = list(dict.fromkeys(series.label for series in chart.series))
     return {label: (place - (len(labels) - 1) / 2) * PLACE / len(labels) for place, label in enumerate(labels)}
 
 
 def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
-    """Over each category a dot per seed, side by side in their order, and a larger one for their mean."""
     seeds = {seed: place for place, seed in enumerate(sorted({s.seed for s in chart.seeds if s.seed is not None}))}
     offsets = _offsets(chart)
     width, out = PLACE / max(1, len(offsets)), []
@@ -253,7 +240,6 @@ def _dots(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
 
 
 def _at(chart: Chart, value: float) -> float:
-    """A value in the axis' own numbers."""
     if not chart.log:
         return value
     return math.log10(value if value != 0 or chart.axis.zero is None else chart.axis.zero)
@@ -275,25 +261,16 @@ def _names_at_ends(chart: Chart, colours: Mapping[str, int]) -> list[Json]:
     for at, _, _ in ends:
         places.append(min(at, places[-1] - LINE) if places else at)
     short = max(0.0, -places[-1] if places else 0.0)
+    right: Json = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "showarrow": False}
     return [
-        {
-            "xref": "paper",
-            "x": 1,
-            "xanchor": "left",
-            "xshift": 6,
-            "showarrow": False,
-            "name": inert(series.named),
-            "y": _at(chart, value),
-            "yshift": round(place + short - at, 1),
-            "text": inert(series.label),
-            "font": {"color": LIGHT[colour_name(colours[series.label])]},
-        }
+        right
+        | {"name": inert(series.named), "text": inert(series.label), "y": _at(chart, value)}
+        | {"yshift": round(place + short - at, 1), "font": {"color": LIGHT[colour_name(colours[series.label])]}}
         for place, (at, value, series) in zip(places, ends, strict=True)
     ]
 
 
 def _values_above(chart: Chart) -> list[Json]:
-    """Every mean's value above its dot and those of its seeds, where they are few."""
     offsets = _offsets(chart)
     if len(chart.categories) * len(offsets) > NAMED:
         return []
@@ -302,19 +279,12 @@ def _values_above(chart: Chart) -> list[Json]:
         for x, y in zip(series.x, series.y, strict=True):
             if y is not None:
                 tops[str(x), series.label] = max(y, tops.get((str(x), series.label), y))
-    upright = len(chart.categories) * len(offsets) > FEW
+    above: Json = {"showarrow": False, "yanchor": "bottom", "yshift": 6, "font": {"color": LIGHT["ink"], "size": 11}}
+    above["textangle"] = -90 if len(chart.categories) * len(offsets) > FEW else 0
     return [
-        {
-            "x": chart.categories.index(str(x)) + offsets[series.label],
-            "y": _at(chart, tops[str(x), series.label]),
-            "text": inert(chart.shown(y, 2)),
-            "name": inert(series.label),
-            "showarrow": False,
-            "yanchor": "bottom",
-            "yshift": 6,
-            "textangle": -90 if upright else 0,
-            "font": {"color": LIGHT["ink"], "size": 11},
-        }
+        above
+        | {"x": chart.categories.index(str(x)) + offsets[series.label], "y": _at(chart, tops[str(x), series.label])}
+        | {"text": inert(chart.shown(y, 2)), "name": inert(series.label)}
         for series in chart.means
         for x, y in zip(series.x, series.y, strict=True)
         if y is not None
@@ -322,23 +292,9 @@ def _values_above(chart: Chart) -> list[Json]:
 
 
 def _references(chart: Chart) -> tuple[list[Json], list[Json]]:
-    """Published values as dotted lines over the whole width, and their names above them."""
     line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": LIGHT["soft"], "width": 1.2,
             "dash": "dot"}, "layer": "below"}  # fmt: skip
+    name = {"xref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 10.5},
+            "bgcolor": LIGHT["paper"], "opacity": 0.9}  # fmt: skip
     lines = [line | {"y0": one.value, "y1": one.value} for one in chart.references]
-    names = [
-        {
-            "xref": "paper",
-            "x": 0,
-            "xanchor": "left",
-            "y": _at(chart, one.value),
-            "yanchor": "bottom",
-            "text": inert(one.label),
-            "showarrow": False,
-            "font": {"size": 10.5},
-            "bgcolor": LIGHT["paper"],
-            "opacity": 0.9,
-        }
-        for one in chart.references
-    ]
-    return lines, names
+    return lines, [name | {"y": _at(chart, one.value), "text": inert(one.label)} for one in chart.references]

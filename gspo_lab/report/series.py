@@ -190,15 +190,16 @@ def curve(
 def per_minibatch(of: Source, reading: Reading) -> tuple[Series, ...]:
     """Per arm the reading by mini-batch index: every recorded run, and their mean."""
     pools = by_minibatch(of, reading)
+    return dots_by_arm(of, {run: {index: pool.value for index, pool in own.items()} for run, own in pools.items()})
+
+
+def dots_by_arm(of: Source, by_run: Mapping[str, Mapping[int, Value]]) -> tuple[Series, ...]:
+    """Per arm the values of its runs by a number's place, and their mean."""
     out: list[Series] = []
-    for arm in of.declaration.arms:
-        seeds = {
-            run.seed: {str(index): pool.value for index, pool in pools[run.id].items()}
-            for run in runs(of)
-            if run.arm == arm and pools[run.id]
-        }
-        indices = sorted({index for values in seeds.values() for index in values}, key=int)
-        out += dots_of(arm, indices, seeds)
+    for arm in of.arms:
+        known = {run.seed: by_run[run.id] for run in runs(of) if run.arm == arm and by_run.get(run.id)}
+        seeds = {seed: {str(place): value for place, value in values.items()} for seed, values in known.items()}
+        out += dots_of(arm, [str(place) for place in sorted(set().union(*known.values()))], seeds)
     return tuple(out)
 
 

@@ -1,20 +1,17 @@
 """The answer to a study's question in English: a label, a sentence, its ground, the command to type."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from gspo_lab.findings.answer import Answer
-from gspo_lab.findings.decision import Decision
 from gspo_lab.findings.outcomes import NOT_JUDGED
 from gspo_lab.findings.stability import UnstableRunCounts
 from gspo_lab.stats.binary import clopper_pearson
 from gspo_lab.stats.paired import LEAST_SEEDS
 from gspo_lab.stats.ranking import Ranking
 from gspo_lab.stats.stability import StabilityVerdict
-from gspo_lab.stats.verdict import Comparison, Reason, Verdict
-from gspo_lab.words.labels import label
-from gspo_lab.words.reasons import SAY
-from gspo_lab.words.sweeps import swept
+from gspo_lab.stats.verdict import Comparison, Reason
+from gspo_lab.words.decision import swept
+from gspo_lab.words.reasons import fill, label, sentences
 from gspo_lab.words.text import MINUS, capital, counted, difference, listed, percent, signed
 from gspo_lab.words.verdicts import because, grouped, headline, stated, statements
 
@@ -73,7 +70,8 @@ def unstable_runs(regime: UnstableRunCounts, level: float | None = None) -> str:
         return f"Whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."
     if regime.fell:
         collapsed = f", {regime.collapsed} of them collapsed" if regime.collapsed else ""
-        return f"{regime.fell} of {counted(regime.judged, 'run')} {_was(regime.fell)} unstable{collapsed}."
+        was = "was" if regime.fell == 1 else "were"
+        return f"{regime.fell} of {counted(regime.judged, 'run')} {was} unstable{collapsed}."
     rest = regime.finished - regime.judged
     none = f"None of {counted(regime.judged, 'run')} was unstable{f', {rest} {NOT_JUDGED}' if rest else ''}"
     if level is None:
@@ -93,12 +91,7 @@ def best_arms(ranking: Ranking) -> str:
     return f"The best of the {arms} arms is {listed(best, 'or')}: {pairs}."
 
 
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
 def _differences(verdicts: Sequence[Comparison]) -> str:
-    """The differences that the verdicts rest on."""
     known = [(one, one.estimate) for one in verdicts if one.estimate is not None]
     if not known:
         return "No difference is measured."
@@ -120,7 +113,6 @@ def unstable_counts(counts: Mapping[str, tuple[int, int]]) -> str:
 
 
 def _unstable_by_arm(verdicts: Sequence[StabilityVerdict]) -> str:
-    """The counts, the baseline's first."""
     shares = {str(verdicts[0].baseline): verdicts[0].unstable[0]} | {one.subject: one.unstable[1] for one in verdicts}
     return f"{unstable_counts({arm: (share.k, share.n) for arm, share in shares.items()})}."
 
@@ -142,10 +134,6 @@ def _missing(runs: Sequence[str]) -> str:
     return f"{', '.join(runs[:4])}{more}."
 
 
-def _few(seeds: int) -> str:
-    return f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least {LEAST_SEEDS} are needed."
-
-
 def _finished(finished: int, planned: int, collapsed: int) -> str:
     return f"{finished} of {planned} runs are finished{f', {collapsed} of them collapsed' if collapsed else ''}."
 
@@ -157,43 +145,34 @@ def _causes(steps: tuple[int, int] | None, causes: Sequence[str]) -> str:
     return f"Cause: {' and '.join(CAUSES[cause] for cause in causes)}, at {at}."
 
 
-def _claims(verdicts: Sequence[Verdict]) -> str:
-    return " ".join(f"{capital(text)}." for one in verdicts if (text := because(one)))
-
-
-def _swept(decided: Decision) -> str:
-    return " ".join(f"{line}." for line in swept(decided))
-
-
-GROUNDS: Mapping[str, Callable[..., Any]] = {
+GROUNDS: Mapping[str, Callable[..., str] | str] = {
     "runs": lambda runs: f"{counted(runs, 'run')}.",
     "runs finished": _finished,
-    "still running": lambda: "Not answered yet: the study is still running.",
-    "all collapsed": lambda runs: f"All {runs} runs collapsed, in every arm: nothing is left to compare.",
+    "still running": "Not answered yet: the study is still running.",
+    "all collapsed": "All {runs} runs collapsed, in every arm: nothing is left to compare.",
     "causes": _causes,
     "runs missing": lambda runs: f"Not answered: {counted(runs, 'run')} {'is' if runs == 1 else 'are'} missing.",
     "these runs": _missing,
     "barred": lambda verdict: f"Not answered: {because(verdict)}.",
-    "too few seeds": _few,
+    "too few seeds": lambda seeds: (
+        f"Not answered: {counted(seeds, 'seed')} cannot show a difference; at least {LEAST_SEEDS} are needed."
+    ),
     "differences": _differences,
     "best arms": best_arms,
     "unstable runs": unstable_runs,
     "stability not judged": lambda: (
         f"Not answered: whether runs were unstable is {NOT_JUDGED}: too few evaluations and training steps."
     ),
-    "stability unknown": lambda: "Not answered: no run became unstable, so these settings cannot compare stability.",
+    "stability unknown": "Not answered: no run became unstable, so these settings cannot compare stability.",
     "scores alone": lambda verdicts: f"Final scores alone: {headline(verdicts, bounded=False)}",
     "unstable by arm": _unstable_by_arm,
     "drops": _drops,
-    "swept": _swept,
-    "unmatched sweep": lambda: "The sweep's runs are not matched; see the certificate.",
-    "values": lambda key, values: f"{values} values of {key} were swept.",
-    "claims": _claims,
+    "swept": lambda decided: " ".join(f"{line}." for line in swept(decided)),
+    "unmatched sweep": "The sweep's runs are not matched; see the certificate.",
+    "values": "{values} values of {key} were swept.",
+    "claims": lambda verdicts: " ".join(f"{capital(text)}." for one in verdicts if (text := because(one))),
 }
 
 
 def _say(reason: Reason) -> str:
-    """One ground as a sentence."""
-    if reason.code in GROUNDS:
-        return str(GROUNDS[reason.code](**reason.data))
-    return f"{capital(SAY[reason.code](**reason.data))}."
+    return fill(GROUNDS[reason.code], reason) if reason.code in GROUNDS else sentences([reason])[0]

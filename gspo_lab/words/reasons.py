@@ -1,11 +1,11 @@
 """Reasons and notes of verdicts in English: one entry per code."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 from gspo_lab.stats.power import LEAST_FOR_EQUIVALENCE
-from gspo_lab.stats.verdict import Reason, Verdict, Word
-from gspo_lab.words.claim_reasons import CLAIMS
-from gspo_lab.words.labels import label
+from gspo_lab.stats.verdict import NO_INTERVAL, Reason, Verdict, Word
+from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.words.text import MINUS, capital, counted, listed, signed
 
 FORMER = "the rule of version 0.1"
@@ -50,49 +50,214 @@ def _other_pairs(arm: str, baseline: str, seeds: Sequence[int], mean: float) -> 
     return f"not counted: {pairs}, {arm} {MINUS} {baseline} {signed(mean)}"
 
 
-SAY: dict[str, Callable[..., str]] = {
-    **CLAIMS,
-    "not matched": lambda why: why,
+def _plays(roles: Sequence[str]) -> str:
+    wanted = ", ".join(f"{role} ({CLAIM_ROLES.get(role, 'name it under arms')})" for role in roles)
+    return f"no arm plays {wanted}"
+
+
+def _ratio(seed: int, values: Mapping[str, float]) -> str:
+    (arm, value), *others = values.items()
+    found = " and ".join([f"{arm} has {value:g}", *(f"{other} {number:g}" for other, number in others)])
+    return f"a ratio needs values above 0; at seed {seed} {found}"
+
+
+def _claim_ungraded(left_out: str | None, counted_wrong: str | None) -> str:
+    first, second = (word or "inconclusive" for word in (left_out, counted_wrong))
+    return f"answers that could not be graded decide: left out it is {first}, counted as incorrect {second}"
+
+
+def _unstable(counts: Mapping[str, tuple[int, int]]) -> str:
+    told = ", ".join(f"{arm} {count} of {judged}" for arm, (count, judged) in counts.items())
+    return f"unstable runs: {told}; where runs are unstable, a claim's error rate is above alpha (gspo-lab calibrate)"
+
+
+def _warm_up(arm: str, steps: int, planned: int, later: bool) -> str:
+    after = " and minibatch >= 1" if later else ""
+    return f"{arm} has no update after the learning rate's warm-up{after}: {steps} of {planned} steps warm up"
+
+
+def _could_have_seen(name: str, ratio: bool, detectable: float) -> str:
+    return f"{name}: these seeds could have seen a {'factor' if ratio else 'difference'} of {detectable:.3g}"
+
+
+SAY: dict[str, Callable[..., str] | str] = {
+    "not matched": "{why}",
     "pairs incomplete": _incomplete,
-    "stopped before it": lambda arm: f"{arm}, which the declared order tests before it, is inconclusive",
-    "nothing unstable opposite": (
-        lambda steady, falling: f"{steady} drops less from its best, but no run of {falling} was unstable"
-    ),
-    "more unstable runs": lambda steady: f"{steady} drops less from its best, but more of its runs were unstable",
+    "stopped before it": "{arm}, which the declared order tests before it, is inconclusive",
+    "nothing unstable opposite": "{steady} drops less from its best, but no run of {falling} was unstable",
+    "more unstable runs": "{steady} drops less from its best, but more of its runs were unstable",
     "final score may be worse": (
-        lambda steady: f"{steady} drops less from its best, but its final score may be worse by more than the margin"
+        "{steady} drops less from its best, but its final score may be worse by more than the margin"
     ),
     "ungraded answers are uneven": _uneven,
     "ungraded answers decide": _ungraded,
-    "one seed turns the sign": lambda: "leaving out one seed turns the sign of the difference",
+    "one seed turns the sign": "leaving out one seed turns the sign of the difference",
     "a difference within the margin": (
-        lambda: "the interval excludes 0: there is a difference, and it is smaller than the margin"
+        "the interval excludes 0: there is a difference, and it is smaller than the margin"
     ),
-    "pairing did not help": (lambda: "pairing by seed did not help: the arms are not positively correlated over seeds"),
+    "pairing did not help": "pairing by seed did not help: the arms are not positively correlated over seeds",
     "alpha is shared": _shared,
-    "no answers stored": (lambda: "no answers are stored: the sampling sd is not known, and no part of the interval"),
-    "reads otherwise alone": lambda word, level: (
-        f"this interval alone reads '{word}', but with arms and looks counted in that must pass p < {level:.3g}"
+    "no answers stored": "no answers are stored: the sampling sd is not known, and no part of the interval",
+    "reads otherwise alone": (
+        "this interval alone reads '{word}', but with arms and looks counted in that must pass p < {level:.3g}"
     ),
     "read otherwise in version 0.1": _formerly,
     "checkpoint": lambda models: f" starting from {listed(models)}",
-    "one starting model": lambda: " on this one starting model",
-    "these starting models": lambda: " on these starting models",
+    "one starting model": " on this one starting model",
+    "these starting models": " on these starting models",
     "not counted": _not_counted,
     "not counted pairs": _other_pairs,
-    "trials": lambda of: f"no verdict: these are the trials on which the arms of {of} chose",
-    "no benchmark": (
-        lambda: "no verdict: the study declares no benchmark, so the score that would decide is not measured"
+    "trials": "no verdict: these are the trials on which the arms of {of} chose",
+    "no benchmark": "no verdict: the study declares no benchmark, so the score that would decide is not measured",
+    "one arm": "no verdict: {arm} is the only arm, so there is nothing to compare it with",
+    # Of claims.
+    "untested": "no study here tests it: {why}",
+    "no mixture": "no arm has a mixture of experts: no expert choice was recorded in any of them",
+    "no arm plays": _plays,
+    "few seeds": "{count} seeds finished in every arm it needs; {least} are needed",
+    "few updates": "{arm} makes {count} updates per rollout batch; {least} are needed",
+    "dense model": "{arm} recorded no expert choices: {model} is dense",
+    "the sampler's log-probs": "{arm} takes the sampler's log-probs as the old policy's, so mini-batch 0 may clip",
+    "another aggregation": "{arm} aggregates by {aggregation}, not by seq-mean-token-mean",
+    "a dual clip": "{arm} has a dual clip at {bound:g}",
+    "other first rollouts": lambda roles, seed: f"the first rollouts of {' and '.join(roles)} differ at seed {seed}",
+    "the paper's range": (
+        "{arm} has the paper's range 3e-4/4e-4, tuned for thousands of tokens, on responses of {length:.3g}; use "
+        "clip = 'calibrated' or a range of its own"
     ),
-    "one arm": lambda arm: f"no verdict: {arm} is the only arm, so there is nothing to compare it with",
+    "routing hardly moves": (
+        "routing hardly moves: {share:.3g} of {arm}'s experts change by the last mini-batch; {least:g} are needed"
+    ),
+    "no unstable runs": lambda arms, judged: (
+        f"stability cannot be compared: 0 of {judged} judged runs of {', '.join(arms)} were unstable"
+    ),
+    "a collapse": "{arm}, seed {seed}, collapsed at step {step} ({cause})",
+    "no reward margin": (
+        "the study declares no verdict.reward_margin: nothing says which training rewards are as good as equal"
+    ),
+    "the same numerics": (
+        "{arm} samples with the trainer's own engine and precision ({dtype}); its mismatch_k3 is {mismatch:.2g}"
+    ),
+    "unknown setting": "{arm}: {key} was not recorded",
+    "not recorded": "{metric} was not recorded in {arm}, seed {seed}",
+    "never finite": "{metric} is finite at no step of {arm}, seed {seed}",
+    "not finite": lambda metric, arms, seed: f"{metric} is not finite in {' or '.join(arms)}, seed {seed}",
+    "only the warm-up": _warm_up,
+    "no benchmark for a score": "the study declares no benchmark, so there is no score",
+    "not evaluated": "{bench} was not evaluated {when} the start of {arm}, seed {seed}",
+    "nothing clipped": "neither arm clipped a token at seed {seed}",
+    "a ratio of nothing": _ratio,
+    "no advantage": "no response of any seed's first {first} had an advantage: the gradients compared are 0",
+    "other mini-batches": lambda counts: (
+        f"rollout batches are split into {' and '.join(map(str, counts))} mini-batches: the first update is of other "
+        "responses"
+    ),
+    "ungraded answers decide a claim": _claim_ungraded,
+    "broken": lambda part, bug: (
+        f"{'this is a bug: ' * bug}{part.name} is {part.estimate:.3g}, {part.criterion} is required"
+    ),
+    "the other side": lambda parts: f"the whole interval lies on the other side: {', '.join(parts)}",
+    "in every run": "in every run",
+    "the stated side": "the whole interval lies on the stated side",
+    "alone it would be": "the interval alone would be {side}",
+    "both sides": "the interval covers both sides",
+    "no interval decides": "no interval decides",
+    "could have seen": _could_have_seen,
+    "neither side": "{name} is on neither side",
+    "Holm's rule": "Holm's rule over the declared claims takes p from {p:.3g} to {adjusted:.3g}",
+    "support lacks": lambda reason: f"support would also have needed what is lacking here: {say(reason)}",
+    "of a number": lambda name, reason: f"{name}: {say(reason)}",
+    "beside it": "{name}, which decides nothing, is contradicted ({criterion})",
+    "unstable runs beside a claim": _unstable,
+    NO_INTERVAL: "{why}",
+    "broken in": lambda runs: f"broken in {', '.join(runs)}",
+    "collapses": "{replayed} of {runs} runs collapsed with replay, {without} of {runs} without",
+    "prompts needed": "mean over seeds: {gspo:.4g} against {grpo:.4g} prompts (half of the common gain)",
+    "within the margin": "equivalent within the margin: the whole interval lies inside the margin ±{margin:g}",
+    "a ceiling": (
+        "{arm} is saturated: it clips {share:.3f} of the active tokens on mini-batches >= 1, so its cf is a ceiling "
+        "and the ratio measures the other arm's"
+    ),
+    "a lower bound": lambda arm, seeds: (
+        f"{arm} clipped no token at seed {', '.join(map(str, seeds))}: one token is assumed, so the ratio is a lower "
+        "bound there"
+    ),
+    "few layers": (
+        "direction only: the magnitude .05 to .15 is not testable here, the model has {layers} routed layers and "
+        "about {least} are needed"
+    ),
+    "one learning rate": "one learning rate per arm: whether it rises with the learning rate is not judged",
+    "note": "{text}",
 }
+
+
+def fill(text: Callable[..., str] | str, reason: Reason) -> str:
+    """A template, or a function, with the reason's data."""
+    return text.format(**reason.data) if isinstance(text, str) else text(**reason.data)
 
 
 def say(reason: Reason) -> str:
     """One reason, without a capital and a full stop."""
-    return SAY[reason.code](**reason.data)
+    return fill(SAY[reason.code], reason)
 
 
 def sentences(reasons: Iterable[Reason]) -> list[str]:
     """Each of them as a sentence."""
     return [f"{capital(say(reason))}." for reason in reasons]
+
+
+Tone = Literal["decided", "leaning", "worse", "open", "missing"]
+
+SHORT: dict[Word, str] = {
+    "better beyond margin": "{better} by more than the margin",
+    "practically equivalent": "equivalent within the margin",
+    "better, size not resolved against the margin": "{better}, not shown to exceed the margin",
+    "as stable": "equally stable",
+    "not resolved": "inconclusive",
+    "withheld": "no verdict",
+}
+"""The words that read otherwise than their codes."""
+
+APART: dict[Word, str] = {
+    "better beyond margin": "{better} than {second} by more than the margin{about}",
+    "better, size not resolved against the margin": "{better} than {second}{about}, not shown to exceed the margin",
+    "more stable": "more stable than {second}{about}",
+    "less stable": "less stable than {second}{about}",
+}
+ALIKE: dict[Word, str] = {
+    "practically equivalent": "equivalent within the margin",
+    "as stable": "equally stable",
+}
+
+
+def better(verdict: Verdict) -> str:
+    """The comparative that its direction asks for."""
+    return "worse" if verdict.direction < 0 else "better"
+
+
+def short(verdict: Verdict) -> str:
+    """The verdict's word for people, to stand beside its subject."""
+    return SHORT.get(verdict.word, verdict.word).format(better=better(verdict))
+
+
+def tone(verdict: Verdict) -> Tone:
+    """How the word looks: never green where it speaks against its subject."""
+    if verdict.word == "not testable here":
+        return "missing"
+    if not verdict.resolved:
+        return "open"
+    if verdict.direction < 0:
+        return "worse"
+    return "leaning" if verdict.word == "better, size not resolved against the margin" else "decided"
+
+
+def label(verdict: Verdict) -> str:
+    """Subject, baseline and word, without a verb."""
+    subject, baseline = verdict.subject, verdict.baseline
+    if baseline is None:
+        return f"{subject} {short(verdict)}"
+    if verdict.word in APART:
+        return f"{subject} {APART[verdict.word].format(better=better(verdict), second=baseline, about='')}"
+    if verdict.word in ALIKE:
+        return f"{subject} and {baseline} {ALIKE[verdict.word]}"
+    return f"{subject} against {baseline}: {short(verdict)}"

@@ -100,6 +100,7 @@ def evidence(
 ) -> Evidence:
     named = {"seeds": 3, "steps": 2, "minibatches": 4, "problems": 10, "every": 5, "verdict": "", **settings}
     declared = "".join(f'[[claim]]\nname = "{name}"\n' for name in claims)
+    folder.mkdir(exist_ok=True)
     path = folder / "toy.toml"
     path.write_text(HEAD.format(**named) + arms + "\n" + tables + declared)
     study = load_study(path)

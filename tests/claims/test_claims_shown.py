@@ -8,7 +8,7 @@ import pytest
 from claim_lab import PAIR, Fields, Numbers, evidence, gives
 from typer.testing import CliRunner
 
-from gspo_lab.claims import LIBRARY
+from gspo_lab.claims import LIBRARY, judge
 from gspo_lab.cli import app
 from gspo_lab.cli.verify import lines
 from gspo_lab.readings import Source
@@ -73,8 +73,10 @@ def test_all_adds_the_rest_as_description(declared: Path) -> None:
     assert "(descriptive)" in said("claims", "toy", "--all", "--runs", str(declared))
 
 
-def test_no_claim_declared_is_said(tmp_path: Path) -> None:
-    evidence(tmp_path, Numbers()).close()
+def test_a_study_without_claims_says_so_and_has_no_such_section(tmp_path: Path) -> None:
+    with evidence(tmp_path, Numbers()) as opened:
+        assert claims(Source(opened, "toy")) is None
+        assert judge(Source(opened, "toy")) == []
     assert "toy declares no claim; --all evaluates" in said("claims", "toy", "--runs", str(tmp_path / "runs"))
 
 
@@ -91,11 +93,6 @@ def test_the_report_has_a_row_for_each_declared_claim(declared: Path) -> None:
     for shown in ("(17.9 to 559)", "115 times", "no arm has a mixture of experts", "SAPO, 2511.20347"):
         assert shown in report.html, shown
         assert shown in report.markdown, shown
-
-
-def test_a_study_without_claims_has_no_such_section(tmp_path: Path) -> None:
-    with evidence(tmp_path, Numbers()) as opened:
-        assert claims(Source(opened, "toy")) is None
 
 
 def test_calibrate_prints_rates_bands_and_controls() -> None:
@@ -119,11 +116,11 @@ def test_calibrate_prints_rates_bands_and_controls() -> None:
 
 def test_calibrate_says_when_the_code_cries_wolf(monkeypatch: pytest.MonkeyPatch) -> None:
     # an interval with one seed more than there are: the code under test is made wrong, and must be caught
-    from gspo_lab.claims import simulated
+    from gspo_lab.claims import estimates
     from gspo_lab.stats import cells, paired
 
     monkeypatch.setattr(cells, "CELLS", tuple(cell for cell in cells.CELLS if cell.name == "score, normal"))
-    monkeypatch.setattr(simulated, "CLAIM_CELLS", ())
+    monkeypatch.setattr(estimates, "CLAIM_CELLS", ())
     right = paired.t_quantile
     monkeypatch.setattr(paired, "t_quantile", lambda df, level: right(df, level) / 3)
     text = said("calibrate", "--simulations", "100", code=1)

@@ -45,8 +45,6 @@ def test_precision_is_read_from_means_and_flipped_clips(
 
 
 def test_precision_needs_another_precision_and_the_trainers_log_probs(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
     same = results(tmp_path / "a", mismatch(0.2, 0.1), arms=PAIR.replace(LOW, ""))["C15-precision-tolerant"]
     assert "own engine and precision" in why(same)
     old = PAIR.replace(LOW, LOW + 'update = {old_logprobs = "sampler"}\n')

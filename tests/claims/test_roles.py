@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from claim_lab import Numbers, evidence
 
-from gspo_lab.claims.roles import find_roles
+from gspo_lab.claims.judge import find_roles
 from gspo_lab.readings import Source
 
 

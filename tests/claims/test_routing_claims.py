@@ -85,9 +85,9 @@ def test_a_score_margin_says_nothing_of_training_reward(tmp_path: Path) -> None:
     gains = routed({"grpo": HELPS, "gspo": {0: 0.045, 1: 0.05, 2: 0.055}})
     words = {}
     for margin in ("", "reward_margin = 0.02", "reward_margin = 0.1\nmargin = 0.001"):
-        folder = tmp_path / margin.replace("\n", " ")
-        folder.mkdir(exist_ok=True)
-        words[margin] = results(folder, gains, arms=MOE, verdict=margin)["C13-gspo-no-replay"]
+        words[margin] = results(tmp_path / f"of {margin}".replace("\n", " "), gains, arms=MOE, verdict=margin)[
+            "C13-gspo-no-replay"
+        ]
     undeclared, narrow, wide = words.values()
     assert undeclared.word == "not testable here"
     assert "declares no verdict.reward_margin" in why(undeclared)

@@ -3,14 +3,13 @@
 import csv
 import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from laboratory import rendered
-from synthetic_lab import FOUR_ARMS, make_lab
+from synthetic_lab import FOUR_ARMS, make_lab, right
 
 from gspo_lab import words
 from gspo_lab.claims import answer
@@ -19,11 +18,10 @@ from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.plan.detectable import detectable
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats import Rule, Scores, decide_all
 from gspo_lab.stats.levels import fixed_sequence
 from gspo_lab.store import Evidence
-from gspo_lab.study import Run, load_study
+from gspo_lab.study import Run, Study, load_study
 from gspo_lab.study.contrast import factorial, formula, sides
 
 DATA = Path(os.environ.get("GSPO_LAB_TEST_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -33,19 +31,10 @@ WEIGHTS = {"gspo": 0.5, "gspo-replay": 0.5, "grpo": -0.5, "grpo-replay": -0.5}
 NOISE = {"grpo": (0.0, 0.1, 0.0, 0.1, 0.0), "grpo-replay": (0.1, 0.0, 0.1, 0.0, 0.1)}
 
 
-def right(score: Callable[[Run], float]) -> Callable[[Run, Record], Record]:
-    def change(run: Run, record: Record) -> Record:
-        if not isinstance(record, AnswerRecord):
-            return record
-        level = score(run) if record.step else 0.3
-        return replace(record, correct=int(int(record.problem.rpartition("-")[2]) < round(20 * level)))
-
-    return change
-
-
-def scored(run: Run) -> float:
+def scored(run: Run, step: int) -> float:
     """Rules differ by .2. Seeds move grpo and grpo-replay to opposite sides by .1, so that a pair is noisy."""
-    return (0.6 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
+    level = (0.6 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
+    return level if step else 0.3
 
 
 def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Path) -> None:
@@ -60,7 +49,6 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
         pair = decision(found).verdicts["gspo"]
     assert verdict.question == "contrast"
     assert (verdict.subject, verdict.baseline) == ("(gspo + gspo-replay) / 2", "(grpo + grpo-replay) / 2")
-    assert verdict.paired is not None
     assert verdict.paired.differences == pytest.approx([0.2] * 5)
     assert pair.paired.differences == pytest.approx([0.25, 0.15, 0.25, 0.15, 0.25])
     assert said.verdicts == (verdict,)
@@ -77,6 +65,13 @@ def test_weights_are_normalised_and_named() -> None:
     assert formula({"a": 0.5, "b": 0.5}) == "(a + b) / 2"
     assert formula({"a": 1.0}) == "a"
     assert formula({"a": 0.75, "b": 0.25}) == "0.75 a + 0.25 b"
+
+
+def declared(folder: Path, verdict: str = "", **how: Any) -> Study:
+    """The study of four arms with this rule."""
+    path = folder / "toy.toml"
+    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + (f"[verdict]\n{verdict}" if verdict else ""))
+    return load_study(path, **how)
 
 
 @pytest.mark.parametrize(
@@ -96,42 +91,30 @@ def test_weights_are_normalised_and_named() -> None:
     ],
 )
 def test_bad_declarations_are_one_line_each(tmp_path: Path, verdict: str, line: str) -> None:
-    path = tmp_path / "toy.toml"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{verdict}")
     with pytest.raises(LabError) as raised:
-        load_study(path)
+        declared(tmp_path, verdict)
     assert len(raised.value.details) == 1
     assert raised.value.details[0].startswith(line)
 
 
 def test_a_contrast_over_an_arm_that_is_left_out_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{RULE}")
     with pytest.raises(LabError) as raised:
-        load_study(path, arms=["grpo", "gspo", "grpo-replay"])
+        declared(tmp_path, RULE, arms=["grpo", "gspo", "grpo-replay"])
     (line,) = raised.value.details
     assert line.startswith("verdict.contrast: arm 'gspo-replay' is declared and not run; add it to --arms")
 
 
 def test_an_interaction_is_balanced(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    weights = "{gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\ncontrast = {weights}\n")
-    study = load_study(path)
+    study = declared(tmp_path, "contrast = {gspo-replay = 0.5, gspo = -0.5, grpo-replay = -0.5, grpo = 0.5}\n")
     assert study.verdict.contrast is not None
     design = factorial(study.arms, "grpo")
-    assert design is not None
     assert design.weights == WEIGHTS
 
 
 def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
     """Factor 1.68 of an sd of .1 / sqrt(2) at the whole alpha: .119. A pair has the whole sd at a third of alpha."""
-    path = tmp_path / "toy.toml"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4))
-    found = detectable(load_study(path), tmp_path / "runs", 0.1)
-    assert found.effect is not None
+    found = detectable(declared(tmp_path), tmp_path / "runs", 0.1)
     assert found.effect > 0.2
-    assert found.contrast is not None
     assert found.contrast.startswith(
         "these four arms are a 2 x 2 (objective by routing_replay): [verdict] contrast = {"
     )
@@ -141,9 +124,7 @@ def test_the_plan_proposes_the_contrast_of_a_2_by_2(tmp_path: Path) -> None:
 
 def test_the_plan_of_a_declared_contrast_is_of_the_contrast(tmp_path: Path) -> None:
     """An sd that is given is the contrast's: factor 1.68 of .1 at the whole alpha, whatever the number of arms."""
-    path = tmp_path / "toy.toml"
-    path.write_text(FOUR_ARMS.format(seeds=5, steps=12, every=4) + f"[verdict]\n{RULE}")
-    found = detectable(load_study(path), tmp_path / "runs", 0.1)
+    found = detectable(declared(tmp_path, RULE), tmp_path / "runs", 0.1)
     assert found.contrast is None
     assert found.effect == pytest.approx(0.168, abs=5e-4)
     assert "(sd of the contrast 0.100, assumed)" in found.line()
@@ -154,8 +135,9 @@ def test_the_plan_of_a_contrast_rests_on_earlier_runs_of_its_arms(tmp_path: Path
     gspo and gspo-replay, here the seed's: 0, .1, .2, .3, .4, sd .1581. A pair's is another one."""
     escaped = RULE.replace("{", "{{").replace("}", "}}")
 
-    def score(run: Run) -> float:
-        return (0.5 + run.seed / 10 if run.arm.startswith("gspo") else 0.35) + NOISE.get(run.arm, (0.0,) * 5)[run.seed]
+    def score(run: Run, step: int) -> float:
+        level = 0.5 + run.seed / 10 if run.arm.startswith("gspo") else 0.35
+        return level + NOISE.get(run.arm, (0.0,) * 5)[run.seed] if step else 0.3
 
     database = make_lab(tmp_path, FOUR_ARMS + f"[verdict]\n{escaped}", seeds=5, change=right(score))
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), database.parent)

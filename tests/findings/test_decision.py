@@ -1,30 +1,22 @@
 """Which pairs decide, and by which spread: from the database to the word."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_lab import make_lab
+from synthetic_lab import by_seed, make_lab, right
 
 from gspo_lab.findings.decision import Decision, decision
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.stats.two_way import items_variance
 from gspo_lab.store import Evidence, rebuild
-from gspo_lab.study import Run
 from gspo_lab.words import sentences
 
 RIGHT = 8
 
 
-def equal(run: Run, record: Record) -> Record:
-    """Every run gets 8 of 20 problems right: grpo the first ones, gspo those from its seed on."""
-    if not isinstance(record, AnswerRecord):
-        return record
-    number = int(record.problem.rpartition("-")[2]) - (run.seed if run.arm == "gspo" and record.step else 0)
-    changed: AnswerRecord = replace(record, correct=int(0 <= number < RIGHT))
-    return changed
+EQUAL = right(lambda run, step: RIGHT / 20, by_seed)
+"""Every run gets 8 of 20 problems right: grpo the first ones, gspo those from its seed on."""
 
 
 def decided(database: Path) -> Decision:
@@ -33,7 +25,7 @@ def decided(database: Path) -> Decision:
 
 
 def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
-    verdict = decided(make_lab(tmp_path, seeds=5, change=equal)).verdicts["gspo"]
+    verdict = decided(make_lab(tmp_path, seeds=5, change=EQUAL)).verdicts["gspo"]
     # Problem by problem, seed s: s problems lost below, s won above the first eight.
     d_SI = [[float(seed <= i < seed + RIGHT) - float(i < RIGHT) for i in range(20)] for seed in range(5)]
     assert verdict.paired.differences == (0.0,) * 5

@@ -12,14 +12,13 @@ from gspo_lab.conduct.summary import seen
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
 from gspo_lab.words import decided_sentences, sentences
-from gspo_lab.words.sweeps import doses
+from gspo_lab.words.decision import doses
 
 TOML = """
 question = "How much does it stand?"
@@ -39,9 +38,12 @@ objective = "gspo"
 """
 
 
+STANDS = {"grpo": 2e-4, "gspo": 2e-3}
+
+
 def lab(
     tmp_path: Path,
-    stands: dict[str, float],
+    stands: dict[str, float] = STANDS,
     steps: int = 30,
     first: Callable[[Run], str] = lambda run: str(run.seed),
 ) -> Path:
@@ -56,22 +58,16 @@ def lab(
     declare(study, runs)
     for run in study.runs():
         arm = study.arms[run.arm]
-        assert arm.of is not None
-        assert arm.dose is not None
         falls = arm.dose > stands[arm.of]
-        with Journal(leave(run, runs, [])) as journal:
-            journal.write([RunStatus(state="started", step=0, at=1.0)])
-            for step in range(steps):
-                reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
-                journal.write([UpdateRecord(step=step, minibatch=0, nonfinite=0)])
-                journal.write(
-                    [StepRecord(step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=first(run))]
-                )
-            right = int(not falls)
-            journal.write(
-                [AnswerRecord(step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right)]
-            )
-            journal.write([RunStatus(state="finished", step=steps, at=2.0)])
+        records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
+        for step in range(steps):
+            reward = 0.1 if falls and step > 10 else 0.4 + 0.4 * step / 30
+            records.append(UpdateRecord(step=step, minibatch=0, nonfinite=0))
+            digest = first(run)
+            records.append(StepRecord(step=step, prompts=1, responses=2, reward_mean=reward, rollout_digest=digest))
+        right = int(not falls)
+        records.append(AnswerRecord(step=steps, bench="addition", problem="p", sample=0, correct=right, reward=right))
+        leave(run, runs, [*records, RunStatus(state="finished", step=steps, at=2.0)])
     ingest(runs)
     return runs / DATABASE
 
@@ -79,22 +75,15 @@ def lab(
 def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the_first_that_did_not(
     tmp_path: Path,
 ) -> None:
-    with Evidence.open(lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})) as evidence:
+    with Evidence.open(lab(tmp_path)) as evidence:
         found = dose_response(Source(evidence, "margin"))
-        assert found is not None
         report = render([Source(evidence, "margin")])
     grpo, gspo = found.arms
     assert [(p.dose, p.runs, p.collapsed) for p in grpo.points] == [
-        (1e-4, 4, 0),
-        (3e-4, 4, 4),
-        (1e-3, 4, 4),
-        (3e-3, 4, 4),
+        (dose, 4, fell) for dose, fell in ((1e-4, 0), (3e-4, 4), (1e-3, 4), (3e-3, 4))
     ]
     assert [(p.collapsed, p.score) for p in gspo.points] == [(0, 1.0), (0, 1.0), (0, 1.0), (4, 0.0)]
-    assert grpo.half is not None
     assert grpo.half.resolved
-    assert grpo.half.low is not None
-    assert grpo.half.high is not None
     assert 1e-4 < grpo.half.estimate < 3e-4
     assert grpo.half.low < grpo.half.estimate < grpo.half.high
     ratio = found.ratios["gspo"]
@@ -108,17 +97,13 @@ def test_the_dose_at_which_half_collapse_lies_between_the_last_that_held_and_the
 
 def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> None:
     """Of four seeds two are declared; the runs of the others are no pairs besides."""
-    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3}, first=lambda run: run.arm * (run.seed > 1))
+    database = lab(tmp_path, first=lambda run: run.arm * (run.seed > 1))
     added_later(database.parent, "margin", 2, 3)
     with Evidence.open(database) as evidence:
         found = Source(evidence, "margin")
         assert not study_certificate(found).ok
-        assert dose_response(found) is not None
         counts = ([(p.collapsed, p.runs) for p in arm.points] for arm in dose_response(found).arms)
-        assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [
-            (6, 8),
-            (2, 8),
-        ]
+        assert [tuple(map(sum, zip(*points, strict=True))) for points in counts] == [(6, 8), (2, 8)]
         assert [len(point.scores) for arm in dose_response(found).arms for point in arm.points] == [2] * 8
         told, said, report = decision(found), answer(found), render([found])
         shown = seen(found, said)
@@ -133,14 +118,13 @@ def test_seeds_that_were_added_are_told_and_change_no_dose(tmp_path: Path) -> No
 
 def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Path) -> None:
     """Without 3e-4 the first dose that grpo does not survive is 1e-3."""
-    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    database = lab(tmp_path)
     path = database.parent / "margin" / "study.json"
     edit = {"at": "2026-01-01", "what": "arms added: grpo@0.0003, gspo@0.0003"}
     path.write_text(json.dumps({**json.loads(path.read_text()), "edits": [edit]}))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
         found = dose_response(Source(evidence, "margin"))
-    assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 1e-3, 3e-3]] * 2
     assert sum(point.runs for point in found.arms[0].points) == 12
     assert doses(found)[-1] == "Not counted, added after the first step: grpo@0.0003, gspo@0.0003"
@@ -148,7 +132,7 @@ def test_doses_and_arms_that_were_added_after_looking_do_not_count(tmp_path: Pat
 
 def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     """As in a study.json that an earlier version let grow without its list of doses."""
-    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    database = lab(tmp_path)
     path = database.parent / "margin" / "study.json"
     content = json.loads(path.read_text())
     content["sweep"]["doses"] = [1e-4, 3e-4]
@@ -156,7 +140,6 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
     ingest(database.parent)
     with Evidence.open(database) as evidence:
         found = dose_response(Source(evidence, "margin"))
-    assert found is not None
     assert [[point.dose for point in arm.points] for arm in found.arms] == [[1e-4, 3e-4, 1e-3, 3e-3]] * 2
     assert all(sum(point.runs for point in arm.points) == 16 for arm in found.arms)
 
@@ -164,7 +147,6 @@ def test_a_dose_that_only_the_arms_know_of_is_counted(tmp_path: Path) -> None:
 def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 5e-4, "gspo": 5e-4})) as evidence:
         found = dose_response(Source(evidence, "margin"))
-    assert found is not None
     assert found.ratios["gspo"].estimate == pytest.approx(1)
     assert "the interval includes 1, so the comparison is inconclusive" in doses(found)[-1]
 
@@ -172,7 +154,6 @@ def test_arms_that_stand_the_same_dose_are_not_told_apart(tmp_path: Path) -> Non
 def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0})) as evidence:
         found = dose_response(Source(evidence, "margin"))
-    assert found is not None
     assert all(not one.half.resolved for one in found.arms if one.half is not None)
     assert "0 of 16 runs collapsed" in doses(found)[0]
     assert "values above" in doses(found)[0]
@@ -182,7 +163,6 @@ def test_nothing_collapsed_says_which_doses_are_needed(tmp_path: Path) -> None:
 def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path, {"grpo": 1.0, "gspo": 1.0}, steps=8)) as evidence:
         found = dose_response(Source(evidence, "margin"))
-        assert found is not None
         assert render([Source(evidence, "margin")]).html
     assert [(p.runs, p.score) for one in found.arms for p in one.points] == [(0, 1.0)] * 8
     assert [one.half for one in found.arms] == [None, None]
@@ -192,13 +172,12 @@ def test_runs_too_short_to_be_judged_have_not_been_seen_to_stand(tmp_path: Path)
 
 def test_runs_that_are_not_matched_have_no_half_collapse_anywhere_on_the_page(tmp_path: Path) -> None:
     """A study.json that was edited after its first step is a mismatch of all its runs."""
-    database = lab(tmp_path, {"grpo": 2e-4, "gspo": 2e-3})
+    database = lab(tmp_path)
     path = database.parent / "margin" / "study.json"
     path.write_text(path.read_text().replace("How much does it stand?", "How little does it stand?"))
     ingest(database.parent)
     with Evidence.open(database) as evidence:
         found = dose_response(Source(evidence, "margin"))
-        assert found is not None
         assert len(doses(found)) == 3
         report = render([Source(evidence, "margin")])
     for text, places in ((report.html, 2), (report.markdown, 3)):

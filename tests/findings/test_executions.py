@@ -12,7 +12,7 @@ from synthetic_lab import TWO_ARMS, make_lab
 
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
-from gspo_lab.findings.other_executions import all_executions
+from gspo_lab.findings.executions import all_executions
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.sections.replications import lines
@@ -30,8 +30,7 @@ def scored(right: Callable[[Run], int]) -> Callable[[Run, Record], Record]:
     def change(run: Run, record: Record) -> Record:
         if not isinstance(record, AnswerRecord) or not record.step:
             return record
-        changed: AnswerRecord = replace(record, correct=int(int(record.problem.rpartition("-")[2]) < right(run)))
-        return changed
+        return replace(record, correct=int(int(record.problem.rpartition("-")[2]) < right(run)))
 
     return change
 
@@ -102,7 +101,6 @@ def test_a_replication_says_which_words_held(tmp_path: Path) -> None:
         assert fates["toy", "elsewise"] == "taken back"
         assert fates["elsewise", "toy-r1"] == "taken back"
         together = every.together("gspo")
-        assert together is not None
         assert together.k == 3
         means = [(8 * 5 + 2) / 100, (9 * 5 + 3) / 100, -(8 * 5 - 2) / 100]  # seeds 1, 3; 5, 7, 9; 11, 13 have one more
         assert min(means) < together.estimate < max(means)
@@ -156,7 +154,6 @@ def test_what_fresh_moved_away_is_a_predecessor(tmp_path: Path) -> None:
     assert list(known) == ["_archive/toy-2", "_archive/toy-1", "toy"]
     assert known["_archive/toy-2"].unread == "archived, not read"
     old = known["_archive/toy-1"].of("gspo")
-    assert old is not None
     assert old.paired.differences == pytest.approx((0.25, 0.3, 0.25, 0.3, 0.25))
     assert sorted(str(path) for path in (runs / "_archive").rglob("*")) == before
 
@@ -172,7 +169,6 @@ def test_another_machine_s_runs_count(tmp_path: Path, what: str) -> None:
         assert [(one.name, one.counts) for one in every.every] == [("toy", True), (f"toy ({path})", True)]
         assert [one.fate for one in every.words] == ["held"]
         together = every.together("gspo")
-        assert together is not None
         # Each seed counts once, by its mean over both machines: 8 and 9 more of 20 right, 1 more on seeds 1 and 3.
         assert (together.k, together.df, together.estimate) == (1, 4.0, pytest.approx((8.5 + 0.4) / 20))
         assert not every.can_confirm
@@ -187,7 +183,6 @@ def test_machines_that_share_seeds_are_one_set_beside_another(tmp_path: Path) ->
     with Evidence.open(here) as evidence:
         found = Source(evidence, "toy", elsewhere=machines)
         together = all_executions(found).together("gspo")
-        assert together is not None
         assert (together.k, all_executions(found).times("gspo")) == (2, 3)
         assert not all_executions(found).can_confirm
         assert any("executions combined (3, on 2 sets of seeds)" in line for line in lines(found))

@@ -25,8 +25,7 @@ def gap(run: Run, record: Record) -> Record:
     """Rewards 1, 2, none, 4, none by step: step 2 holds 2, step 4 holds 4."""
     if not isinstance(record, StepRecord):
         return record
-    changed: StepRecord = replace(record, reward_mean=[1.0, 2.0, None, 4.0, None][record.step])
-    return changed
+    return replace(record, reward_mean=[1.0, 2.0, None, 4.0, None][record.step])
 
 
 def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path) -> None:

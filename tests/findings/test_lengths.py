@@ -13,14 +13,13 @@ from laboratory import added_later, declare, leave
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.dose_response import dose_response
 from gspo_lab.findings.lengths import LONGER, LengthMeasurement, lengths, moved_to
-from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.store import DATABASE, Evidence, ingest
 from gspo_lab.study import Run, load_study
 from gspo_lab.words import decided_sentences, sentences
-from gspo_lab.words.sweeps import laws as lines
+from gspo_lab.words.decision import laws as lines
 
 TOML = """
 question = "What does length do?"
@@ -90,14 +89,13 @@ def lab(tmp_path: Path, keep: Callable[[Run], bool] = lambda run: True, toml: st
     runs = tmp_path / "runs"
     declare(study, runs)
     for run in filter(keep, study.runs()):
-        with Journal(leave(run, runs, [])) as journal:
-            journal.write([RunStatus(state="started", step=0, at=1.0)])
-            for step in range(4):
-                journal.write([update(run, step, minibatch) for minibatch in range(4)])
-                journal.write([StepRecord(step=step, prompts=1, responses=16, reward_mean=0.5 + step / 10)])
-            for step, right in ((0, 0), (4, 1)):
-                journal.write([AnswerRecord(step=step, bench="chain", problem="p", sample=0, correct=right)])
-            journal.write([RunStatus(state="finished", step=4, at=2.0)])
+        records: list[Record] = [RunStatus(state="started", step=0, at=1.0)]
+        for step in range(4):
+            records += [update(run, step, minibatch) for minibatch in range(4)]
+            records.append(StepRecord(step=step, prompts=1, responses=16, reward_mean=0.5 + step / 10))
+        for step, right in ((0, 0), (4, 1)):
+            records.append(AnswerRecord(step=step, bench="chain", problem="p", sample=0, correct=right))
+        leave(run, runs, [*records, RunStatus(state="finished", step=4, at=2.0)])
     ingest(runs)
     return runs / DATABASE
 
@@ -106,7 +104,6 @@ def test_the_exponents_are_the_seeds_own_with_their_t_interval(tmp_path: Path) -
     with Evidence.open(lab(tmp_path)) as evidence:
         found = Source(evidence, "long")
         laws = lengths(found)
-        assert laws is not None
         assert dose_response(found) is None
         exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
         sentences = decided_sentences(decision(found))
@@ -142,7 +139,6 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
     with Evidence.open(database) as evidence:
         found = Source(evidence, "long")
         laws, described = lengths(found), decision(found).described
-    assert laws is not None
     exponent = {(law.family, law.quantity): law.exponent for law in laws.laws}
     assert exponent["gspo", "spread"].differences == pytest.approx((-0.4, -0.5))
     assert sorted(laws.runs["grpo"][16.0]) == [0, 1]
@@ -152,8 +148,6 @@ def test_a_seed_that_was_added_bends_no_law(tmp_path: Path) -> None:
 def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_of_grpo(tmp_path: Path) -> None:
     with Evidence.open(lab(tmp_path)) as evidence:
         laws = lengths(Source(evidence, "long"))
-    assert laws is not None
-    assert laws.moved is not None
     # GRPO's range clips 3/4 of .001 at its own width and ten times as much at half of it: .0013 of the tokens wants
     # 2^log10(.0013 / .00075) times the way.
     moved = 2 ** math.log10(0.0013 / 0.00075)
@@ -163,9 +157,7 @@ def test_longer_answers_are_predicted_by_each_seeds_law_and_the_published_share_
     # lies all with A < 0, and nothing above 4e-4. Half of three quarters of the tokens.
     assert laws.predicted[-1].share.differences == pytest.approx([0.375] * 3)
     assert laws.predicted[-1].negative.differences == pytest.approx([1.0] * 3)
-    assert laws.check is not None
     assert laws.check.length == 256
-    assert laws.check.measured is not None
     assert laws.check.measured.differences == pytest.approx([0.3] * 3)
     # .01 x 256^-b is 1.09e-3, 6.3e-4, 3.6e-4. With A > 0 it needs 1.2e-3 to leave the range; with A < 0 one of two
     # responses lies below it, and the other one too where the spread is below 5e-4: 1/4, 1/4 and 1/2 of three quarters.
@@ -179,7 +171,6 @@ def test_a_seed_without_a_length_has_no_law_and_nothing_is_extrapolated(tmp_path
     with Evidence.open(lab(tmp_path, finished)) as evidence:
         laws = lengths(Source(evidence, "long"))
         only = decided_sentences(decision(Source(evidence, "long")))
-    assert laws is not None
     assert list(laws.runs["gspo"]) == [16.0, 64.0]
     assert only
     with_all = {law.quantity: law.exponent.n for law in laws.laws if law.family == "gspo"}

@@ -11,10 +11,10 @@ import pytest
 from synthetic_lab import make_lab
 
 from gspo_lab.errors import LabError
-from gspo_lab.findings.prefetch import reading_ahead
 from gspo_lab.findings.training_curves import course as course_of
+from gspo_lab.findings.training_curves import reading_ahead
 from gspo_lab.readings import Source, read
-from gspo_lab.readings.named import CLIP
+from gspo_lab.readings.reading import CLIP
 from gspo_lab.store import Evidence
 from gspo_lab.store.records import read_spans
 

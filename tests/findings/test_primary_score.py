@@ -24,8 +24,7 @@ def partial(run: Run, record: Record) -> Record:
     if not isinstance(record, AnswerRecord):
         return record
     reward = 0.25 if record.step == 0 else {"grpo": 0.5, "gspo": 0.75}[run.arm]
-    changed: AnswerRecord = replace(record, correct=0, reward=reward)
-    return changed
+    return replace(record, correct=0, reward=reward)
 
 
 def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
@@ -69,8 +68,7 @@ def one_of_three(run: Run, record: Record) -> Record:
     if not isinstance(record, AnswerRecord):
         return record
     right = 2 if run.arm == "gspo" and record.step > 0 else 1
-    changed: AnswerRecord = replace(record, correct=int(record.sample < right))
-    return changed
+    return replace(record, correct=int(record.sample < right))
 
 
 def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:

@@ -7,28 +7,16 @@ from typing import Any
 
 import pytest
 from laboratory import rendered
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, Change, make_lab
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
-from gspo_lab.findings.ranked import ranked
+from gspo_lab.findings.compared import ranked
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record, StepRecord
+from gspo_lab.records import Record, StepRecord
 from gspo_lab.report import Report
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
 
 THREE = TWO_ARMS + '[arm.third]\nobjective = "gspo-token"\n'
-
-
-def right(**by_arm: int) -> Change:
-    """So many of 20 problems are right at the end, plus the seed; before the first step 5 are."""
-
-    def change(run: Run, record: Record) -> Record:
-        if not isinstance(record, AnswerRecord):
-            return record
-        number = int(record.problem.rpartition("-")[2])
-        return replace(record, correct=int(number < (by_arm[run.arm] + run.seed if record.step else 5)))
-
-    return change
 
 
 def answer(report: Report) -> Any:
@@ -44,7 +32,9 @@ def answer(report: Report) -> Any:
 )
 def test_report_terminal_and_json_say_the_same_of_three_arms(tmp_path: Path, third: int, said: str) -> None:
     """6 problems more on every seed are more than asking varies; 8 like the others are equal scores."""
-    report = rendered(make_lab(tmp_path, THREE, change=right(grpo=8, gspo=8, third=third)), "toy")
+    ends = {"grpo": 8, "gspo": 8, "third": third}
+    change = right(lambda run, step: (ends[run.arm] + run.seed if step else 5) / 20)
+    report = rendered(make_lab(tmp_path, THREE, change=change), "toy")
     data = answer(report)["ranking"]
     assert data["sentence"] == said
     assert said in answer(report)["answer"]["rests_on"]

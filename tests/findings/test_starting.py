@@ -6,12 +6,11 @@ import pytest
 from laboratory import rendered
 from synthetic_lab import TWO_ARMS, make_lab
 
-from gspo_lab.findings import starting
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.starting import about
+from gspo_lab.findings.matched import about, starting_limits
 from gspo_lab.models.check import EMBEDDED
 from gspo_lab.readings import Source
-from gspo_lab.report.sections.limits import limits
+from gspo_lab.report.sections.grounds import limits
 from gspo_lab.store import Evidence
 from gspo_lab.study import Settings, Study, load_study
 from gspo_lab.words import decided_sentences, say
@@ -52,8 +51,8 @@ def test_a_verdict_says_of_which_starts_it_is(
 ) -> None:
     declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
     assert (say(found) if (found := about(declared)) else "") == words
-    assert [line for line in limits(declared) if line in starting.limits(declared)] == starting.limits(declared)
-    assert [line[: len(limit or "")] for line in starting.limits(declared)] == ([limit] if limit else [])
+    assert [line for line in limits(declared) if line in starting_limits(declared)] == starting_limits(declared)
+    assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
 
 
 @pytest.mark.parametrize(

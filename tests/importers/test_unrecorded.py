@@ -12,12 +12,12 @@ from gspo_lab import words
 from gspo_lab.claims import answer
 from gspo_lab.errors import LabError
 from gspo_lab.findings.clipped import rule_arms
+from gspo_lab.findings.executions import all_executions, executions_at
 from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.other_executions import all_executions, executions_at
 from gspo_lab.findings.stability import regime
 from gspo_lab.lab import Study
 from gspo_lab.readings import Source
-from gspo_lab.readings.lr_warmup import first_settled
+from gspo_lab.readings.runs import first_settled
 from gspo_lab.store import ingest
 from gspo_lab.study.declaration import digest, locked_of
 from gspo_lab.study.origin import filled

@@ -11,8 +11,8 @@ from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Untestable
 from gspo_lab.readings import Source, by_minibatch
 from gspo_lab.readings.curves import onsets
-from gspo_lab.readings.lr_warmup import first_settled
-from gspo_lab.readings.named import CLIP
+from gspo_lab.readings.reading import CLIP
+from gspo_lab.readings.runs import first_settled
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run

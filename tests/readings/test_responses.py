@@ -9,7 +9,7 @@ import pytest
 from synthetic_lab import make_lab
 
 from gspo_lab.readings import Source
-from gspo_lab.readings.named import LATER
+from gspo_lab.readings.reading import LATER
 from gspo_lab.readings.responses import band_shares, responses, shared_bounds, spread_by_length
 from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence

@@ -165,8 +165,7 @@ class Browser:
                 raise AssertionError("the browser does not answer")
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\0")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
 
 def scroll_through(browser: Browser) -> None:
@@ -178,3 +177,12 @@ def scroll_through(browser: Browser) -> None:
         browser.evaluate("window.scrollBy({top: 600, behavior: 'instant'})")
         browser.evaluate("new Promise(requestAnimationFrame)")
     browser.wait_for("[...document.querySelectorAll('figure:not(.empty)')].every((f) => f.querySelector('.main-svg'))")
+
+
+def saved(folder: Path, name: str) -> bytes:
+    """What the page has saved as `name`, once it is there."""
+    deadline = time.monotonic() + 240
+    while not (folder / name).exists():
+        assert time.monotonic() < deadline, [path.name for path in folder.iterdir()]
+        time.sleep(0.05)
+    return (folder / name).read_bytes()

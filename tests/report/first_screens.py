@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from browser import Browser
 from laboratory import rendered
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab
+from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, right
 
-from gspo_lab.records import AnswerRecord, Record, RunStatus, StepRecord, UpdateRecord
+from gspo_lab.records import Record, RunStatus, StepRecord, UpdateRecord
 from gspo_lab.report import write
 from gspo_lab.study import Run
 
@@ -44,13 +44,12 @@ def scored(score: Callable[[Run, int], float], dying: Callable[[Run], bool] = la
         if isinstance(record, StepRecord):
             level = 0.0 if dying(run) and record.step >= 6 else 0.3 + 0.02 * record.step
             return replace(record, reward_mean=level, peak_memory_bytes=2**30)
-        if not isinstance(record, AnswerRecord):
-            return record
-        first = (run.seed + sum(run.arm.encode())) % 4 if record.step else 0
-        number = int(record.problem.rpartition("-")[2]) - first
-        level = 0.0 if dying(run) and record.step > 6 else score(run, record.step)
-        return replace(record, correct=int(0 <= number < round(20 * level)))
+        return answers(run, record)
 
+    answers = right(
+        lambda run, step: 0.0 if dying(run) and step > 6 else score(run, step),
+        lambda run, step: (run.seed + sum(run.arm.encode())) % 4 if step else 0,
+    )
     return change
 
 
@@ -81,12 +80,15 @@ CASES = {
     "regime-not-reached": Case(
         FOUR_ARMS + STABILITY, {"seeds": 5, "change": scored(rising)}, "regime not reached", "grey"
     ),
-    "all-collapsed": Case(FOUR_ARMS, {"seeds": 3, "change": scored(rising, lambda run: True)}, "all collapsed", "red"),
+    "all-collapsed": Case(
+        FOUR_ARMS, {"seeds": 3, "steps": 12, "change": scored(rising, lambda run: True)}, "all collapsed", "red"
+    ),
     "withheld": Case(TWO_ARMS, {"seeds": 5, "change": other_torch}, "withheld", "red"),
     "running": Case(
         TWO_ARMS,
         {
             "seeds": 5,
+            "steps": 12,
             "change": scored(rising),
             "until": lambda run: 12 if run.seed < 3 else 5,
             "end": lambda run: "finished" if run.seed < 3 else None,
@@ -102,7 +104,7 @@ CASES = {
 def page_of(name: str, folder: Path) -> Path:
     """The page of one case, written under `folder`."""
     case = CASES[name]
-    database = make_lab(folder / name, case.toml, name=name, **case.how)
+    database = make_lab(folder / name, case.toml, name=name, **{"steps": 8, **case.how})
     if name == "running":
         alive(database, [f"{name}/{arm}/s{seed}" for arm in ("grpo", "gspo") for seed in (3, 4)])
     return write(rendered(database, name), folder)[0]

@@ -19,13 +19,21 @@ from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report
 from gspo_lab.report.chart import Axis, Chart, Kind, Reference, Series, linear_axis, log_axis, numbers, sentence
 from gspo_lab.report.figures import Figures, figure, legend
-from gspo_lab.report.markup import number, percent, signed, table, text
-from gspo_lab.report.pair import clip_gap, pair, reward_difference, score_difference
+from gspo_lab.report.markup import number, percent, table, text
 from gspo_lab.report.palette import COLOURS, DARK, LIGHT, arm_colours, dash
 from gspo_lab.report.plots import plot, template
-from gspo_lab.report.sections.curves import CLIPPED, EXPERT_CHANGE, curves
+from gspo_lab.report.sections.curves import (
+    CLIPPED,
+    EXPERT_CHANGE,
+    clip_gap,
+    curves,
+    pair,
+    reward_difference,
+    score_difference,
+)
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
+from gspo_lab.words.text import signed
 
 HOSTILE = "<b onclick=alert(1)>&amp;</b>\u202e%{x}"
 X = (0.0, 1.0)
@@ -101,7 +109,6 @@ def test_tables_of_dots_have_a_row_per_mean_and_its_seeds_beside_it() -> None:
 
 def test_every_figure_of_a_page_is_valid_plotly_in_both_schemes(report: Report) -> None:
     block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', report.html)
-    assert block is not None
     held = json.loads(block[1])
 
     def unpacked(part: Any) -> Any:
@@ -316,7 +323,6 @@ def test_seconds_are_no_axis_where_equal_work_took_unequal_times(tmp_path: Path,
 def charts(database: Path) -> dict[str, Chart]:
     with Evidence.open(database) as evidence:
         section = curves(Source(evidence, "toy"))
-    assert section is not None
     return {chart.id: chart for chart in section.charts}
 
 

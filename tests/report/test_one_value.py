@@ -46,17 +46,16 @@ from gspo_lab.readings import (
 )
 from gspo_lab.readings.answers import answered, evaluated_benchmarks
 from gspo_lab.readings.graded import noise
-from gspo_lab.readings.named import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
+from gspo_lab.readings.reading import CLIP, CLIP_EVERYWHERE, DEVICE_SECONDS, REWARD
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
 from gspo_lab.report.arms import arms_table
-from gspo_lab.report.chart import Chart
+from gspo_lab.report.chart import Chart, Section
 from gspo_lab.report.markup import number, percent
-from gspo_lab.report.section import Section
+from gspo_lab.report.page import together
 from gspo_lab.report.sections.clipping import COLUMNS, clipping
 from gspo_lab.report.sections.experts import experts
 from gspo_lab.report.sections.scores import scores
-from gspo_lab.report.together import together
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run, load_study
 from gspo_lab.study import Study as StudyFile
@@ -109,7 +108,6 @@ def found(folder: Path) -> Iterator[Source]:
 
 
 def chart(section: Section | None, name: str) -> Chart:
-    assert section is not None
     drawn = [part for part in section.body if isinstance(part, Chart)]
     return next(one for one in drawn if one.id == name)
 
@@ -126,7 +124,6 @@ def test_the_folder_tells_every_choice_apart(found: Source) -> None:
 def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) -> None:
     """The table called "mini-batches ≥ 1" left the warm-up out, the figure of the same name had it in."""
     section = clipping(found)
-    assert section is not None
     for series in chart(experts(found), "m-replay-clip").means:
         replay = "-replay" if series.label != "without replay" else ""
         for arm, height in zip(series.x, series.y, strict=True):
@@ -144,7 +141,6 @@ def test_the_answers_table_the_terminal_and_the_scores_are_of_one_set_of_seeds(f
     seeds = decision(found).runs
     assert seeds.label() == "finished runs of seeds 0 to 2"
     section, both = scores(found), together([found])
-    assert section is not None
     shown = {result.arm: result for result in arm_results(found, load_study(folder / "studies" / "toy.toml"))}
     for arm in found.arms:
         counted = [run for run in outcomes(found, "addition") if run.arm == arm and seeds.has(run)]
@@ -173,7 +169,6 @@ def test_python_gives_the_reports_numbers_under_their_keys(found: Source) -> Non
     study = Study(found)
     frame = study.reading("clip_fraction_tokens", minibatch="later", seeds="decided")
     section = clipping(found)
-    assert section is not None
     assert frame.attrs["reading"] == section.data["readings"]["clip_fraction_tokens_later"] == CLIP.key
     assert frame.attrs["seeds"] == decision(found).runs.label()
     values = read(found, CLIP)
@@ -191,7 +186,6 @@ def test_a_score_has_one_interval_wherever_it_is_compared(found: Source) -> None
         asked = next(one for one in evaluated_benchmarks(found) if one.bench == compared.scalar.bench)
         blocks = answered(found, asked, ("grpo", compared.arm), decision(found).seeds)
         part = noise(blocks["grpo"], blocks[compared.arm], compared.arm, found.declaration.verdict.alpha)
-        assert part is not None
         assert part.over_seeds.items_sd == pytest.approx(compared.paired.items_sd)
         if found.declaration.verdict.last == 1:
             assert (part.over_seeds.low, part.over_seeds.high) == pytest.approx(
@@ -263,7 +257,6 @@ def surfaces(found: Source, study: StudyFile) -> list[Any]:
     row = table.partition("</tr>")[0]
     terminal = [str(result.clipped) for result in arm_results(found, study) if result.arm == "gspo"]
     section = clipping(found)
-    assert section is not None
     name = "clip_fraction_tokens_later"
     return [
         row,

@@ -2,38 +2,18 @@
 
 import csv
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from browser import Browser, scroll_through
-from synthetic_lab import FOUR_ARMS, make_lab
-from test_report_sections import HOSTILE
+from browser import Browser, saved, scroll_through
+from synthetic_lab import FOUR_ARMS, HOSTILE, make_lab
 
 from gspo_lab.readings import Source
 from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report import Report, render, write
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_figure_comes_alive_without_complaint_or_request(browser: Browser, page: Path, dark: bool) -> None:
-    browser.open(page, dark=dark)
-    scroll_through(browser)
-    assert browser.evaluate("document.querySelectorAll('figure.live').length") >= 18
-    assert browser.complaints() == []
-    assert browser.requests() == [page.as_uri()]
-    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
-
-
-def test_a_phone_never_scrolls_sideways(browser: Browser, page: Path) -> None:
-    browser.open(page, width=390)
-    scroll_through(browser)
-    assert browser.evaluate("document.documentElement.scrollWidth") == 390
-
 
 TOUCHING = """
 [...document.querySelectorAll(SELECTOR)].flatMap((drawing) => {
@@ -48,19 +28,27 @@ TOUCHING = """
 """Words of a drawing that stand in each other."""
 
 
-@pytest.mark.parametrize("width", [390, 1200])
-def test_no_words_of_a_chart_stand_in_each_other(browser: Browser, page: Path, width: int) -> None:
-    browser.open(page, width=width)
+HEIGHTS = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingClientRect().height)"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1200, False)], ids=["phone-dark", "desktop-light"])
+def test_every_figure_comes_alive_in_its_place(browser: Browser, page: Path, width: int, dark: bool) -> None:
+    """Without a complaint, a request, words that stand in each other, or a page that scrolls sideways."""
+    browser.open(page, width=width, dark=dark)
+    before = browser.evaluate(HEIGHTS)
+    assert min(before) >= 100, "every place has its height before anything is drawn"
     scroll_through(browser)
+    assert browser.evaluate(HEIGHTS) == before
+    assert browser.evaluate("document.querySelectorAll('figure.live').length") >= 18
+    assert browser.complaints() == []
+    assert browser.requests() == [page.as_uri()]
+    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(TOUCHING.replace("SELECTOR", "'.plot .svg-container'")) == []
 
 
-def test_a_link_leads_to_its_figure(browser: Browser, page: Path) -> None:
-    browser.open(page, "#m-grad-norm")
-    browser.wait_for("Math.abs(document.getElementById('m-grad-norm').getBoundingClientRect().top) < 300")
-
-
-def test_without_scripts_the_verdict_and_what_the_figures_say_read(browser: Browser, page: Path) -> None:
+def test_without_scripts_the_page_reads_and_no_dead_control_shows(browser: Browser, page: Path) -> None:
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         browser.open(page)
@@ -72,6 +60,15 @@ def test_without_scripts_the_verdict_and_what_the_figures_say_read(browser: Brow
         numbers = "document.querySelector('#m-reward table')"
         browser.evaluate("document.querySelector('#m-reward summary').click()")
         assert browser.evaluate(f"{numbers}.checkVisibility() && {numbers}.rows.length") == 13
+        shown = "[...document.querySelectorAll('.variant')].map((one) => one.checkVisibility())"
+        assert browser.evaluate(shown) == [True, False, False, False]
+        browser.click("document.querySelectorAll('.arms > label')[1]")
+        browser.wait_for(f"({shown})[1]")
+        browser.evaluate("document.querySelectorAll('.folded').forEach((one) => { one.open = true; })")
+        for read in ("#scores > .scroll table", ".item > summary"):
+            assert browser.evaluate(f"[...document.querySelectorAll('{read}')].every((s) => s.checkVisibility())")
+        dead = "[...document.querySelectorAll('.axis, .filters, [data-save]')].some((s) => s.checkVisibility())"
+        assert not browser.evaluate(dead)
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
@@ -85,8 +82,7 @@ def plotted(browser: Browser, figure: str) -> list[list[float]]:
 
 
 def axis_title(browser: Browser, figure: str) -> str:
-    found: str = browser.evaluate(f"document.querySelector('#{figure} .plot').layout.xaxis.title.text")
-    return found
+    return browser.evaluate(f"document.querySelector('#{figure} .plot').layout.xaxis.title.text")
 
 
 def test_one_switch_changes_the_x_axis_of_all_training_curves(browser: Browser, page: Path) -> None:
@@ -123,8 +119,7 @@ SCORES = "[...document.querySelectorAll('#scores table')][0]"
 
 
 def first_cells(browser: Browser) -> list[str]:
-    found: list[str] = browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => row.cells[0].textContent)")
-    return found
+    return browser.evaluate(f"[...{SCORES}.tBodies[0].rows].map((row) => row.cells[0].textContent)")
 
 
 def test_tables_sort_by_keyboard_and_say_so(browser: Browser, page: Path) -> None:
@@ -164,19 +159,11 @@ def test_a_link_leads_to_one_transcript_and_opens_it(browser: Browser, page: Pat
     assert browser.evaluate(f"document.querySelectorAll('#{target} .answer').length") == 4
 
 
-def saved(folder: Path, name: str) -> str:
-    deadline = time.monotonic() + 240
-    while not (folder / name).exists():
-        assert time.monotonic() < deadline, [path.name for path in folder.iterdir()]
-        time.sleep(0.05)
-    return (folder / name).read_text(encoding="utf-8")
-
-
 def test_the_numbers_can_be_taken_along(browser: Browser, page: Path, report: Report, tmp_path: Path) -> None:
     browser.open(page)
     browser.downloads_to(tmp_path)
     browser.evaluate("document.querySelector('#m-clip-minibatch .save').click()")
-    rows = list(csv.reader(saved(tmp_path, "moe-m-clip-minibatch.csv").splitlines()))
+    rows = list(csv.reader(saved(tmp_path, "moe-m-clip-minibatch.csv").decode().splitlines()))
     assert rows[0][:2] == ["series", "seed"]
     figure = json.loads(report.json)["studies"]["moe"]["clipping"]["figures"]["m-clip-minibatch"]
     means = {(row[0], row[1]): row[2] for row in figure["rows"]}
@@ -187,29 +174,8 @@ def test_the_numbers_can_be_taken_along(browser: Browser, page: Path, report: Re
     assert set(everything["figures"]) >= {"m-reward", "m-reward-difference", "m-entropy"}
     assert len(everything["tables"]) > 8
     browser.evaluate("document.querySelector('[data-save=csv]').click()")
-    assert saved(tmp_path, "moe-figures.csv").startswith("figure,series,seed,at,what,value\n")
+    assert saved(tmp_path, "moe-figures.csv").startswith(b"figure,series,seed,at,what,value\n")
     assert browser.complaints() == []
-
-
-def test_without_scripts_the_tables_and_transcripts_read_and_no_dead_control_shows(
-    browser: Browser, page: Path
-) -> None:
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.open(page)
-        shown = "[...document.querySelectorAll('.variant')].map((one) => one.checkVisibility())"
-        assert browser.evaluate(shown) == [True, False, False, False]
-        browser.click("document.querySelectorAll('.arms > label')[1]")
-        browser.wait_for(f"({shown})[1]")
-        browser.evaluate("document.querySelectorAll('.folded').forEach((one) => { one.open = true; })")
-        assert browser.evaluate(
-            "[...document.querySelectorAll('#scores > .scroll table')].every((s) => s.checkVisibility())"
-        )
-        assert browser.evaluate("[...document.querySelectorAll('.item > summary')].every((s) => s.checkVisibility())")
-        dead = "[...document.querySelectorAll('.axis, .filters, [data-save]')].some((s) => s.checkVisibility())"
-        assert not browser.evaluate(dead)
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 @pytest.fixture(scope="module")

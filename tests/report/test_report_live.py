@@ -1,18 +1,16 @@
 """What a reader can do to the figures, in a real Chromium: point, zoom, hide, save."""
 
 import struct
-import time
 from pathlib import Path
 
 import pytest
-from browser import Browser, scroll_through
+from browser import Browser, saved, scroll_through
 from laboratory import rendered
 from synthetic_lab import make_lab
 
 from gspo_lab.report import write
-from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.document import Article, document
-from gspo_lab.report.section import Section
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +94,6 @@ def test_pointing_at_a_step_tells_all_arms_and_dragging_zooms(browser: Browser, 
     assert browser.complaints() == []
 
 
-def saved(folder: Path, name: str) -> bytes:
-    deadline = time.monotonic() + 240
-    while not (folder / name).exists():
-        assert time.monotonic() < deadline, [path.name for path in folder.iterdir()]
-        time.sleep(0.05)
-    return (folder / name).read_bytes()
-
-
 def test_a_figure_can_be_saved_as_png_and_svg(browser: Browser, small: Path, tmp_path: Path) -> None:
     browser.open(small, "#m-clip", dark=True)
     drawn(browser, "m-clip")
@@ -128,15 +118,6 @@ def test_a_figure_can_be_saved_as_png_and_svg(browser: Browser, small: Path, tmp
     assert "rgb(255, 255, 255)" in drawing  # on white paper
     assert browser.complaints() == []
     assert {url.partition(":")[0] for url in browser.requests()} <= {"file", "data", "blob"}
-
-
-def test_every_place_has_its_height_before_anything_is_drawn(browser: Browser, small: Path) -> None:
-    browser.open(small)
-    heights = "[...document.querySelectorAll('.plot')].map((one) => one.getBoundingClientRect().height)"
-    before = browser.evaluate(heights)
-    assert min(before) >= 100
-    scroll_through(browser)
-    assert browser.evaluate(heights) == before
 
 
 NAME = "<b>bold</b><a href='javascript:alert(1)'>x</a>"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from laboratory import declare, rendered
-from synthetic_lab import FOUR_ARMS, TWO_ARMS, make_lab, without
+from synthetic_lab import FOUR_ARMS, HOSTILE, TWO_ARMS, make_lab, right, without
 
 from gspo_lab.errors import LabError
 from gspo_lab.matching import accept_mismatch
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
+from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import Report, render, write
 from gspo_lab.report.document import plotly
 from gspo_lab.report.markup import plain
@@ -45,8 +45,7 @@ class Elements(HTMLParser):
 
 
 def figures(report: Report, section: str, study: str = "toy") -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(report.json)["studies"][study][section]["figures"]
-    return found
+    return json.loads(report.json)["studies"][study][section]["figures"]
 
 
 def test_identical_data_gives_identical_bytes(finished: Path, report: Report) -> None:
@@ -73,7 +72,6 @@ def test_nothing_is_loaded_from_anywhere(report: Report) -> None:
 def test_the_policy_allows_this_page_and_nothing_else(report: Report) -> None:
     page = Elements(report.html)
     policy = next(attrs["content"] for tag, attrs in page.found if attrs.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert "unsafe" not in policy
@@ -99,13 +97,8 @@ def test_every_figure_has_a_sentence_and_its_numbers(report: Report) -> None:
     assert report.html.count("<summary>Method and numbers</summary>") == charts
 
 
-def exact_scores(run: Run, record: Record) -> Record:
-    """Of 20 problems the first 8 are right; GSPO's runs have 4, 5 and 6 more at the end, seed by seed."""
-    if not isinstance(record, AnswerRecord):
-        return record
-    right = 8 + (4 + run.seed if run.arm == "gspo" and record.step > 0 else 0)
-    changed: AnswerRecord = replace(record, correct=int(int(record.problem.rpartition("-")[2]) < right))
-    return changed
+exact_scores = right(lambda run, step: (8 + (4 + run.seed if run.arm == "gspo" and step else 0)) / 20)
+"""Of 20 problems the first 8 are right; GSPO's runs have 4, 5 and 6 more at the end, seed by seed."""
 
 
 def test_the_verdict_is_that_of_the_scores(tmp_path: Path) -> None:
@@ -134,8 +127,7 @@ def exact_clips(run: Run, record: Record) -> Record:
     if not isinstance(record, UpdateRecord):
         return record
     share = 0.0 if record.minibatch == 0 else 0.4 if run.arm == "gspo" else 0.001
-    changed: UpdateRecord = replace(record, clip_fraction_tokens=share, clip_fraction_active_tokens=share * 1.25)
-    return changed
+    return replace(record, clip_fraction_tokens=share, clip_fraction_active_tokens=share * 1.25)
 
 
 def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
@@ -177,7 +169,6 @@ def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1, change=without(*gone)), "toy")
     for id_ in ("m-entropy", "m-mismatch-k3", "m-grad-norm", "m-reward"):
         figure = re.search(rf'<figure id="{id_}".*?</figure>', found.html, re.DOTALL)
-        assert figure is not None
         assert "not measured" in figure[0]
         assert 'class="plot"' not in figure[0]
     assert figures(found, "diagnostics")["m-entropy"]["rows"] == []
@@ -186,7 +177,6 @@ def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
 FORGE = (
     "tell @name of owner/repo#12, !7, https://x.example/a.png, www.x.example, ![a](https://x.example/a.png) <details>"
 )
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\x00\u202e'\"|`"
 
 
 def test_hostile_text_is_inert(tmp_path: Path, report: Report) -> None:
@@ -224,6 +214,7 @@ def test_a_forge_finds_nothing_of_a_study_s_words_in_the_digest(tmp_path: Path) 
     database = make_lab(tmp_path, TWO_ARMS.replace("Does the", FORGE + " does the"))
     digest = rendered(database, "toy").markdown
     assert "tell" in digest.partition("<details>")[0]
+    digest = re.sub(r"(`+)[^`]+\1", "", digest)  # what is code links nowhere
     assert [one for one in ("repo#12", "@name", "!7", "://", "![", "www.x") if one in digest] == []
     assert re.findall(r"(?<!\\)\]\(([^)]+)", digest) == ["toy.html", "toy.json"], "its own links alone"
     assert digest.count("<details>") == 1

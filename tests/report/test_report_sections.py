@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from laboratory import rendered
-from synthetic_lab import TWO_ARMS, make_lab
+from synthetic_lab import HOSTILE, TWO_ARMS, make_lab
 
-from gspo_lab.claims.simulated import CLAIM_CELLS
+from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.cli.verify import SEED
 from gspo_lab.journal import Journal
 from gspo_lab.readings import Source
@@ -36,8 +36,7 @@ NAMES = [one.name for one in fields(UpdateRecord)]
 
 
 def section(report: Report, name: str, study: str = "toy") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.json)["studies"][study][name]
-    return found
+    return json.loads(report.json)["studies"][study][name]
 
 
 def exact(run: Run, record: Record) -> Record:
@@ -47,8 +46,7 @@ def exact(run: Run, record: Record) -> Record:
     number = int(record.problem.rpartition("-")[2])
     right = 8 + (4 + run.seed if run.arm == "gspo" and record.step > 0 else 0)
     lost = number == 0 and run.arm == "gspo" and record.step > 0
-    changed: AnswerRecord = replace(record, correct=int(number < right and not lost), tokens=number + 5)
-    return changed
+    return replace(record, correct=int(number < right and not lost), tokens=number + 5)
 
 
 @pytest.fixture(scope="module")
@@ -122,14 +120,11 @@ def block(rates: list[list[float]], samples: int) -> GradedAnswers:
 def test_the_noise_is_put_down_to_its_source() -> None:
     zero = block([[0.0] * 3] * 3, 4)
     by_seed = noise(zero, block([[0.0] * 3, [0.5] * 3, [1.0] * 3], 4), "b", 0.05)
-    assert by_seed is not None
     assert by_seed.shares[TRAINING] == 1
     by_problem = noise(zero, block([[0.0, 0.0, 1.0]] * 3, 4), "b", 0.05)
-    assert by_problem is not None
     assert by_problem.shares[PROBLEM] == 1
     assert by_problem.shares[SAMPLING] == 0
     mixed = noise(zero, block([[0.5, 0.25, 0.75], [0.25, 0.75, 0.5], [0.75, 0.5, 0.25]], 4), "b", 0.05)
-    assert mixed is not None
     # Rows and columns have equal means: nothing but what a cell does by itself. Sampling: mean p(1-p)/3 / 9 cells.
     cells = np.array([0.25, 0.1875, 0.1875]).mean() / 3 / 9
     residual = 3 * 3 * ((0.25**2 + 0.25**2) / 3) / (2 * 2 * 3 * 3)
@@ -157,7 +152,6 @@ def test_the_sampling_variance_is_that_of_the_difference_coupled_or_not(coupled:
             GradedAnswers((0, 1, 2, 3), ("p",) * problems, np.broadcast_to(one, shape).astype(float)) for one in grades
         )
         variance = sampling_variance(first, second)
-        assert variance is not None
         estimates.append(variance)
         means.append((second.rate_SI - first.rate_SI).mean())
     # The variance of 400 means is itself known to some 7 %.
@@ -208,9 +202,6 @@ def test_transcripts_are_chosen_by_the_rule(toy: Report) -> None:
     assert shown["problems"]["addition-0"]["gspo"] == 0
     assert "addition-1" not in tags
     assert '<details id="item-addition-addition-19" class="item" data-tags="wrong longest">' in toy.html
-
-
-HOSTILE = "</script><script>alert(1)</script>\x00\x1b[31m\u202ereversed\u2066\u200f'\"`<img src=x onerror=alert(1)>"
 
 
 def test_a_hostile_transcript_is_inert_marked_and_cut(tmp_path: Path) -> None:
@@ -363,7 +354,6 @@ def test_arms_of_several_databases_line_up_by_name(tmp_path: Path) -> None:
     assert data["together"]["scores"]["gspo"] == {"here": 0.6, "there": 0.6}
     assert data["together"]["scores"]["other"] == {"there": 0.4}
     block = re.search(r'<script type="application/json" id="figures">(.*?)</script>', found.html)
-    assert block is not None
     figures = json.loads(block[1])["figures"]
     colours = {
         study: {

@@ -13,8 +13,7 @@ from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source
 from gspo_lab.records import Record, StepRecord, UpdateRecord
 from gspo_lab.report import render
-from gspo_lab.report.chart import Chart, Series
-from gspo_lab.report.section import Section
+from gspo_lab.report.chart import Chart, Section, Series, Writer
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
@@ -29,8 +28,13 @@ from gspo_lab.study import Run, load_study
 AXES = ["prompts", "response tokens", "FLOPs", "device seconds"]
 
 
-def charts(section: Section | None) -> dict[str, Chart]:
-    assert section is not None
+def written(database: Path, write: Writer) -> Section:
+    """One section of the study `toy`."""
+    with Evidence.open(database) as evidence:
+        return write(Source(evidence, "toy"))
+
+
+def charts(section: Section) -> dict[str, Chart]:
     return {chart.id: chart for chart in section.charts}
 
 
@@ -45,19 +49,17 @@ def counted(run: Run, record: Record) -> Record:
         return record
     each = 200 if run.arm.startswith("gspo") else 100
     done = record.step + 1
-    changed: StepRecord = replace(
+    return replace(
         record,
         prompts_total=32 * done,
         tokens_trained_total=each * done + run.seed,
         flops_total=1e6 * each * done,
         device_seconds_total=1.5 * done,
     )
-    return changed
 
 
 def test_training_curves_know_their_place_on_every_axis(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=counted)) as evidence:
-        found = charts(curves(Source(evidence, "toy")))
+    found = charts(written(make_lab(tmp_path, change=counted), curves))
     gspo = of(found["m-reward"], "gspo")
     assert list(gspo.at) == AXES
     assert gspo.x[:3] == (0.0, 1.0, 2.0)
@@ -75,8 +77,7 @@ def test_an_axis_that_was_not_measured_is_left_out(tmp_path: Path) -> None:
     def change(run: Run, record: Record) -> Record:
         return without("flops_total")(run, counted(run, record)) or record
 
-    with Evidence.open(make_lab(tmp_path, change=change)) as evidence:
-        found = charts(curves(Source(evidence, "toy")))
+    found = charts(written(make_lab(tmp_path, change=change), curves))
     wanted = [axis for axis in AXES if axis != "FLOPs"]
     assert {tuple(one.at) for chart in ("m-reward", "m-score-addition") for one in found[chart].series} == {
         tuple(wanted)
@@ -87,14 +88,12 @@ def rewards(run: Run, record: Record) -> Record:
     """grpo: 0.5 everywhere; gspo: 0.6, 0.7, 0.9 by seed. Differences .1, .2, .4: mean .2333, sd .1528."""
     if isinstance(record, StepRecord):
         reward = 0.5 if run.arm == "grpo" else (0.6, 0.7, 0.9)[run.seed]
-        changed: StepRecord = replace(record, reward_mean=reward)
-        return changed
+        return replace(record, reward_mean=reward)
     return record
 
 
 def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=rewards)) as evidence:
-        chart = charts(curves(Source(evidence, "toy")))["m-reward-difference"]
+    chart = charts(written(make_lab(tmp_path, change=rewards), curves))["m-reward-difference"]
     assert chart.title == "Training reward: arm − grpo"
     assert "It is not a test" in chart.note
     assert [one.label for one in chart.means] == ["gspo"]
@@ -105,8 +104,7 @@ def test_pairs_are_subtracted_seed_by_seed_with_a_pointwise_band(tmp_path: Path)
 
 
 def test_two_pairs_have_no_band_and_one_arm_no_difference(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, seeds=2, change=rewards)) as evidence:
-        found = charts(curves(Source(evidence, "toy")))
+    found = charts(written(make_lab(tmp_path, seeds=2, change=rewards), curves))
     assert of(found["m-reward-difference"], "gspo").low == ()
     assert "m-score-addition-difference" in found
     alone = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
@@ -119,8 +117,7 @@ def test_pairs_of_a_running_study_are_compared_as_far_as_both_went(tmp_path: Pat
         return 5 if (run.arm, run.seed) == ("gspo", 1) else 0 if run.seed == 2 else 12
 
     database = make_lab(tmp_path, change=rewards, until=until, end=lambda run: None)
-    with Evidence.open(database) as evidence:
-        chart = charts(curves(Source(evidence, "toy")))["m-reward-difference"]
+    chart = charts(written(database, curves))["m-reward-difference"]
     assert of(chart, "gspo").x == (0.0, 1.0, 2.0, 3.0, 4.0)
     assert sorted(one.seed for one in chart.seeds if one.seed is not None) == [0, 1]
     assert of(chart, "gspo").low == ()
@@ -188,7 +185,6 @@ def test_clipping_by_the_sign_of_the_advantage(tmp_path: Path) -> None:
         rows = read_updates(evidence, "toy", ["clip_fraction_tokens"], minibatch=3)
     whole = rows[(rows["arm"] == "gspo") & (rows["step"] >= 1)].groupby("seed")["clip_fraction_tokens"].mean().mean()
     assert of(charts(section)["m-clip-minibatch"], "gspo").y[3] == pytest.approx(whole, rel=0.05)
-    assert section is not None
     shares = [section.data["arms"]["gspo"][f"clip_fraction_tokens{sign}_later"] for sign in ("", "_high", "_low")]
     assert shares[1:] == pytest.approx([0.6 * shares[0], 0.4 * shares[0]])
 
@@ -201,13 +197,11 @@ def lengths(run: Run, record: Record) -> Record:
     length = rng.integers(4, 64, 200)
     log_s = rng.normal(0, 1 / np.sqrt(length)) * (record.minibatch > 0)
     detail = {"length": length.tolist(), "sum_log_ratio": (log_s * length).tolist()} if record.step % 5 == 0 else None
-    changed: UpdateRecord = replace(record, response_detail=detail)
-    return changed
+    return replace(record, response_detail=detail)
 
 
 def test_the_spread_by_length(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=lengths)) as evidence:
-        chart = charts(diagnostics(Source(evidence, "toy")))["m-log-ratio-length"]
+    chart = charts(written(make_lab(tmp_path, change=lengths), diagnostics))["m-log-ratio-length"]
     line = of(chart, "grpo")
     assert len(line.x) == 8
     x, y = np.array(line.x, dtype=float), np.array(line.y, dtype=float)
@@ -224,8 +218,7 @@ def nothing_measured(run: Run, record: Record) -> Record:
 
 
 def test_responses_without_a_signal_leave_the_spread_by_length_empty(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, change=nothing_measured)) as evidence:
-        found = charts(diagnostics(Source(evidence, "toy")))
+    found = charts(written(make_lab(tmp_path, change=nothing_measured), diagnostics))
     assert not found["m-log-ratio-length"].series
 
 
@@ -264,21 +257,17 @@ def falling(run: Run, record: Record) -> Record:
     rng = np.random.default_rng([run.seed, record.step])
     if isinstance(record, StepRecord):
         fell = (run.arm, run.seed) == ("grpo", 0) and record.step >= 100
-        changed: StepRecord = replace(record, reward_mean=0.0 if fell else 0.5 + float(rng.normal(0, 0.01)))
-        return changed
+        return replace(record, reward_mean=0.0 if fell else 0.5 + float(rng.normal(0, 0.01)))
     if isinstance(record, UpdateRecord):
         odd = (run.arm, run.seed, record.step >= 80) in {("grpo", 0, True), ("gspo", 1, True)}
-        update: UpdateRecord = replace(
+        return replace(
             record, stale_k3=1.0 if odd else 0.1 + 0.01 * float(rng.random()), grad_norm=0.5, clip_fraction_tokens=None
         )
-        return update
     return record
 
 
 def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling)) as evidence:
-        section = collapse(Source(evidence, "toy"))
-    assert section is not None
+    section = written(make_lab(tmp_path, seeds=2, steps=160, every=160, change=falling), collapse)
     assert section.markdown.startswith("1 of 4 runs were unstable: 1 collapsed. ")
     run = section.data["runs"]["grpo s0"]
     assert run["collapse"] == pytest.approx(106, abs=3)
@@ -290,9 +279,7 @@ def test_the_collapse_timeline_has_its_precursors_and_their_false_alarms(tmp_pat
 
 
 def test_a_stable_study_says_so_and_reads_no_signals(tmp_path: Path) -> None:
-    with Evidence.open(make_lab(tmp_path, steps=20)) as evidence:
-        section = collapse(Source(evidence, "toy"))
-    assert section is not None
+    section = written(make_lab(tmp_path, steps=20), collapse)
     assert section.markdown == "0 of 6 runs were unstable."
     assert not charts(section)
 
@@ -301,9 +288,7 @@ def test_runs_too_short_to_be_judged_are_not_said_to_have_stood(tmp_path: Path) 
     with Evidence.open(make_lab(tmp_path, steps=4)) as evidence:
         found = Source(evidence, "toy")
         section, table = collapse(found), scores(found)
-    assert section is not None
     assert section.markdown == "0 of 6 runs were unstable. 6 have too few steps for the reward to be judged."
-    assert table is not None
     assert "| unstable |" in table.markdown
     assert table.markdown.count("| 0 of 3 |") == 2, "as the table of arms has it, by the final scores"
 
@@ -313,9 +298,7 @@ def test_runs_that_all_collapse_are_all_shown(tmp_path: Path) -> None:
         return replace(record, nonfinite=1) if isinstance(record, UpdateRecord) and record.step == 3 else record
 
     database = make_lab(tmp_path, change=change)
-    with Evidence.open(database) as evidence:
-        section = collapse(Source(evidence, "toy"))
-    assert section is not None
+    section = written(database, collapse)
     assert {run["cause"] for run in section.data["runs"].values()} == {"non-finite"}
     assert len(section.data["runs"]) == 6
     assert "too few steps to judge" in section.markdown

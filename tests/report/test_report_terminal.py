@@ -64,7 +64,6 @@ def test_terminal_and_report_say_the_same(tmp_path: Path, case: str) -> None:
     with Evidence.open(database) as evidence:
         found = Source(evidence, "toy")
         written, answered = answer(found), words.lines(answer_to(found))
-    assert written is not None
     assert tuple(seen.splitlines()[:3]) == written.lines[:3] == answered
     compared = written.data.get("comparisons")
     sentences = [one["sentence"] for one in compared.values()] if compared else [written.lines[0]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gspo_lab.claims.simulated import CLAIM_CELLS
+from gspo_lab.claims.estimates import CLAIM_CELLS
 from gspo_lab.errors import LabError
 from gspo_lab.report.calibration import record
 from gspo_lab.stats import calibration, cells

@@ -1,14 +1,13 @@
 """One verdict, one statement: every surface says the same of a subject, and no label stands without it."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from laboratory import rendered
-from synthetic_lab import TWO_ARMS, Change, make_lab
+from synthetic_lab import TWO_ARMS, make_lab, right
 
 import gspo_lab
 from gspo_lab import words
@@ -17,15 +16,15 @@ from gspo_lab.conduct.summary import seen
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.stability import verdicts
 from gspo_lab.readings import Source
-from gspo_lab.records import AnswerRecord, Record
 from gspo_lab.report.card import facts
-from gspo_lab.report.markup import between, signed
+from gspo_lab.report.markup import between
 from gspo_lab.report.sections.grounds import grounds
 from gspo_lab.stats import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.stats.ranking import ranking
 from gspo_lab.stats.verdict import Verdict, Word
 from gspo_lab.store import Evidence
 from gspo_lab.study import Run
+from gspo_lab.words.text import signed
 
 ARMS = ("gspo", *(f"gspo-{width}" for width in range(5, 9)))
 FIVE = TWO_ARMS + "".join(
@@ -34,18 +33,6 @@ FIVE = TWO_ARMS + "".join(
 STABILITY = '[verdict]\nquestion = "stability"\nlast = 1\n'
 BEST = {"grpo": 0.6, "gspo": 0.7}
 END = {"grpo": 0.2, "gspo": 0.6}
-
-
-def scored(score: Callable[[Run, int], float]) -> Change:
-    """After each step so many of the 20 problems are right, the first ones."""
-
-    def change(run: Run, record: Record) -> Record:
-        if not isinstance(record, AnswerRecord):
-            return record
-        number = int(record.problem.rpartition("-")[2])
-        return replace(record, correct=int(number < round(20 * score(run, record.step))))
-
-    return change
 
 
 def course(run: Run, step: int) -> float:
@@ -60,7 +47,7 @@ def course(run: Run, step: int) -> float:
 
 @pytest.fixture(scope="module")
 def stability(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_lab(tmp_path_factory.mktemp("stability"), FIVE + STABILITY, seeds=5, change=scored(course))
+    return make_lab(tmp_path_factory.mktemp("stability"), FIVE + STABILITY, seeds=5, change=right(course))
 
 
 def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Path) -> None:
@@ -70,7 +57,6 @@ def test_a_study_of_stability_states_the_drop_from_best_everywhere(stability: Pa
         verdict, score = verdicts(found)["gspo"], decision(found).verdicts["gspo"]
         terminal = "\n".join(seen(found, answer(found)))
         section = grounds(found)
-    assert section is not None
     fold = "".join(map(str, section.body))
     assert (verdict.question, verdict.word, verdict.direction) == ("stability", "more stable", 1)
     even, odd = 0.4 / 0.3 - 0.1 / 0.4, 0.45 / 0.35 - 0.1 / 0.45
@@ -110,7 +96,7 @@ def test_less_stable_is_not_green(stability: Path) -> None:
 
 def test_a_worse_arm_is_never_called_better(tmp_path: Path) -> None:
     """gspo ends .4 below grpo: in Python, in the table of executions, on the page."""
-    change = scored(lambda run, step: (0.7 if run.arm == "grpo" else 0.3) + 0.05 * (run.seed % 2) if step else 0.3)
+    change = right(lambda run, step: (0.7 if run.arm == "grpo" else 0.3) + 0.05 * (run.seed % 2) if step else 0.3)
     database = make_lab(tmp_path, seeds=5, change=change)
     make_lab(tmp_path, TWO_ARMS.replace("{seeds}", "[5, 6, 7, 8, 9]"), name="again", change=change)
     said = "gspo worse than grpo by more than the margin"
@@ -138,7 +124,6 @@ def test_an_adjusted_interval_is_stated_where_it_decides() -> None:
     pattern = np.array([-2, -1, 0, 1, 2]) / np.sqrt(2.5)
     first, *rest = verdict_on([pattern + 3.3 / np.sqrt(5), pattern, pattern + 0.1])
     assert (first.word, first.paired.low is not None and first.paired.low > 0) == ("not resolved", True)
-    assert first.interval is not None
     assert facts(first, 5, None)["interval of the verdict"] == f"{between(*first.interval)} (98.3 %)"
     assert all("interval of the verdict" not in facts(one, 5, None) for one in rest if one.level == one.alpha)
 

@@ -3,25 +3,19 @@
 from collections.abc import Mapping
 
 from gspo_lab.report.calibration import calibration
-from gspo_lab.report.section import Writer
+from gspo_lab.report.chart import Writer
 from gspo_lab.report.sections.answer import answer
-from gspo_lab.report.sections.certificate import certificate
 from gspo_lab.report.sections.claims import claims
 from gspo_lab.report.sections.clipping import clipping
 from gspo_lab.report.sections.collapse import collapse
 from gspo_lab.report.sections.curves import curves
 from gspo_lab.report.sections.diagnostics import diagnostics
 from gspo_lab.report.sections.experts import experts
-from gspo_lab.report.sections.grounds import grounds
-from gspo_lab.report.sections.lengths import lengths
-from gspo_lab.report.sections.limits import limits_section
-from gspo_lab.report.sections.logged import logged
-from gspo_lab.report.sections.pairs import pairs
-from gspo_lab.report.sections.provenance import downloads, provenance
+from gspo_lab.report.sections.grounds import grounds, limits_section
+from gspo_lab.report.sections.provenance import certificate, downloads, logged, provenance, settings
 from gspo_lab.report.sections.replications import replications
-from gspo_lab.report.sections.scores import scores
-from gspo_lab.report.sections.settings import settings
-from gspo_lab.report.sections.stability import stability
+from gspo_lab.report.sections.scores import pairs, scores
+from gspo_lab.report.sections.stability import lengths, stability
 from gspo_lab.report.sections.transcripts import transcripts
 from gspo_lab.report.sections.tuning import tuning
 

@@ -6,9 +6,9 @@ from typing import Any
 from gspo_lab.claims import answer as answer_to
 from gspo_lab.findings.answer import Answer
 from gspo_lab.findings.compared import new_problems
+from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.other_executions import all_executions
-from gspo_lab.findings.ranked import ranked as ranked_of
+from gspo_lab.findings.executions import all_executions
 from gspo_lab.findings.stability import steadiness
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.readings import Reading, Source, Steps, Window, read
@@ -16,10 +16,9 @@ from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.arms import arms_table
 from gspo_lab.report.card import head, numbers, summary
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import Html, h, number, plain, unbroken
-from gspo_lab.report.section import Section
-from gspo_lab.report.sections.grounds import badge_text, progress_of
-from gspo_lab.report.sections.limits import do_not_conclude
+from gspo_lab.report.sections.grounds import badge_text, do_not_conclude, progress_of
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.states import State
 from gspo_lab.words import (
@@ -88,7 +87,6 @@ def answer(found: Source) -> Section | None:
 
 
 def _headline(answered: Answer, denied: str) -> Html:
-    """The answer and what contradicts it; its further sentences, which limit it, in smaller type below."""
     first, *rest = said_in_parts(answered)
     below = h("small", unbroken(" ".join(rest))) if rest else None
     return h("p", unbroken(f"{first} {denied}".strip()), below, class_="headline")

@@ -2,8 +2,8 @@
 
 from gspo_lab.claims import Estimate, Result, judge
 from gspo_lab.readings import Source
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, markdown_table, number, plain, table
-from gspo_lab.report.section import Section
 from gspo_lab.words import because, claim_to_json, short, tone
 
 INTRODUCTION = (
@@ -30,42 +30,30 @@ def claims(found: Source) -> Section | None:
         rows = [(result.claim.id, one.text, one.source) for result, one in counter]
         shown = table(("claim", "published evidence against it", "source"), rows, class_="prose")
         body.append(h("details", h("summary", f"Published evidence against these claims, {len(rows)} reports"), shown))
-    told = [
-        [
-            result.claim.id,
-            result.claim.value,
-            "; ".join(_parts(result)) or NOT_MEASURED,
-            short(result.verdict),
-            because(result.verdict) or "",
-        ]
-        for result in results
-    ]
-    markdown = [markdown_table(HEAD, told)]
-    markdown += [
+    told = [[one.claim.id, one.claim.value, "; ".join(_parts(one)) or NOT_MEASURED, *_verdict(one)] for one in results]
+    against = [
         f"- {plain(result.claim.id)}, against: {plain(one.text)} ({plain(one.source)})" for result, one in counter
     ]
     data = {"claims": [claim_to_json(result) for result in results]}
-    return Section("claims", "Claims", tuple(body), data, "\n".join([markdown[0], "", *markdown[1:]]).strip())
+    markdown = "\n".join([markdown_table(HEAD, told), "", *against]).strip()
+    return Section("claims", "Claims", tuple(body), data, markdown)
+
+
+def _verdict(result: Result) -> tuple[Html, str]:
+    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
+    return word, because(result.verdict) or ""
 
 
 def _row(result: Result) -> tuple[Html | str, ...]:
-    claim = result.claim
-    said = _parts(result)
+    claim, said = result.claim, _parts(result)
     here = join([h("div", one) for one in said]) if said else NOT_MEASURED
-    name = join(
-        [
-            h("strong", claim.id),
-            h("div", claim.statement),
-            h("div", f"{claim.source} · grade {claim.grade}", class_="soft"),
-        ]
-    )
-    word = h("strong", short(result.verdict), class_=f"word {tone(result.verdict)}")
+    about = h("div", f"{claim.source} · grade {claim.grade}", class_="soft")
+    name = join([h("strong", claim.id), h("div", claim.statement), about])
     link = h("div", h("a", "figure", href=f"#{claim.figure}")) if claim.figure and result.parts else ""
-    return name, claim.value, join([here, link]), word, because(result.verdict) or ""
+    return name, claim.value, join([here, link]), *_verdict(result)
 
 
 def _parts(result: Result) -> list[str]:
-    """What was read, number by number, with its interval."""
     beside = [f"{_estimate(one)}, {BESIDE[one.word]}" for one in result.also]
     return [*map(_estimate, result.parts), *beside]
 

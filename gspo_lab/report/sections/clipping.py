@@ -1,15 +1,13 @@
 """How many tokens each arm clips by mini-batch, and what the other rule would have clipped on the same batches."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from gspo_lab.findings.clipped import NO_CLIP, SATURATED, active_share, clips, saturated
 from gspo_lab.readings import RECORDED, Reading, Source, summarise
-from gspo_lab.readings.named import CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
-from gspo_lab.report.chart import Chart
+from gspo_lab.readings.reading import CLIP, CLIP_ACTIVE, CLIP_EVERYWHERE, LATER, WOULD_CLIP
+from gspo_lab.report.chart import Chart, Part, Section
 from gspo_lab.report.markup import h, markdown_table, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
-from gspo_lab.report.section import Part, Section
 from gspo_lab.report.series import DOTS, per_arm, per_minibatch
 
 COLUMNS = {
@@ -33,37 +31,24 @@ NOT_AT_ZERO = (
 
 def clipping(found: Source) -> Section | None:
     """Clip fractions by mini-batch index, the counterfactual of either rule, and a row per arm."""
-    arms = {arm: arm for arm in found.arms}
+    arms, bands = {arm: arm for arm in found.arms}, found.declaration.reference_bands
     sampled = any(arm.settings.update.old_logprobs == "sampler" for arm in found.declaration.arms.values())
-    by_minibatch = Chart(
-        "m-clip-minibatch",
-        "Clipped tokens by mini-batch",
-        "mini-batch within the rollout batch",
-        "share of tokens",
-        per_minibatch(found, CLIP_EVERYWHERE),
-        kind="dots",
-        log=True,
-        share=True,
-        note=f"{DOTS} {NOT_AT_ZERO if sampled else AT_ZERO}",
-        reading=CLIP_EVERYWHERE.key,
+    ranges = [f"{rule.upper()}'s range: 1 − {low:g} to 1 + {high:g}" for rule, (low, high) in sorted(bands.items())]
+    about = (
+        "Mini-batches ≥ 1: what the token ratio in GRPO's range and the sequence ratio in GSPO's range would clip on "
+        f"the batches that the arm trained on, whichever rule it follows. {DOTS} {'; '.join(ranges)}"
     )
-    counterfactual = Chart(
-        "m-would-clip",
-        "Both rules on the same batches",
-        "arm whose batches these are",
-        "share of tokens",
-        (
-            *per_arm(found, WOULD_CLIP["grpo"], "token rule (GRPO)", NEUTRAL_DARK, arms),
-            *per_arm(found, WOULD_CLIP["gspo"], "sequence rule (GSPO)", NEUTRAL_LIGHT, arms),
-        ),
-        kind="dots",
-        log=True,
-        share=True,
-        note="Mini-batches ≥ 1: what the token ratio in GRPO's range and the sequence ratio in GSPO's range would clip "
-        f"on the batches that the arm trained on, whichever rule it follows. {DOTS}"
-        f"{_ranges(found.declaration.reference_bands)}",
-        reading=WOULD_CLIP["grpo"].key,
+    both = (
+        *per_arm(found, WOULD_CLIP["grpo"], "token rule (GRPO)", NEUTRAL_DARK, arms),
+        *per_arm(found, WOULD_CLIP["gspo"], "sequence rule (GSPO)", NEUTRAL_LIGHT, arms),
     )
+    look: dict[str, Any] = {"kind": "dots", "log": True, "share": True}
+    by_minibatch = Chart("m-clip-minibatch", "Clipped tokens by mini-batch", "mini-batch within the rollout batch",
+                         "share of tokens", per_minibatch(found, CLIP_EVERYWHERE), reading=CLIP_EVERYWHERE.key,
+                         note=f"{DOTS} {NOT_AT_ZERO if sampled else AT_ZERO}", **look)  # fmt: skip
+    counterfactual = Chart("m-would-clip", "Both rules on the same batches", "arm whose batches these are",
+                           "share of tokens", both, reading=WOULD_CLIP["grpo"].key,
+                           note=about.strip() + "." * bool(ranges), **look)  # fmt: skip
     rows = {arm: _row(found, arm) for arm in arms}
     head = ["arm", *(title for title, _ in COLUMNS.values()), "note"]
     shown = [
@@ -73,17 +58,9 @@ def clipping(found: Source) -> Section | None:
     caption = "Share of tokens clipped after the learning rate's warm-up, mean over recorded runs"
     body: list[Part] = [by_minibatch, counterfactual, table(head, shown, caption=caption)]
     body += [h("p", _saturation(found, arm), class_="warn") for arm in arms if saturated(found, arm)]
-    data = {
-        "arms": rows,
-        "readings": {name: reading.key for name, (_, reading) in COLUMNS.items()},
-        "seeds": RECORDED.label(),
-    }
+    readings = {name: reading.key for name, (_, reading) in COLUMNS.items()}
+    data = {"arms": rows, "readings": readings, "seeds": RECORDED.label()}
     return Section("clipping", "Clipping", tuple(body), data, markdown_table(head, shown))
-
-
-def _ranges(bands: Mapping[str, tuple[float, float]]) -> str:
-    told = [f"{rule.upper()}'s range: 1 − {low:g} to 1 + {high:g}" for rule, (low, high) in sorted(bands.items())]
-    return f" {'; '.join(told)}." if told else ""
 
 
 def _row(found: Source, arm: str) -> dict[str, Any]:

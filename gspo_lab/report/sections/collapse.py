@@ -12,8 +12,8 @@ from gspo_lab.findings.training_curves import Track, course
 from gspo_lab.readings import Source
 from gspo_lab.readings.curves import onsets as onsets_of
 from gspo_lab.readings.read import SIGNALS
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, h, markdown_table, table
-from gspo_lab.report.section import Section
 from gspo_lab.stats.collapse import FROZEN, Onset, Stability, entropy_adrift, length_pinned
 
 RULES = (
@@ -24,12 +24,8 @@ RULES = (
     f"{FROZEN} steps after the warm-up for 5 steps on end. The same rules for every arm, fixed before the run."
 )
 HEAD = ["run", "collapsed at", "by", "regressed at", "signals that crossed before", "flags"]
-TOLD = {
-    "stale_k3": "drift k3",
-    "grad_norm": "gradient norm",
-    "clip_fraction_tokens": "clipped tokens",
-    "expert_change": "expert change",
-}
+NAMES = ("drift k3", "gradient norm", "clipped tokens", "expert change")
+TOLD = dict(zip(SIGNALS, NAMES, strict=True))
 
 
 def collapse(found: Source) -> Section | None:
@@ -62,7 +58,6 @@ def collapse(found: Source) -> Section | None:
 
 
 def _fell(stable: Stability) -> int | None:
-    """The step of the earlier of collapse and regression."""
     return min((step for step in (stable.collapse, stable.regression) if step is not None), default=None)
 
 
@@ -70,13 +65,13 @@ def _summary(runs: list[RunOutcome]) -> str:
     known = [one for one in runs if one.fall_judged]
     collapsed = sum(one.collapsed for one in known)
     halved = sum(one.halved and not (one.collapsed or one.regressed) for one in known)
-    regressed = sum(one.fell for one in known) - collapsed - halved
-    counts = {"collapsed": collapsed, "regressed": regressed, "ended below half of their best score alone": halved}
+    unstable = sum(one.fell for one in known)
+    counts = {"collapsed": collapsed, "regressed": unstable - collapsed - halved}
+    counts["ended below half of their best score alone"] = halved
     how = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    unstable = collapsed + regressed + halved
-    told = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."] if known else []
+    told = [f"{unstable} of {len(known)} runs were unstable{': ' * bool(how)}{how}."]
     if not known:
-        told.append(f"Whether runs were unstable is {NOT_JUDGED}.")
+        told = [f"Whether runs were unstable is {NOT_JUDGED}."]
     if short := sum(not one.judged for one in runs):
         told.append(f"{short} ha{'ve' if short > 1 else 's'} too few steps for the reward to be judged.")
     return " ".join(told)
@@ -90,7 +85,6 @@ def _before(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, int]:
 
 
 def _first(before: Sequence[Mapping[str, int]]) -> str:
-    """Which signals were the first to leave their range, in how many of the unstable runs that could be judged."""
     if not before:
         return ""
     firsts = [[one for one, step in own.items() if step == min(own.values())] for own in before]
@@ -107,25 +101,16 @@ def _row(track: Track, stable: Stability, onsets: Mapping[str, Onset]) -> list[s
     ]
     if not any(one.judged for one in onsets.values()):
         early = ["too few steps to judge" if onsets else NOT_MEASURED]
-    return [
-        f"{track.arm} s{track.seed}",
-        "" if stable.collapse is None else str(stable.collapse),
-        stable.cause or "",
-        "" if stable.regression is None else str(stable.regression),
-        "; ".join(early) or "none",
-        "; ".join(_flags(track)),
-    ]
+    collapsed, regressed = ("" if step is None else str(step) for step in (stable.collapse, stable.regression))
+    run, flags = f"{track.arm} s{track.seed}", "; ".join(_flags(track))
+    return [run, collapsed, stable.cause or "", regressed, "; ".join(early) or "none", flags]
 
 
 def _flags(track: Track) -> list[str]:
-    """What else was odd at the end or on the way, from span means."""
-    out = []
-    entropy = track.columns["entropy"]
-    if np.isfinite(entropy).any():
-        known = np.isfinite(entropy)
-        adrift = np.flatnonzero(entropy_adrift(entropy[known]))
-        if len(adrift):
-            out.append(f"entropy below 10 % or above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
+    entropy, out = track.columns["entropy"], []
+    known = np.isfinite(entropy)
+    if known.any() and len(adrift := np.flatnonzero(entropy_adrift(entropy[known]))):
+        out.append(f"entropy below 10 % or above 300 % of its start around step {track.steps[known][adrift[0]]:g}")
     cut = track.columns["truncated_responses"]
     pinned = [step for step, share in zip(track.steps, cut, strict=True) if length_pinned(float(share))]
     if pinned:
@@ -138,12 +123,13 @@ def _false_alarms(
 ) -> dict[str, list[int]]:
     """Per signal: in how many stable runs it crossed all the same, and how many could be judged."""
     stable = [track.run for track in tracks if judged[track.run].judged and _fell(judged[track.run]) is None]
-    out = {}
-    for signal in SIGNALS:
-        seen = [onsets[run][signal] for run in stable if signal in onsets[run] and onsets[run][signal].judged]
-        if seen:
-            out[signal] = [sum(one.step is not None for one in seen), len(seen)]
-    return out
+    seen = {signal: [onsets[run][signal] for run in stable if signal in onsets[run]] for signal in SIGNALS}
+    known = {signal: [one for one in of_runs if one.judged] for signal, of_runs in seen.items()}
+    return {
+        signal: [sum(one.step is not None for one in of_runs), len(of_runs)]
+        for signal, of_runs in known.items()
+        if of_runs
+    }
 
 
 def _alarmed(alarms: dict[str, list[int]]) -> str:
@@ -154,10 +140,7 @@ def _alarmed(alarms: dict[str, list[int]]) -> str:
 
 
 def _data(stable: Stability, onsets: Mapping[str, Onset]) -> dict[str, Any]:
-    return {
-        "collapse": stable.collapse,
-        "cause": stable.cause,
-        "regression": stable.regression,
-        "signals": {signal: one.step for signal, one in onsets.items() if one.judged},
-        "crossed_before": _before(stable, onsets),
-    }
+    names = ("collapse", "cause", "regression")
+    signals = {signal: one.step for signal, one in onsets.items() if one.judged}
+    of_run = {name: getattr(stable, name) for name in names}
+    return {**of_run, "signals": signals, "crossed_before": _before(stable, onsets)}

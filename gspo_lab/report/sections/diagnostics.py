@@ -11,11 +11,10 @@ import numpy as np
 
 from gspo_lab.findings.training_curves import course
 from gspo_lab.readings import Source, runs
-from gspo_lab.readings.named import LATER
+from gspo_lab.readings.reading import LATER
 from gspo_lab.readings.responses import responses, shared_bounds, spread_by_length
-from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.chart import Chart, Part, Section, Series
 from gspo_lab.report.markup import h
-from gspo_lab.report.section import Part, Section
 from gspo_lab.report.series import curve
 from gspo_lab.stats.arrays import Floats
 from gspo_lab.study import Declaration

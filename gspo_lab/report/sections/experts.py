@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gspo_lab.findings.training_curves import course
-from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, runs, summarise
-from gspo_lab.readings.named import CHANGE_LATER, CLIP, LATER
-from gspo_lab.report.chart import Chart, Series
+from gspo_lab.readings import RECORDED, Reading, Source, Steps, Window, average, by_layer, summarise
+from gspo_lab.readings.reading import CHANGE_LATER, CLIP, LATER
+from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import h, markdown_table, number, percent, table
 from gspo_lab.report.palette import NEUTRAL_DARK, NEUTRAL_LIGHT
-from gspo_lab.report.section import Section
-from gspo_lab.report.series import DOTS, dots_of, per_arm, per_minibatch
+from gspo_lab.report.series import DOTS, dots_by_arm, per_arm, per_minibatch
 from gspo_lab.study import Arm
 from gspo_lab.study.dotted import BAND, alike_but
 
@@ -30,13 +29,14 @@ def experts(found: Source) -> Section | None:
     own = course(found)
     if not own.measured(CHANGE):
         return None
+    layers = {run: dict(enumerate(values)) for run, values in by_layer(found, LAYERS, own.sampled).items()}
     charts = (
         Chart("m-expert-minibatch", "Expert change by mini-batch", "mini-batch within the rollout batch",
               "share of experts", per_minibatch(found, Reading(CHANGE)), kind="dots", whole=True, share=True,
               note=f"After the learning rate's warm-up. {DOTS} Mini-batch 0 comes before any update of its batch.",
               reading=Reading(CHANGE).key),
         Chart("m-expert-layer", "Expert change by layer", "mixture-of-experts layer, first to last", "share of experts",
-              _per_layer(found), kind="dots", whole=True, share=True, reading=LAYERS.key,
+              dots_by_arm(found, layers), kind="dots", whole=True, share=True, reading=LAYERS.key,
               note=f"{LAYERS.label().capitalize()}. {own.sample_note}".strip()),
         *_replay(found),
     )  # fmt: skip
@@ -86,39 +86,21 @@ def _replay(found: Source) -> list[Chart]:
     return [chart(*one) for one in both] if pairs else []
 
 
-def _per_layer(found: Source) -> tuple[Series, ...]:
-    layers = by_layer(found, LAYERS, course(found).sampled)
-    out: list[Series] = []
-    for arm in found.arms:
-        seeds = {
-            run.seed: {str(layer): value for layer, value in enumerate(layers[run.id])}
-            for run in runs(found)
-            if run.arm == arm and run.id in layers
-        }
-        out += dots_of(arm, max((list(values) for values in seeds.values()), key=len, default=[]), seeds)
-    return tuple(out)
-
-
-COSTS = {
-    name: Reading(metric, Window(Steps.ALL))
-    for name, metric in (("bytes", "replay_bytes"), ("seconds", "seconds_replay"), ("step", "seconds_step"))
-}
+NAMED = {"bytes": "replay_bytes", "seconds": "seconds_replay", "step": "seconds_step"}
+COSTS = {name: Reading(metric, Window(Steps.ALL)) for name, metric in NAMED.items()}
 
 
 def _cost(found: Source) -> dict[str, dict[str, Any]]:
-    """Per arm what its replay kept and took, and its share of the step's time."""
     rows = {}
     for name, arm in found.declaration.arms.items():
         cost = {key: summarise(found, reading, name, RECORDED) for key, reading in COSTS.items()}
         replay, whole = (cost[key].by_seed for key in ("seconds", "step"))
-        shares = [
-            replay[seed].total / whole[seed].total for seed in replay if replay[seed].weight and whole[seed].total
-        ]
+        known = [seed for seed in replay if replay[seed].weight and whole[seed].total]
         rows[name] = {
             "replay": arm.settings.routing_replay,
             "bytes": cost["bytes"].mean,
             "seconds": cost["seconds"].mean,
-            "share": average(shares),
+            "share": average(replay[seed].total / whole[seed].total for seed in known),
             "reading": COSTS["seconds"].key,
         }
     return rows

@@ -5,28 +5,30 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from gspo_lab.claims import LIBRARY
 from gspo_lab.findings.compared import new_problems
+from gspo_lab.findings.compared import ranked as ranked_of
 from gspo_lab.findings.decision import decision
-from gspo_lab.findings.matched import study_certificate
-from gspo_lab.findings.other_executions import all_executions
-from gspo_lab.findings.ranked import ranked as ranked_of
+from gspo_lab.findings.executions import all_executions
+from gspo_lab.findings.matched import starting_limits, study_certificate
 from gspo_lab.findings.stability import regime
 from gspo_lab.findings.stability import verdicts as verdicts_of
 from gspo_lab.matching import Certificate
 from gspo_lab.matching.pairing import UNKNOWN
-from gspo_lab.readings import Source
+from gspo_lab.readings import FINISHED, Reading, Source, Steps, Window, average, read, runs
 from gspo_lab.readings import runs as runs_of
 from gspo_lab.readings.curves import grader_errors
 from gspo_lab.report.calibration import calibration_lines
 from gspo_lab.report.card import facts, notes
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, markdown_table, number, plain, table
-from gspo_lab.report.section import Section
 from gspo_lab.report.sections.replications import linked
 from gspo_lab.states import State
 from gspo_lab.stats.ranking import Ranking
+from gspo_lab.study import Declaration
 from gspo_lab.study.origin import ABSENT
 from gspo_lab.words import flags, sentence, sentences, unstable_runs
-from gspo_lab.words.text import capital, counted, level
+from gspo_lab.words.text import capital, counted, level, listed
 
 Grade = Literal["good", "warn", "neutral"]
 MARKS: dict[Grade, str] = {"good": "✓", "warn": "!", "neutral": "·"}
@@ -47,7 +49,13 @@ class Ground(NamedTuple):
 def grounds(found: Source) -> Section | None:
     """Badges with links to their sections, a table of what each verdict rests on, ranks, and the declared rule."""
     decided, verdicts, ranked = decision(found), list(verdicts_of(found).values()), ranked_of(found)
-    body: list[Html] = [h("ul", *map(_badge, _grounds(found)), class_="trust")]
+    badges = []
+    for ground in _grounds(found):
+        mark = h("b", MARKS[ground.grade], aria_hidden="true")
+        text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
+        link = h("a", ground.name, href=f"#{ground.target}")
+        badges.append(h("li", mark, link, " ", text, class_=f"badge {ground.grade}"))
+    body: list[Html] = [h("ul", *badges, class_="trust")]
     if verdicts:
         wider = new_problems(found)
         columns = {one.subject: facts(one, len(decided.seeds), wider.get(one.subject)) for one in verdicts}
@@ -56,7 +64,11 @@ def grounds(found: Source) -> Section | None:
         body.append(table(["", *columns], rows, caption="What each verdict rests on"))
         body += [h("p", f"{sentence(one)} {notes(one, decided.missing.get(one.subject, ()))}") for one in verdicts]
     if ranked is not None:
-        body.append(table(RANKS, _ranks(ranked), caption=_ranked_by(ranked)))
+        caption = (
+            f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
+            f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
+        )
+        body.append(table(RANKS, _ranks(ranked), caption=caption))
     rule = " ".join(sentences(decided.described))
     if verdicts:
         rule = (
@@ -69,12 +81,6 @@ def grounds(found: Source) -> Section | None:
     parts = ("" if ranked is None else markdown_table(RANKS, _ranks(ranked)), rates, plain(rule))
     body += [h("p", rule, class_="soft")] if rule else []
     return Section("grounds", "How far to trust this", tuple(body), {}, "\n\n".join(filter(None, parts)))
-
-
-def _badge(ground: Ground) -> Html:
-    mark = h("b", MARKS[ground.grade], aria_hidden="true")
-    text = h("span", ground.text.rstrip("."), "." if ground.text.endswith(".") else "")
-    return h("li", mark, h("a", ground.name, href=f"#{ground.target}"), " ", text, class_=f"badge {ground.grade}")
 
 
 def _grounds(found: Source) -> Iterator[Ground]:
@@ -170,21 +176,117 @@ def _new_problems(found: Source) -> tuple[str, Grade]:
 
 
 def _ranks(ranked: Ranking) -> list[list[str]]:
-    """Every arm's rank with its uncertainty."""
+    rows = []
+    for one in ranked.places:
+        places = str(one.first) if one.first == one.last else f"{one.first} to {one.last}"
+        rows.append([one.arm, number(one.mean), str(one.place), places, ", ".join(map(str, one.by_seed))])
+    return rows
+
+
+CENTRAL = ("C04-clip-gap", "C12-grpo-needs-replay", "C14-more-efficient", "C23-stable-then-equal")
+"""Claims that most readers come with; what speaks against them is told where a study declares none of its own."""
+
+
+IMPORTED = (
+    "These runs were imported: they are compared as logged. What no log says (prompts, code, weights, most settings) "
+    "may differ between the arms, and nothing here would show it.",
+    "Question, arms and the rule of the verdict were declared when the runs were imported, after they were made.",
+    "A row of a log may be a mean over several updates: nothing here says what a single update did.",
+)
+
+
+def limits_section(found: Source) -> Section | None:
+    """The limits that follow from what the study is; published counter-evidence where no declared claim brings it."""
+    said = [*limits(found.declaration), *_open_grades(found), *_unfinished(found)]
+    body = [h("ul", *(h("li", line) for line in said))]
+    if not found.declaration.claims:
+        against = {one.text: one.source for name in CENTRAL for one in LIBRARY[name].counter}
+        listed = (h("li", f"{what}. ", h("span", source, class_="soft")) for what, source in against.items())
+        title = f"Published evidence against the claims, whatever this study found, {len(against)} reports"
+        body.append(h("details", h("summary", title), h("ul", *listed)))
+    markdown = "\n".join(f"- {plain(line)}" for line in said)
+    return Section("limits", "Limits and counter-evidence", tuple(body), {"limits": said}, markdown)
+
+
+def do_not_conclude(found: Source) -> str:
+    """One sentence: what the study says nothing about."""
+    every = [arm.settings for arm in found.declaration.arms.values()]
+    if found.declaration.recorded is not None or not every:
+        return "Do not conclude that the arms differ in nothing but what they declare: their logs do not show it."
+    tokens = average(value.value for value in read(found, Reading("response_tokens_mean", Window(Steps.ALL))).values())
+    mean = "" if tokens is None else f" (here {number(tokens, 2)} tokens on average)"
+    out = [f"larger models (here {models(found)})", f"longer answers{mean}"]
+    if not all(one.embedded and one.warm_start.per_seed for one in every):
+        out.append("other starting models (here one, shared by all seeds)")
+    return f"Do not conclude anything about {listed(out, 'or')}."
+
+
+def _open_grades(found: Source) -> list[str]:
+    ended = decision(found).ended
+    errors = sum(one.errors for one in ended if one.final is not None)
+    if not errors:
+        return []
     return [
-        [
-            one.arm,
-            number(one.mean),
-            str(one.place),
-            str(one.first) if one.first == one.last else f"{one.first} to {one.last}",
-            ", ".join(map(str, one.by_seed)),
-        ]
-        for one in ranked.places
+        f"{errors} of the answers that decide could not be graded. Scores leave them out; a verdict is given only "
+        "where the same word comes out with all of them counted as wrong, and where neither arm has more of them than "
+        "chance explains (sign test over problems). What a grader would have said of them is not known."
     ]
 
 
-def _ranked_by(ranked: Ranking) -> str:
-    return (
-        f"Rank interval: the ranks that no paired t of two arms excludes, Holm's over all {ranked.compared}: "
-        f"{level(ranked.alpha)} for all arms together; nor any verdict. Single seeds are descriptive"
-    )
+def _tuned(declared: Declaration, tasks: str) -> list[str]:
+    tune = declared.tune
+    if tune is None or not tune.chosen:
+        return [f"One task ({tasks}), one set of settings: another learning rate or clip range may turn the order."]
+    keys = ", ".join(dict.fromkeys(key for arm in tune.candidates for key in tune.keys(arm)))
+    out = [
+        f"One task ({tasks}). Each arm chose {keys} on a small budget among {tune.number} candidates, and declares all "
+        "else: other candidates, a larger budget or other settings may turn the order."
+    ]
+    if tune.metric == declared.primary:
+        out.append(
+            f"The trials were asked the problems of {tune.metric} that decide here, too: of every arm alike, the best "
+            "score of a few was taken, which is a little better than it will be on other problems."
+        )
+    return out
+
+
+def _unfinished(found: Source) -> list[str]:
+    if all(arm.settings.rollout.tokens_per_step is None for arm in found.declaration.arms.values()):
+        return []
+    waiting = read(found, Reading("waiting_responses", Window(Steps.LAST)))
+    left = sum(int(waiting[run.id].value or 0) for run in runs(found, FINISHED))
+    return [f"{left} responses were asked for and not over when their runs ended: sampled, never trained on."]
+
+
+def limits(declared: Declaration) -> list[str]:
+    """What the reader should not conclude, from what this study is."""
+    every = [arm.settings for arm in declared.arms.values()]
+    seeds = len(declared.seeds)
+    out = [
+        f"The check {name} says that this comparison says little. The study's author answers: {reason}"
+        for name, reason in declared.waived.items()
+    ]
+    if seeds < 3:
+        out.append(f"{seeds} seed{'' if seeds == 1 else 's'}: no interval can be given; three are the least.")
+    elif seeds < 5:
+        out.append(f"{seeds} seeds: the spread over seeds, and with it the interval, is itself known only roughly.")
+    out += starting_limits(declared)
+    if declared.recorded is not None:
+        return [*out, *IMPORTED]
+    models = sorted({one.model for one in every})
+    if any(one.embedded for one in every):
+        out.append(
+            f"The model ({', '.join(models)}) is tiny and its task is small: what is seen here shows how the "
+            "objectives work, not what they do to a large model with long responses."
+        )
+    tasks = sorted({one.task.name for one in every})
+    out += _tuned(declared, ", ".join(tasks))
+    if any(one.rollout.coupled for one in every):
+        out.append(
+            "Arms of one seed share their random numbers; that sharpens the comparison and says nothing about other "
+            "seeds."
+        )
+    out.append("Only the declared score carries the verdict; the curves and the other numbers are descriptive.")
+    if not any(bench for one in every for bench in one.bench):
+        out.append("No benchmark was declared: training reward alone cannot tell learning from reward hacking.")
+    return out

@@ -2,15 +2,21 @@
 
 import json
 import shlex
+from itertools import combinations
 from typing import Any
 
+from gspo_lab.findings.logged import logged as logged_of
+from gspo_lab.findings.matched import study_certificate
+from gspo_lab.matching.certificate import WORST_FIRST, grouped
+from gspo_lab.matching.pairing import EQUAL, UNDECLARED
+from gspo_lab.matching.settings import undeclared
 from gspo_lab.readings import Source
-from gspo_lab.report.markup import NOT_MEASURED, Html, fenced, h, plain, setting, table
-from gspo_lab.report.section import Section
+from gspo_lab.report.chart import Section
+from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, fenced, h, markdown_table, number, plain, setting, table
 from gspo_lab.report.series import records
 from gspo_lab.store.damage import END_LOST, FOREIGN
 from gspo_lab.study import Declaration, Origin, flat
-from gspo_lab.study.origin import ORIGIN
+from gspo_lab.study.origin import ABSENT, ORIGIN
 
 
 def provenance(found: Source) -> Section | None:
@@ -48,17 +54,8 @@ def provenance(found: Source) -> Section | None:
         ]
         listing = table(["fact", "by run"], rows)
         body.append(h("details", h("summary", f"{len(varying)} facts in which runs differ"), listing))
-    data = {
-        "facts": known,
-        "facts_by_run": varying,
-        "commands": commands,
-        "digest": declared.digest,
-        "origins": origins,
-        "damaged": damaged,
-        "gaps": gaps,
-        "ends": ends,
-        "foreign": foreign,
-    }
+    data = {"facts": known, "facts_by_run": varying, "commands": commands, "digest": declared.digest}
+    data |= {"origins": origins, "damaged": damaged, "gaps": gaps, "ends": ends, "foreign": foreign}
     gist = "".join(f"{plain(one)}\n\n" for one in (*origins, *told))
     return Section("provenance", "Provenance", tuple(body), data, f"{gist}{fenced(commands)}")
 
@@ -92,7 +89,6 @@ def reproduce(declared: Declaration) -> list[str]:
 
 
 def _origins(found: Source) -> dict[str, list[str]]:
-    """Per origin, in words, the runs that another program recorded."""
     runs: dict[str, list[str]] = {}
     for run in records(found.evidence.runs(found.study)):
         told = json.loads(run["facts"]).get(ORIGIN) if isinstance(run["facts"], str) else None
@@ -113,15 +109,9 @@ def _damaged(found: Source, gap: int) -> dict[str, list[int]]:
     return lines
 
 
-def _but_metrics(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts without the definitions of an imported run's metrics, which have a section of their own."""
-    return {key: value for key, value in facts.items() if not key.startswith(f"{ORIGIN}.metrics.")}
-
-
 def _facts(found: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What all runs' workers found alike, and what they found differently, by run."""
     by_run = {
-        run["run_id"].removeprefix(f"{found.study}/"): _but_metrics(flat(json.loads(run["facts"])))
+        run["run_id"].removeprefix(f"{found.study}/"): flat(json.loads(run["facts"]))
         for run in records(found.evidence.runs(found.study))
         if isinstance(run["facts"], str)
     }
@@ -129,9 +119,123 @@ def _facts(found: Source) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     varying: dict[str, dict[str, Any]] = {}
     for key in sorted({key for facts in by_run.values() for key in facts}):
         entries = {run: facts.get(key) for run, facts in by_run.items()}
-        values = list(entries.values())
-        if all(entry == values[0] for entry in values):
-            known[key] = values[0]
+        first = next(iter(entries.values()))
+        if key.startswith(f"{ORIGIN}.metrics."):
+            continue  # the definitions of an imported run's metrics have a section of their own
+        if all(entry == first for entry in entries.values()):
+            known[key] = first
         else:
             varying[key] = entries
     return known, varying
+
+
+INTRODUCTION = (
+    "Two runs with one seed are a pair if nothing differs between them but what their arms declare. Each check "
+    "compares what both recorded of themselves; until the first update, the runs of a pair must do the very same."
+)
+
+
+def certificate(found: Source) -> Section | None:
+    """A table of check and state over all pairs, every pair's detail folded, and what was accepted with its reason."""
+    matched = study_certificate(found)
+    if not matched.pairs:
+        return None
+    states = matched.states()
+    columns = [state for state in WORST_FIRST[::-1] if any(count[state] for count in states.values())]
+    rows = [
+        [name, *(_differs(n) if n and state == UNDECLARED else str(n or "") for state, n in count.items())]
+        for name, count in ((name, {state: count[state] for state in columns}) for name, count in states.items())
+    ]
+    head = ["check", "state", "seen", "pairs"]
+    details = [
+        [name, str(state), text, where or "all pairs"]
+        for name in states
+        for state, text, where in grouped(matched.of(name))
+    ]
+    odd = [row for row in details if row[1] == UNDECLARED]
+    accepted = [f"Mismatch accepted on {one.at}: {one.reason}" for one in matched.acceptances]
+    body: list[Html] = [h("p", INTRODUCTION), h("p", matched.summary, class_="warn" if matched.undeclared else None)]
+    body += [h("p", line, class_="warn") for line in accepted]
+    if odd:
+        body.append(table(["check", "", "what differs", "pairs"], odd, caption="Undeclared differences"))
+    caption = f"Number of pairs in each state ({len(matched.pairs)} pairs: every two arms, every seed; the lock is one)"
+    body.append(table(["check", *columns], rows, caption=caption))
+    body.append(h("details", h("summary", "What each check saw"), table(head, details)))
+    # The certificate's own JSON; of equal checks the pairs are counted instead of listed.
+    data = matched.to_json()
+    data["states"] = {name: {str(state): n for state, n in count.items()} for name, count in states.items()}
+    for pair in data["pairs"]:
+        pair["checks"] = [check for check in pair["checks"] if check["state"] != EQUAL]
+    markdown = "\n\n".join([plain(matched.headline), markdown_table(head, details), *map(plain, accepted)])
+    return Section("certificate", "Certificate", tuple(body), data, markdown)
+
+
+def _differs(text: Any) -> Html:
+    return h("span", text, class_="differs")
+
+
+def settings(found: Source) -> Section | None:
+    """Each arm's own settings in a table, the shared ones folded."""
+    arms, order, told = found.declaration.arms, found.arms, found.declaration.told
+    imported = found.declaration.recorded is not None
+    resolved = {name: {k: v for k, v in flat(arm.resolved).items() if told(name, k)} for name, arm in arms.items()}
+    keys = sorted({key for one in resolved.values() for key in one})
+    values = {key: [resolved[arm].get(key, ABSENT if imported else None) for arm in order] for key in keys}
+    shared = {key: row[0] for key, row in values.items() if all(entry == row[0] for entry in row)}
+    odd = {key for one, other in combinations(order, 2) for key in undeclared(arms[one], arms[other])}
+    declared = {key: _differs("no") if key in odd else "yes" for key in keys}
+    rows = [[key, *map(setting, values[key]), declared[key]] for key in keys if key not in shared]
+    head = ["setting", *order, "declared"]
+    body: list[Html] = []
+    if imported:
+        body.append(h("p", "Imported runs: what is missing here was not recorded.", class_="warn"))
+    if rows:
+        body.append(table(head, rows, caption="What the arms differ in, and whether an arm states it"))
+    listing = table(["setting", "all arms"], [[key, setting(entry)] for key, entry in shared.items()])
+    body.append(h("details", h("summary", f"The {len(shared)} settings that all arms share"), listing))
+    by_arm = {arm: {key: values[key][i] for key in keys if key not in shared} for i, arm in enumerate(order)}
+    data = {"shared": shared, "arms": by_arm, "undeclared": sorted(odd)}
+    return Section("settings", "Settings", tuple(body), data, markdown_table(head, rows) if rows else "")
+
+
+ABOUT_LOGS = (
+    "These runs were recorded by other programs. A number is a column of the lab, and stands in the figures below, "
+    "only where its program defines it as the lab does; all others keep their own name here and are compared with "
+    "nothing. A row of a log is a mean over its program's own interval, so that nothing here speaks of single updates."
+)
+
+
+def logged(found: Source) -> Section | None:
+    """What spoils the comparison, what is defined differently, and every name with its definition and its last mean."""
+    known = logged_of(found)
+    if known is None:
+        return None
+    values: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
+    for arm, names in known.names.items():
+        for one in names:
+            value = "in the figures" if one.column else number(one.value)
+            values.setdefault((one.name, one.meaning, one.column), {})[arm] = value
+    rows = [
+        [name, meaning or "not understood", column or NONE, *(of_arm.get(arm, NONE) for arm in found.arms)]
+        for (name, meaning, column), of_arm in sorted(
+            values.items(), key=lambda one: (one[0][1] is None, one[0][2] is None, one[0][0])
+        )
+    ]
+    head = ["name in the log", "what it is", "column", *(f"{arm}, last fifth" for arm in found.arms)]
+    told = (*known.warnings, *known.apart)
+    body: list[Html] = [h("p", ABOUT_LOGS), *(h("p", line, class_="warn") for line in told)]
+    body.append(h("details", h("summary", f"The {len(rows)} names in the logs"), table(head, rows, class_="prose")))
+    data: dict[str, Any] = {
+        "warnings": list(known.warnings),
+        "not_compared": list(known.apart),
+        "not_understood": known.strange,
+        "names": {
+            arm: {
+                one.name: {key: entry for key, entry in vars(one).items() if key != "name" and entry is not None}
+                for one in names
+            }
+            for arm, names in known.names.items()
+        },
+    }
+    markdown = "\n".join(f"- {plain(line)}" for line in told) + f"\n\n{markdown_table(head, rows)}"
+    return Section("logged", "As logged", tuple(body), data, markdown.strip(), told)

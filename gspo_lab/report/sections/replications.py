@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from gspo_lab.findings.executions import Execution, Executions, VerdictReplication
-from gspo_lab.findings.other_executions import all_executions
+from gspo_lab.findings.executions import Execution, Executions, VerdictReplication, all_executions
 from gspo_lab.readings import Source
+from gspo_lab.report.arms import drawn, reach
 from gspo_lab.report.card import summary
-from gspo_lab.report.interval import drawn, reach
+from gspo_lab.report.chart import Fold, Part, Section
 from gspo_lab.report.markup import NONE, Html, between, h, markdown_table, number, plain, signed, table
-from gspo_lab.report.pair import pair
-from gspo_lab.report.section import Fold, Part, Section
+from gspo_lab.report.sections.curves import pair
 from gspo_lab.words import became, decided_sentences, label, short
 from gspo_lab.words.decision import FATES, carries
 from gspo_lab.words.text import MINUS, difference
@@ -31,33 +30,32 @@ def replications(found: Source) -> Section | None:
     every = all_executions(found)
     if not every.others:
         return None
-    told = [became(word) for word in _in_order(every)]
-    arms = _arms(every)
-    about = pair(found)
+    told, arms, about = [became(word) for word in _in_order(every)], _arms(every), pair(found)
     first = about[1] if about is not None and about[1] in arms else next(iter(arms), "")
-    rest = [_forest(every, arm) for arm in arms if arm != first]
+    rest = tuple(_forest(every, arm) for arm in arms if arm != first)
+    combined = {arm: every.together(arm) for arm in arms}
     data = {
         "executions": [_data(one) for one in every.every],
-        "together": {arm: _together(every, arm) for arm in arms},
+        "together": {
+            arm: both and {**vars(both), "agreement_p": every.agreement(arm)} for arm, both in combined.items()
+        },
         "words": [
-            {
-                "arm": one.arm,
-                "word": one.said.word,
-                "label": label(one.said),
-                "by": one.by,
-                "later": one.later,
-                "fate": one.fate,
-            }
+            {name: getattr(one, name) for name in ("arm", "by", "later", "fate")}
+            | {"word": one.said.word, "label": label(one.said)}
             for one in every.words
         ],
     }
     body: tuple[Part, ...] = (
         _forest(every, first),
         h("ul", *(h("li", line) for line in told)) if told else Html(""),
-        *([Fold("The other arms", tuple(rest))] if rest else []),
+        *([Fold("The other arms", rest)] if rest else []),
         Fold("Method", tuple(h("p", line) for line in (ABOUT, *_carried(every)))),
     )
-    rows = [row for arm in arms or [""] for row in _listed(every, arm)]
+    rows = [
+        [row.name, arm, row.seeds, signed(row.estimate, *row.ends), between(*row.ends), row.label]
+        for arm in arms or [""]
+        for row in _rows(every, arm)
+    ]
     markdown = "\n\n".join([markdown_table(HEAD, rows), *map(plain, (*told, *_carried(every), ABOUT))])
     return Section("replications", "Replications", body, data, markdown)
 
@@ -67,11 +65,11 @@ class Row(NamedTuple):
 
     name: str
     seeds: str
-    estimate: float | None
-    ends: tuple[float | None, float | None]
-    dots: tuple[float, ...]
-    verdict: str
-    label: str
+    estimate: float | None = None
+    ends: tuple[float | None, float | None] = (None, None)
+    dots: tuple[float, ...] = ()
+    verdict: str = NONE
+    label: str = NONE
 
 
 def _rows(every: Executions, arm: str) -> Iterator[Row]:
@@ -80,43 +78,25 @@ def _rows(every: Executions, arm: str) -> Iterator[Row]:
         name = f"{one.name} ({_relation(one)})"
         if verdict is None:
             told = " ".join(_instead(one)) or NONE
-            yield Row(name, seeds, None, (None, None), (), told, told)
-        elif verdict.paired is None:
-            yield Row(name, seeds, verdict.estimate, (None, None), (), short(verdict), label(verdict))
-        else:
-            paired = verdict.paired
-            ends = paired.low, paired.high
-            yield Row(name, seeds, verdict.estimate, ends, paired.differences, short(verdict), label(verdict))
-    both = every.together(arm)
-    if both is not None:
-        name = f"combined ({_times(every, arm, both.k)})"
-        yield Row(name, NONE, both.estimate, (both.low, both.high), (), NONE, NONE)
+            yield Row(name, seeds, verdict=told, label=told)
+            continue
+        paired = verdict.paired
+        ends, dots = ((None, None), ()) if paired is None else ((paired.low, paired.high), paired.differences)
+        yield Row(name, seeds, verdict.estimate, ends, dots, short(verdict), label(verdict))
+    if (both := every.together(arm)) is not None:
+        yield Row(f"combined ({_times(every, arm, both.k)})", NONE, both.estimate, (both.low, both.high))
 
 
 def _forest(every: Executions, arm: str) -> Html:
-    """A row per execution with its interval drawn, and one for all of them combined."""
     listed = list(_rows(every, arm))
     wide = reach((), *(value for row in listed for value in (*row.ends, *row.dots)))
-    rows = [
-        (
-            row.name,
-            row.seeds,
-            NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide),
-            h("strong", row.verdict),
-        )
-        for row in listed
-    ]
+    rows = []
+    for row in listed:
+        cell = NONE if row.estimate is None else drawn(row.estimate, row.ends, row.dots, arm, wide)
+        rows.append((row.name, row.seeds, cell, h("strong", row.verdict)))
     baseline = next((verdict.baseline for one in every.every if (verdict := one.of(arm))), None)
     what = f"{arm} {MINUS} {baseline}, execution by execution" if baseline else "Executions"
     return table(("execution", "seeds", "difference", "verdict"), rows, caption=what, class_="forest")
-
-
-def _listed(every: Executions, arm: str) -> Iterator[list[str]]:
-    """The same rows for Markdown."""
-    for row in _rows(every, arm):
-        low, high = row.ends
-        width = None if low is None or high is None else high - low
-        yield [row.name, arm, row.seeds, signed(row.estimate, width), between(low, high), row.label]
 
 
 def linked(every: Executions) -> str | None:
@@ -134,9 +114,9 @@ def lines(found: Source) -> list[str]:
     """The same for a terminal, a line per fact."""
     every = all_executions(found)
     said = linked(every)
-    return (
-        [] if said is None else [f"{said}.", *map(became, _in_order(every)), *_together_lines(every), *_carried(every)]
-    )
+    if said is None:
+        return []
+    return [f"{said}.", *map(became, _in_order(every)), *_together_lines(every), *_carried(every)]
 
 
 def _relation(one: Execution) -> str:
@@ -148,7 +128,6 @@ def _arms(every: Executions) -> list[str]:
 
 
 def _instead(one: Execution) -> list[str]:
-    """What an execution without a verdict on any arm says."""
     return decided_sentences(one.decision) if one.decision is not None else []
 
 
@@ -182,20 +161,11 @@ def _carried(every: Executions) -> Iterator[str]:
     yield from dict.fromkeys(carries(both) for arm in _arms(every) if (both := every.together(arm)) is not None)
 
 
-def _together(every: Executions, arm: str) -> dict[str, Any] | None:
-    both = every.together(arm)
-    return None if both is None else {**vars(both), "agreement_p": every.agreement(arm)}
-
-
 def _data(one: Execution) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "relation": one.relation,
-        "study": one.study,
-        "declared_at": one.declared_at,
+    names = ("name", "relation", "study", "declared_at", "unread", "copy_of")
+    comparisons = {arm: summary(verdict) for arm, verdict in one.verdicts}
+    return {name: getattr(one, name) for name in names} | {
         "seeds": list(one.seeds),
-        "unread": one.unread,
-        "copy_of": one.copy_of,
         "said": _instead(one),
-        "comparisons": {arm: summary(verdict) for arm, verdict in one.verdicts},
+        "comparisons": comparisons,
     }

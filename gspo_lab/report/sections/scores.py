@@ -1,14 +1,15 @@
 """Scores per arm and benchmark: every seed, avg@k and pass@k with intervals, their noise, and problems that flipped."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from gspo_lab.findings.compared import compared as compared_of
 from gspo_lab.findings.decision import decision
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
 from gspo_lab.readings import Seeds, Source, average
-from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks
+from gspo_lab.readings.answers import EvaluatedBenchmark, answered, evaluated_benchmarks, in_training
 from gspo_lab.readings.answers import benches as benches_of
 from gspo_lab.readings.graded import (
     INTERPLAY,
@@ -17,11 +18,11 @@ from gspo_lab.readings.graded import (
     SEED,
     UNSPLIT,
     GradedAnswers,
-    VarianceComponents,
     flips,
     noise,
 )
-from gspo_lab.report.arms import fell
+from gspo_lab.report.arms import drawn, fell, reach
+from gspo_lab.report.chart import Chart, Fold, Part, Section
 from gspo_lab.report.markup import (
     NONE,
     NOT_MEASURED,
@@ -36,7 +37,6 @@ from gspo_lab.report.markup import (
     slug,
     table,
 )
-from gspo_lab.report.section import Fold, Part, Section
 from gspo_lab.states import State
 from gspo_lab.stats import PairedT, TwoWay, paired_t, two_way
 from gspo_lab.stats.passk import pass_at_k
@@ -59,59 +59,54 @@ NOISE = (
 
 def scores(found: Source) -> Section | None:
     """Tables and charts per benchmark, then what `gspo-lab eval` asked later."""
-    declared = found.declaration
+    declared, counted = found.declaration, decision(found).runs
     benches, every = sorted(benches_of(found)), evaluated_benchmarks(found)
     if not benches and not every:
         return Section("scores", "Scores", (h("p", NOT_MEASURED, class_="missing"),))
     body: list[Part] = []
     data: dict[str, Any] = {}
+    later: dict[str, Any] = {}
     markdown = []
     for bench in benches:
         ended = outcomes(found, bench)
         by_arm = {arm: [one for one in ended if one.arm == arm] for arm in found.arms}
-        rows = [_row(arm, runs, decision(found).runs, len(declared.seeds)) for arm, runs in by_arm.items()]
-        last = declared.verdict.last
-        caption = (
-            f"{bench}: mean of the last {last} evaluations of a finished run. Means: {decision(found).runs.label()}"
-        )
-        if any(one.errors for one in ended):
+        last, failed = declared.verdict.last, any(one.errors for one in ended)
+        caption = f"{bench}: mean of the last {last} evaluations of a finished run. Means: {counted.label()}"
+        if failed:
             caption += ". In the second line of an arm what was not graded is counted as wrong, above it is left out"
-            second = [_counted_wrong(arm, runs, decision(found).runs) for arm, runs in by_arm.items()]
-            rows = [row for both in zip(rows, second, strict=True) for row in both]
+        rows = []
+        for arm, runs in by_arm.items():
+            rows.append(_row(arm, runs, counted, len(declared.seeds)))
+            if failed:
+                wrong = average(run.counted_wrong for run in runs if counted.has(run))
+                seeds = ", ".join(number(run.counted_wrong) for run in runs)
+                rows.append([f"{arm}, counted as wrong", number(wrong), seeds, *[NONE] * 5])
         body += [h("h3", bench), table(HEAD, rows, caption=caption)]
-        data[bench] = {arm: _data(runs, decision(found).runs) for arm, runs in by_arm.items()}
+        data[bench] = {arm: _data(runs, counted) for arm, runs in by_arm.items()}
         markdown.append(f"{caption}\n\n{markdown_table(HEAD, rows)}")
-        own = next((one for one in every if one.bench == bench and not one.evaluation), None)
+        own = in_training(found, bench)
         if own is not None and (more := _by_problem(found, own)) is not None:
             # With one answer to a problem its table repeats the scores above.
-            body += more.body if more.data["samples"] > 1 else (_folded(more.body),)
-            data[bench] = {**data[bench], "problems": more.data}
-    later: dict[str, Any] = {}
+            body += more.body if more.data["samples"] > 1 else [Fold(BY_PROBLEM, _unfolded(more.body))]
+            data[bench]["problems"] = more.data
     for one in every:
         if one.evaluation:
             asked = _by_problem(found, one)
             body += [h("h3", one.title), *(asked.body if asked else (h("p", NOT_MEASURED, class_="missing"),))]
             later[slug(one.key)] = {"evaluation": one.evaluation, "bench": one.bench, **(asked.data if asked else {})}
             markdown += [asked.markdown] if asked else []
-    final = {name: f"score.{name}" for name in READINGS}
-    parts = {
-        "benches": data,
-        **({"later": later} if later else {}),
-        "readings": final,
-        "seeds": decision(found).runs.label(),
-    }
+    parts = {"benches": data, "readings": {name: f"score.{name}" for name in READINGS}, "seeds": counted.label()}
+    parts |= {"later": later} if later else {}
     return Section("scores", "Scores", tuple(body), parts, "\n\n".join(markdown))
 
 
-def _folded(parts: Iterable[Part]) -> Fold:
-    return Fold(
-        BY_PROBLEM, tuple(part for whole in parts for part in (whole.body if isinstance(whole, Fold) else (whole,)))
-    )
+def _unfolded(parts: Iterable[Part]) -> tuple[Html | Chart, ...]:
+    return tuple(part for whole in parts for part in (whole.body if isinstance(whole, Fold) else (whole,)))
 
 
 def _by_problem(study: Source, one: EvaluatedBenchmark) -> Section | None:
     """An evaluation's answers problem by problem: of each arm, and folded how arms differ. None without any grade."""
-    baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
+    alpha = study.declaration.verdict.alpha
     found = answered(study, one, study.arms, decision(study).seeds)
     if not found:
         return None
@@ -126,86 +121,75 @@ def _by_problem(study: Source, one: EvaluatedBenchmark) -> Section | None:
         f"{one.title}: {problems} problems, {samples} answer{'' if samples == 1 else 's'} each, mean{spread}. "
         "New seeds: other runs on these problems. New problems too: other runs on other problems of the kind"
     )
-    data: dict[str, Any] = {
-        "samples": samples,
-        "problems": problems,
-        "levels": {arm: numbers for arm, (_, numbers) in levels.items()},
-    }
-    apart: list[Html] = []
-    if baseline in found:
-        others = {arm: block for arm, block in found.items() if arm != baseline}
-        noises = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
-        changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
-        if noises:
-            differences = [
-                [p.arm, signed(p.crossed.estimate, _width(p)), _ends(p.over_seeds), _ends(p.crossed), _error(p)]
-                for p in noises
-            ]
-            columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
-            apart.append(
-                table(columns, differences, caption=f"{one.title}: differences to {baseline}, problem by problem")
-            )
-            data["differences"] = {p.arm: _difference(p) for p in noises}
-            data["noise"] = {p.arm: p.shares for p in noises}
-            names = [name for name in SOURCES if any(name in part.shares for part in noises)]
-            shares = [[p.arm, *(percent(p.shares.get(name), 2) for name in names)] for p in noises if p.shares]
-            apart.append(table(["arm", *names], shares, caption=NOISE))
-        if changed:
-            sides = [
-                [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))]
-                for f in changed
-            ]
-            columns = ["pair", "both right", f"only {baseline}", "only the arm", "both wrong"]
-            at = "a problem is right if at least half of its answers are" if samples > 1 else "one answer each"
-            about = f"{one.title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
-            apart.append(table(columns, sides, caption=about))
-            data["flips"] = [vars(f) for f in changed]
-    parts: tuple[Part, ...] = (table(head, rows, caption=caption), *([Fold(BY_PROBLEM, tuple(apart))] if apart else []))
-    return Section(one.key, one.title, parts, data, f"{plain(caption)}\n\n{markdown_table(head, rows)}")
+    tables, apart = _differences(study, one.title, found, samples)
+    folds = [Fold(BY_PROBLEM, tuple(tables))] if tables else []
+    data = {"samples": samples, "problems": problems, "levels": {arm: level for arm, (_, level) in levels.items()}}
+    markdown = f"{plain(caption)}\n\n{markdown_table(head, rows)}"
+    return Section(one.key, one.title, (table(head, rows, caption=caption), *folds), data | apart, markdown)
+
+
+def _differences(
+    study: Source, title: str, found: Mapping[str, GradedAnswers], samples: int
+) -> tuple[list[Html], dict[str, Any]]:
+    """How arms differ from the baseline, where that noise comes from, what changed sides: tables and data."""
+    baseline, alpha = study.declaration.baseline, study.declaration.verdict.alpha
+    if baseline not in found:
+        return [], {}
+    others = {arm: block for arm, block in found.items() if arm != baseline}
+    noises = [part for arm, block in others.items() if (part := noise(found[baseline], block, arm, alpha))]
+    changed = [line for arm, block in others.items() for line in flips(found[baseline], block, arm)]
+    tables: list[Html] = []
+    data: dict[str, Any] = {}
+    if noises:
+        rows = []
+        for p in noises:
+            seeds, both = p.over_seeds, p.crossed
+            error = number(None if both.variance is None else float(np.sqrt(both.variance)), 2)
+            ends = [between(part.low, part.high, part.reason) for part in (seeds, both)]
+            rows.append([p.arm, signed(both.estimate, seeds.low, seeds.high), *ends, error])
+        columns = ["arm", "difference", "interval, these problems", "interval, new problems too", "standard error"]
+        tables.append(table(columns, rows, caption=f"{title}: differences to {baseline}, problem by problem"))
+        names = [name for name in SOURCES if any(name in part.shares for part in noises)]
+        shares = [[p.arm, *(percent(p.shares.get(name), 2) for name in names)] for p in noises if p.shares]
+        tables.append(table(["arm", *names], shares, caption=NOISE))
+        data["noise"] = {p.arm: p.shares for p in noises}
+        data["differences"] = {
+            p.arm: {
+                "estimate": p.crossed.estimate,
+                "these_problems": _ends(p.over_seeds),
+                "new_problems_too": _ends(p.crossed),
+            }
+            for p in noises
+        }
+    if changed:
+        rows = [
+            [f"{f.arm}, seed {f.seed}", *map(str, (f.both, f.only_first, f.only_second, f.neither))] for f in changed
+        ]
+        columns = ["pair", "both right", f"only {baseline}", "only the arm", "both wrong"]
+        at = "a problem is right if at least half of its answers are" if samples > 1 else "one answer each"
+        about = f"{title}: problems that changed sides between {baseline} and the arm, last evaluation; {at}"
+        tables.append(table(columns, rows, caption=about))
+        data["flips"] = [vars(f) for f in changed]
+    return tables, data
 
 
 def _level(block: GradedAnswers, alpha: float, ks: list[int]) -> tuple[list[str], dict[str, Any]]:
-    """One arm's avg@k with its two intervals, and pass@k of the same answers: for the table, and for the .json."""
     seeds, both = paired_t(block.score_S, alpha, scale=1.0), two_way(block.rate_SI, alpha, scale=1.0)
     right, answers = block.correct_SEI.ravel().astype(int), block.answers_SEI.ravel().astype(int)
     passed = {k: average(pass_at_k(right, answers, k).tolist()) or 0.0 for k in ks}
+    told = [
+        str(part.reason)
+        if part.low is None or part.high is None
+        else f"{number(max(part.low, 0.0))} to {number(min(part.high, 1.0))}"
+        for part in (seeds, both)
+    ]
     mean = seeds.estimate or 0.0
-    return [number(mean), _between(seeds), _between(both), *map(number, passed.values())], {
-        "avg": mean,
-        "new_seeds": None if seeds.low is None else [seeds.low, seeds.high],
-        "new_seeds_and_problems": None if both.low is None else [both.low, both.high],
-        "pass": passed,
-    }
+    data = {"avg": mean, "new_seeds": _ends(seeds), "new_seeds_and_problems": _ends(both), "pass": passed}
+    return [number(mean), *told, *map(number, passed.values())], data
 
 
-def _between(found: PairedT | TwoWay) -> str:
-    """An interval of scores, which lie in 0..1; without one, why."""
-    if found.low is None or found.high is None:
-        return str(found.reason)
-    return f"{number(max(found.low, 0.0))} to {number(min(found.high, 1.0))}"
-
-
-def _difference(one: VarianceComponents) -> dict[str, Any]:
-    seeds, both = one.over_seeds, one.crossed
-    return {
-        "estimate": both.estimate,
-        "these_problems": None if seeds.low is None else [seeds.low, seeds.high],
-        "new_problems_too": None if both.low is None else [both.low, both.high],
-    }
-
-
-def _width(part: VarianceComponents) -> float | None:
-    low, high = part.over_seeds.low, part.over_seeds.high
-    return None if low is None or high is None else high - low
-
-
-def _ends(found: PairedT | TwoWay) -> str:
-    return between(found.low, found.high, found.reason)
-
-
-def _error(part: VarianceComponents) -> str:
-    variance = part.crossed.variance
-    return number(None if variance is None else float(np.sqrt(variance)), 2)
+def _ends(part: PairedT | TwoWay) -> list[float | None] | None:
+    return None if part.low is None else [part.low, part.high]
 
 
 def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[Any]:
@@ -222,12 +206,6 @@ def _row(arm: str, runs: list[RunOutcome], seeds: Seeds, planned: int) -> list[A
     ]
 
 
-def _counted_wrong(arm: str, runs: list[RunOutcome], seeds: Seeds) -> list[Any]:
-    finals = [run.counted_wrong for run in runs]
-    mean = average(run.counted_wrong for run in runs if seeds.has(run))
-    return [f"{arm}, counted as wrong", number(mean), ", ".join(map(number, finals)), *[NONE] * 5]
-
-
 def _seed(one: RunOutcome) -> str:
     if one.final is not None:
         return number(one.final)
@@ -236,22 +214,49 @@ def _seed(one: RunOutcome) -> str:
 
 def _data(runs: list[RunOutcome], seeds: Seeds) -> dict[str, Any]:
     counted = [run for run in runs if seeds.has(run)]
-    return {
-        "final": average(run.final for run in counted),
-        "start": average(run.start for run in counted),
-        "gain": average(run.gain for run in counted),
-        "seeds": {
-            str(one.seed): {
-                "state": one.state,
-                "start": one.start,
-                "final": one.final,
-                "final_counted_wrong": one.counted_wrong,
-                "latest": one.latest,
-                "collapse_step": None if one.stability is None else one.stability.collapse,
-                "collapse_cause": None if one.stability is None else one.stability.cause,
-                "carried": one.carried,
-                "errors": one.errors,
-            }
-            for one in runs
-        },
+    names = {name: name for name in ("state", "start", "final", "latest", "carried", "errors")}
+    names["final_counted_wrong"] = "counted_wrong"
+    by_seed = {str(run.seed): {key: getattr(run, name) for key, name in names.items()} for run in runs}
+    for run in runs:
+        collapse = (None, None) if run.stability is None else (run.stability.collapse, run.stability.cause)
+        by_seed[str(run.seed)] |= dict(zip(("collapse_step", "collapse_cause"), collapse, strict=True))
+    means = {name: average(getattr(run, name) for run in counted) for name in ("final", "start", "gain")}
+    return {**means, "seeds": by_seed}
+
+
+PAIRS = ("number", "arm", "difference", "interval", "pairs", "p", "p, adjusted")
+DRAWN = ("number", "arm", "difference, each pair a dot", "pairs", "p", "p, adjusted")
+
+
+def pairs(found: Source) -> Section | None:
+    """A row per number and arm, scores over the margin and rewards on a scale of their own; None without two arms."""
+    compared = compared_of(found)
+    if found.declaration.sweep is not None or not compared:
+        return None
+    margin = found.declaration.verdict.margin
+    margins = {True: margin, False: None}
+    wide = {
+        scored: reach((one.paired for one in compared if one.scalar.scored is scored), margins[scored])
+        for scored in margins
     }
+    rows, shown, data = [], [], []
+    for one in compared:
+        scalar, paired, name = one.scalar, one.paired, one.scalar.title
+        ends, scored = (paired.low, paired.high), one.scalar.scored
+        svg = drawn(paired.estimate, ends, paired.differences, one.arm, wide[scored], margins[scored], paired.reason)
+        p, adjusted = (NONE if value is None else number(value, 2) for value in (paired.p, one.p_adjusted))
+        told = (str(paired.n), p, "decides" if scalar.primary else adjusted)
+        rows.append((name, one.arm, signed(paired.estimate, *ends), between(*ends, paired.reason), *told))
+        shown.append((name, one.arm, svg, *told))
+        data.append(
+            {name: getattr(paired, name) for name in ("estimate", "low", "high", "p", "reason")}
+            | {"number": name, "arm": one.arm, "primary": scalar.primary, "p_adjusted": one.p_adjusted}
+            | {"reading": f"score.{scalar.bench}" if scalar.bench else f"reward_mean.{scalar.name}", "pairs": paired.n}
+        )
+    caption = (
+        f"Differences to {found.declaration.baseline}, paired by seed; shaded: the margin of scores, ±{margin:g}. Only "
+        "the primary score carries the verdict; p of the others is adjusted over all of them by Holm's rule"
+    )
+    markdown = f"{caption}.\n\n{markdown_table(PAIRS, rows)}"
+    body = table(DRAWN, shown, caption=caption)
+    return Section("pairs", "Pairs and differences", (body,), {"scalars": data}, markdown)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gspo_lab.readings import Source
 from gspo_lab.readings.answers import EvaluatedBenchmark, evaluated_benchmarks
 from gspo_lab.readings.runs import finished_runs, finished_seeds
+from gspo_lab.report.chart import Section
 from gspo_lab.report.markup import NOT_MEASURED, Html, h, join, marked, number, slug, visible
-from gspo_lab.report.section import Section
+from gspo_lab.report.series import value
 from gspo_lab.store import answers as store
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ HEAD, TAIL = 2_400, 1_200
 SHORT = 200
 """The same of what was extracted, of reasons and references."""
 
-TAGS = {
-    "flipped": "arms disagree",
-    "wrong": "all wrong",
-    "truncated": "truncated",
-    "longest": "longest",
-}
+TAGS = {"flipped": "arms disagree", "wrong": "all wrong", "truncated": "truncated", "longest": "longest"}
 
 
 class Item(NamedTuple):
@@ -43,15 +39,25 @@ class Item(NamedTuple):
 
 def transcripts(found: Source) -> Section | None:
     """Per benchmark the first answers of the first seed that all arms finished; None where no answer was recorded."""
-    order = found.arms
-    seeds = _complete(found)
-    every = evaluated_benchmarks(found)
+    order, every = found.arms, evaluated_benchmarks(found)
+    # Without a seed that all arms finished, those of the arms that have.
+    seeds = finished_seeds(found, order) or sorted({seed for _, seed in finished_runs(found)})
     if not seeds or not every:
         return None
-    body: list[Html] = [h("p", _rule(seeds[0])), _filters()]
+    buttons = [
+        h("button", label, type="button", data_show=tag, aria_pressed="false")
+        for tag, label in {"": "all", **TAGS}.items()
+    ]
+    filters = h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
+    rule = (
+        f"The first answer of every arm to the same problem, from seed {seeds[0]} at the end of training. Shown are, "
+        f"in the order of their ids, up to {PER_TAG} problems each on which arms disagree (half of them won by the "
+        f"first arm), that all get wrong, and with an answer cut at the limit, and the {PER_TAG} with the longest "
+        f"answers; texts of more than {HEAD + TAIL:,} characters lose their middle. All answers: gspo-lab export."
+    )
+    body: list[Html] = [h("p", rule), filters]
     data: dict[str, Any] = {}
-    room = BUDGET
-    taken: set[str] = set()
+    room, taken = BUDGET, set[str]()
     for one in every:
         asked = (found.evidence, found.study, one.bench, one.steps[-1], seeds[0])
         frame = store.first_answers(*asked, one.evaluation)
@@ -77,48 +83,32 @@ def transcripts(found: Source) -> Section | None:
     return Section("transcripts", "Transcripts", tuple(body), data)
 
 
-def _complete(found: Source) -> list[int]:
-    """The seeds of which every arm has a finished run; without any, those of the arms that have."""
-    return finished_seeds(found, found.arms) or sorted({seed for _, seed in finished_runs(found)})
-
-
 def chosen(frame: "pd.DataFrame", order: Sequence[str]) -> list[Item]:
     """The problems to show: up to PER_TAG of each tag, then the first ones; in the order of their ids."""
     grades: dict[str, dict[str, int | None]] = {}
     cut: set[str] = set()
     lengths: dict[str, float] = {}
     for row in frame.to_dict("records"):
-        problem, correct = str(row["problem"]), row["correct"]
-        grades.setdefault(problem, {})[str(row["arm"])] = (
-            None if correct != correct or correct is None else int(correct)
-        )
-        if row["truncated"] == 1:
-            cut.add(problem)
-        if row["tokens"] == row["tokens"] and row["tokens"] is not None:
-            lengths[problem] = max(lengths.get(problem, 0.0), float(row["tokens"]))
+        problem, correct, tokens = str(row["problem"]), value(row["correct"]), value(row["tokens"])
+        grades.setdefault(problem, {})[str(row["arm"])] = None if correct is None else int(correct)
+        cut |= {problem} if row["truncated"] == 1 else set()
+        lengths[problem] = max(lengths.get(problem, 0.0), tokens or 0.0)
     names = sorted(grades, key=_natural)
-    longest = set(sorted(lengths, key=lambda name: (-lengths[name], _natural(name)))[:PER_TAG])
-    tagged = {name: _tags(grades[name], name in cut, name in longest) for name in names}
-    picked: set[str] = set()
-    for tag in TAGS:
-        own = [name for name in names if tag in tagged[name]]
-        picked |= set(_alternating(own, grades, order) if tag == "flipped" else own[:PER_TAG])
+    longest = sorted(filter(lengths.get, lengths), key=lambda name: (-lengths[name], _natural(name)))[:PER_TAG]
+    tagged = {
+        "flipped": [name for name in names if {0, 1} <= set(grades[name].values())],
+        "wrong": [name for name in names if set(grades[name].values()) == {0}],
+        "truncated": [name for name in names if name in cut],
+        "longest": longest,
+    }
+    # Half of those on which arms disagree were won by the first arm, half lost, as far as there are any.
+    won = [name for name in tagged["flipped"] if grades[name].get(order[0]) == 1]
+    lost = [name for name in tagged["flipped"] if name not in won]
+    picked = {*won[: max(PER_TAG // 2, PER_TAG - len(lost))], *lost[: max(PER_TAG // 2, PER_TAG - len(won))]}
+    picked |= {name for tag in ("wrong", "truncated", "longest") for name in tagged[tag][:PER_TAG]}
     picked |= set(names[: max(0, PER_TAG - len(picked))])
-    return [Item(name, tagged[name], grades[name]) for name in names if name in picked]
-
-
-def _tags(grades: dict[str, int | None], cut: bool, long: bool) -> tuple[str, ...]:
-    found = set(grades.values())
-    holds = {"flipped": found >= {0, 1}, "wrong": found == {0}, "truncated": cut, "longest": long}
-    return tuple(tag for tag in TAGS if holds[tag])
-
-
-def _alternating(names: list[str], grades: dict[str, dict[str, int | None]], order: Sequence[str]) -> list[str]:
-    """Half of them won by the first arm, half lost, as far as there are any."""
-    won = [name for name in names if grades[name].get(order[0]) == 1]
-    lost = [name for name in names if grades[name].get(order[0]) != 1]
-    half = PER_TAG // 2
-    return won[: max(half, PER_TAG - len(lost))] + lost[: max(half, PER_TAG - len(won))]
+    tags = {name: tuple(tag for tag in TAGS if name in tagged[tag]) for name in picked}
+    return [Item(name, tags[name], grades[name]) for name in names if name in picked]
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
@@ -126,32 +116,13 @@ def _natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name))
 
 
-def _rule(seed: int) -> str:
-    return (
-        f"The first answer of every arm to the same problem, from seed {seed} at the end of training. Shown are, in "
-        f"the order of their ids, up to {PER_TAG} problems each on which arms disagree (half of them won by the first "
-        f"arm), that all get wrong, and with an answer cut at the limit, and the {PER_TAG} with the longest answers; "
-        f"texts of more than {HEAD + TAIL:,} characters lose their middle. All answers: gspo-lab export."
-    )
-
-
-def _filters() -> Html:
-    buttons = [
-        h("button", label, type="button", data_show=tag, aria_pressed="false")
-        for tag, label in {"": "all", **TAGS}.items()
-    ]
-    return h("div", *buttons, h("output"), class_="filters", role="group", aria_label="Show problems", hidden=True)
-
-
 def _id(one: EvaluatedBenchmark, problem: str, taken: set[str]) -> str:
     """`item-addition-add2-held-17`; a number is added where two ids would be the same."""
     plain = slug(f"item-{slug(one.key)}-{visible(problem)}")[:120]
-    found, turn = plain, 1
-    while found in taken:
-        turn += 1
-        found = f"{plain}-{turn}"
-    taken.add(found)
-    return found
+    names = (plain, *(f"{plain}-{turn}" for turn in range(2, len(taken) + 3)))
+    new = next(name for name in names if name not in taken)
+    taken.add(new)
+    return new
 
 
 def _item(item: Item, answers: list[dict[str, Any]], id_: str, order: Sequence[str]) -> Html:

@@ -4,11 +4,10 @@ from typing import Any
 
 from gspo_lab.findings.matched import trials as trials_of
 from gspo_lab.matching.settings import shown
-from gspo_lab.matching.tuned import Trials, Tried, choices
+from gspo_lab.matching.tuned import Trials, choices
 from gspo_lab.readings import Source
-from gspo_lab.report.chart import Chart, Series
+from gspo_lab.report.chart import Chart, Section, Series
 from gspo_lab.report.markup import Html, h, markdown_table, plain, table
-from gspo_lab.report.section import Section
 from gspo_lab.study.trials import label
 from gspo_lab.study.tune import Tune, budget, schedule
 
@@ -45,32 +44,25 @@ def tuning(found: Source) -> Section | None:
 def _chart(tune: Tune, trials: Trials, arm: str) -> Chart:
     """Score against value, a series for each round, which has one colour in all arms."""
     labels = tuple(label(values) for values in tune.candidates[arm])
-    series = tuple(
-        Series(f"step {one.steps}", labels, tuple(_score(one.tried[arm].get(place)) for place in range(tune.number)),
-               colour=number)
-        for number, one in enumerate(trials.rounds)
-        if arm in one.tried
-    )  # fmt: skip
-    return Chart(f"m-tuning-{arm}", f"Trials of {arm}", ", ".join(tune.keys(arm)), tune.metric, series, kind="dots",
-                 whole=True, finding=f"{arm} chose {label(tune.values(arm))}",
+    series = []
+    for number, one in enumerate(trials.rounds):
+        if arm in one.tried:
+            tried = [one.tried[arm].get(place) for place in range(tune.number)]
+            y = tuple(None if trial is None else trial.score for trial in tried)
+            series.append(Series(f"step {one.steps}", labels, y, colour=number))
+    return Chart(f"m-tuning-{arm}", f"Trials of {arm}", ", ".join(tune.keys(arm)), tune.metric, tuple(series),
+                 kind="dots", whole=True, finding=f"{arm} chose {label(tune.values(arm))}",
                  reading=f"trial.{tune.metric}")  # fmt: skip
 
 
-def _score(tried: Tried | None) -> float | None:
-    return None if tried is None else tried.score
-
-
 def _rows(tune: Tune, trials: Trials, arm: str) -> list[list[Any]]:
-    """A row for each candidate and round that it was in."""
     out = []
     for place, values in enumerate(tune.candidates[arm]):
         told = ", ".join(f"{key} = {shown(value)}" for key, value in values.items())
         for one in trials.rounds:
-            tried = one.tried.get(arm, {}).get(place)
-            if tried is not None:
+            if (tried := one.tried.get(arm, {}).get(place)) is not None:
                 kept = "goes on" if place in one.kept[arm] else "left behind"
-                last = one.kept[arm] == (place,)
-                fate = tried.died or ("chosen" if last else kept)
+                fate = tried.died or ("chosen" if one.kept[arm] == (place,) else kept)
                 out.append([arm, told, one.steps, "last" if tried.score is None else f"{tried.score:.3f}", fate])
     return out
 
@@ -90,11 +82,6 @@ def _data(tune: Tune, trials: Trials | None) -> dict[str, Any]:
         }
         for one in (trials.rounds if trials is not None else ())
     ]
-    spent = {
-        "reading": f"trial.{tune.metric}",
-        "metric": tune.metric,
-        "seeds": tune.seeds,
-        "candidates": tune.number,
-        "steps_per_arm": tune.spent,
-    }
-    return {**spent, "chosen": {arm: tune.values(arm) for arm in tune.candidates}, "rounds": rounds}
+    chosen = {arm: tune.values(arm) for arm in tune.candidates}
+    spent = {"seeds": tune.seeds, "candidates": tune.number, "steps_per_arm": tune.spent}
+    return {"reading": f"trial.{tune.metric}", "metric": tune.metric, **spent, "chosen": chosen, "rounds": rounds}
