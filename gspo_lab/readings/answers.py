@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gspo_lab.readings.graded import GradedAnswers, graded, variance_of_answers
+from gspo_lab.readings.graded import GradedAnswers, graded
 from gspo_lab.readings.runs import FINISHED, runs
 from gspo_lab.readings.source import Source, once
 from gspo_lab.stats.arrays import Floats
@@ -138,28 +138,26 @@ def in_training(of: Source, bench: str | None) -> EvaluatedBenchmark | None:
 
 
 def answers_variance(
+    of: Source, first: str, second: str, seeds: Sequence[int], *, bench: str | None = None, counted_wrong: bool = False
+) -> float | None:
+    """What finitely many answers alone would vary in the difference of one pair of these arms' runs, in the final score
+    of a benchmark (None: the primary one), answers without a grade left out or `counted_wrong`; None where their
+    answers are not stored."""
+    return contrast_variance(of, {first: -1.0, second: 1.0}, seeds, bench=bench, counted_wrong=counted_wrong)
+
+
+def contrast_variance(
     of: Source,
-    first: str,
-    second: str,
+    weights: Mapping[str, float],
     seeds: Sequence[int],
     *,
     bench: str | None = None,
     counted_wrong: bool = False,
 ) -> float | None:
-    """What finitely many answers alone would vary in the difference of one pair of these arms' runs, in the final score
-    of a benchmark (None: the primary one), answers without a grade left out or `counted_wrong`; None where their
-    answers are not stored."""
+    """The same of a weighted sum of these arms' runs of one seed, over the seeds that all of them have."""
     benchmark = in_training(of, bench or of.declaration.primary)
-    blocks = {} if benchmark is None else answered(of, benchmark, (first, second), seeds, counted_wrong=counted_wrong)
-    return variance_of_answers(blocks[first], blocks[second]) if {first, second} <= blocks.keys() else None
-
-
-def contrast_variance(
-    of: Source, weights: Mapping[str, float], seeds: Sequence[int], *, counted_wrong: bool = False
-) -> float | None:
-    """The same of a weighted sum of these arms' runs of one seed, in the primary score."""
-    benchmark = in_training(of, of.declaration.primary)
     blocks = {} if benchmark is None else answered(of, benchmark, list(weights), seeds, counted_wrong=counted_wrong)
-    if not weights.keys() <= blocks.keys() or any(list(blocks[arm].seeds) != list(seeds) for arm in weights):
+    common = [seed for seed in seeds if all(arm in blocks and seed in blocks[arm].seeds for arm in weights)]
+    if not common:
         return None
-    return items_variance(sum(weight * blocks[arm].rate_SI for arm, weight in weights.items()))
+    return items_variance(sum(weight * blocks[arm].of(common).rate_SI for arm, weight in weights.items()))

@@ -169,12 +169,6 @@ def noise(first: GradedAnswers, second: GradedAnswers, arm: str, alpha: float) -
     )
 
 
-def variance_of_answers(first: GradedAnswers, second: GradedAnswers) -> float | None:
-    """Of one pair's difference, by finitely many answers alone, over the seeds that both have; None: not known."""
-    both = [seed for seed in first.seeds if seed in second.seeds]
-    return items_variance(second.of(both).rate_SI - first.of(both).rate_SI) if both else None
-
-
 @dataclass(frozen=True)
 class Flips:
     """How many problems each of two runs with one seed gets right, at the last evaluation."""

@@ -153,14 +153,12 @@ def _grouped(
     return evidence.once(key, lambda: {run.id: rows(run) for run in chosen})
 
 
-def rows_of(
-    of: Source, run: RecordedRun, columns: str, window: Window, where: str, *values: object
-) -> list[tuple[Any, ...]]:
+def rows_of(of: Source, run: str, columns: str, window: Window, where: str, *values: object) -> list[tuple[Any, ...]]:
     """The columns (SQL) of a run's updates in a window of which `where` holds too, in their order."""
     place = "run_id = ? AND step BETWEEN ? AND ? AND minibatch BETWEEN ? AND ?"
     query = f"SELECT {columns} FROM updates WHERE {place} AND {where} ORDER BY step, minibatch"
-    bounds = (*_range(of, run, window.steps), *_indices(of, run.id, window.minibatch))
-    return of.evidence.rows(query, (run.id, *bounds, *values))
+    bounds = (*_range(of, _by_id(of)[run], window.steps), *_indices(of, run, window.minibatch))
+    return of.evidence.rows(query, (run, *bounds, *values))
 
 
 def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
@@ -176,13 +174,13 @@ def _range(of: Source, run: RecordedRun, steps: Steps) -> tuple[int, int]:
 
 
 @once
-def _arms(of: Source) -> Mapping[str, str]:
-    return {run.id: run.arm for run in recorded_runs(of)}
+def _by_id(of: Source) -> Mapping[str, RecordedRun]:
+    return {run.id: run for run in recorded_runs(of)}
 
 
 def _indices(of: Source, run: str, minibatch: Minibatch) -> tuple[int, int]:
     if minibatch is Minibatch.FINAL:
-        last = of.declaration.arms[_arms(of)[run]].settings.update.per_rollout_batch - 1
+        last = of.declaration.arms[_by_id(of)[run].arm].settings.update.per_rollout_batch - 1
         return last, last
     return INDICES[minibatch]
 

@@ -25,7 +25,7 @@ def responses(of: Source, names: Sequence[str], window: Window, at: Iterable[int
     where = "response_detail IS NOT NULL AND step IN (SELECT value FROM json_each(?))"
     out = {}
     for run in recorded_runs(of):
-        rows = rows_of(of, run, lists, window, where, json.dumps(sorted(at)))
+        rows = rows_of(of, run.id, lists, window, where, json.dumps(sorted(at)))
         parts = [[np.asarray(json.loads(text), dtype=np.float64) for text in row] for row in rows]
         columns = zip(*parts, strict=True) if parts else [[np.zeros(0)] for _ in names]
         out[run.id] = {name: np.concatenate(list(column)) for name, column in zip(names, columns, strict=True)}
@@ -36,8 +36,7 @@ def responses(of: Source, names: Sequence[str], window: Window, at: Iterable[int
 def band_counts(of: Source, run: str) -> tuple[Mapping[str, Floats], float]:
     """Per rule the response tokens of a run that its reference range x BAND_SCALES would bind, over all settled updates
     that counted them, and these updates' tokens; ({}, 0) where none did."""
-    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
-    found = rows_of(of, row, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
+    found = rows_of(of, run, "band_counts, response_tokens", Window(), "band_counts IS NOT NULL")
     tokens = float(sum(count or 0 for _, count in found))
     counts = [json.loads(text) for text, _ in found]
     if not tokens:
@@ -65,9 +64,8 @@ class Weights:
 @once
 def weights_within(of: Source, run: str) -> Weights | None:
     """One run's; None where it recorded no responses there."""
-    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
     window = Window(minibatch=Minibatch.LATER)
-    rows = rows_of(of, row, "response_detail", window, "response_detail IS NOT NULL")
+    rows = rows_of(of, run, "response_detail", window, "response_detail IS NOT NULL")
     names = ("length", "sum_log_ratio", "sum_square_log_ratio", "clipped_tokens")
     details = [json.loads(detail) for (detail,) in rows]
     length, total, squares, clipped = (
@@ -103,9 +101,8 @@ class Movement:
 
 def movement(of: Source, run: str) -> Movement | None:
     """One run's; None where it recorded no response's own numbers on mini-batches >= 1."""
-    row = next(recorded for recorded in recorded_runs(of) if recorded.id == run)
     columns = "minibatch, response_detail, response_tokens, stale_k3"
-    rows = rows_of(of, row, columns, Window(), "response_detail IS NOT NULL")
+    rows = rows_of(of, run, columns, Window(), "response_detail IS NOT NULL")
     parts = list(_moved(rows))
     if not any(index_B.any() for index_B, *_ in parts):
         return None
