@@ -10,6 +10,7 @@ from claim_lab import PAIR, Fields, Numbers, evidence, gives, results, why
 from gspo_lab.claims import LIBRARY, UNTESTED, answer, judge
 from gspo_lab.claims.estimates import Region, condition, exact, over_seeds, weigh
 from gspo_lab.claims.grammar import LAST_EVALUATIONS, STATISTICS
+from gspo_lab.claims.judge import find_roles
 from gspo_lab.findings.decision import decision
 from gspo_lab.readings import Source
 from gspo_lab.readings.runs import not_counted
@@ -335,3 +336,25 @@ above = 0.0
     assert (part.estimate, part.low, part.high, part.p) == (paired.estimate, paired.low, paired.high, paired.p)
     assert paired.items_sd > statistics.stdev([0.5, 0.5, 0.4])
     assert part.alpha == 0.1
+
+
+def arm(name: str, rollout: str = "") -> str:
+    return f'[arm.{name}]\nobjective = "{name.partition("-")[0]}"\nrollout = {{{rollout}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("arms", "grpo", "gspo"),
+    [
+        (arm("grpo-2", "staleness = 2") + arm("gspo-2", "staleness = 2") + arm("grpo") + arm("gspo"), "grpo", "gspo"),
+        (arm("grpo-4", "tokens_per_step = 4") + arm("gspo") + arm("grpo-8", "tokens_per_step = 8"), "grpo-8", None),
+        (arm("grpo") + arm("gspo-ds", "dynamic_sampling = 4, overlong_buffer = 8") + arm("gspo"), "grpo", "gspo"),
+        (arm("grpo") + arm("gspo-over", "overlong_buffer = 8"), "grpo", None),
+        (arm("grpo-2", "staleness = 2") + arm("gspo") + arm("gspo-2", "staleness = 2"), "grpo-2", "gspo-2"),
+    ],
+)
+def test_rules_are_compared_at_the_least_and_at_one_staleness(
+    tmp_path: Path, arms: str, grpo: str, gspo: str | None
+) -> None:
+    with evidence(tmp_path, Numbers(), arms=arms) as opened:
+        roles = find_roles(Source(opened, "toy"), {})
+    assert (roles["grpo"], roles.get("gspo")) == (grpo, gspo)

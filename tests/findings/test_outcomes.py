@@ -1,18 +1,30 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic_lab import make_lab, right
+from laboratory import rendered
+from synthetic_lab import TWO_ARMS, by_seed, make_lab, right
 
 from gspo_lab.claims import answer
 from gspo_lab.conduct.summary import seen
-from gspo_lab.findings.decision import decision
+from gspo_lab.errors import LabError
+from gspo_lab.findings.compared import scalars
+from gspo_lab.findings.decision import Decision, decision
+from gspo_lab.findings.matched import about, starting_limits, study_certificate
 from gspo_lab.findings.outcomes import RunOutcome, outcomes
-from gspo_lab.readings import Source
+from gspo_lab.models.check import EMBEDDED
+from gspo_lab.readings import Reading, Reduce, Source, Steps, Window, read
+from gspo_lab.readings.answers import answers_variance, benches, counted_wrong
+from gspo_lab.readings.answers import tallies as tallies_of
+from gspo_lab.readings.curves import reward_curves
+from gspo_lab.readings.runs import finished_seeds
 from gspo_lab.records import AnswerRecord, Record, StepRecord, UpdateRecord
-from gspo_lab.store import Evidence
-from gspo_lab.study import Run
-from gspo_lab.words import flags
+from gspo_lab.report.sections.grounds import limits
+from gspo_lab.stats.two_way import items_variance
+from gspo_lab.store import Evidence, rebuild
+from gspo_lab.study import Run, Settings, Study, load_study
+from gspo_lab.words import decided_sentences, flags, say, sentences
 
 RIGHT = {0: 20, 4: 2, 8: 4, 12: 6}
 """Right answers of 20 by step: the start is the best of all and must not count."""
@@ -81,3 +93,224 @@ def test_a_dead_model_has_collapsed_and_enters_no_verdict_unflagged(tmp_path: Pa
         "Updates that were not finite, skipped or of a dead model: gspo seed 1 (12).",
     ]
     assert shown[-2:] == flags(decided)
+
+
+BY_REWARD = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:reward"\n[arm.grpo]', 1)
+
+
+def partial(run: Run, record: Record) -> Record:
+    """Every answer earns a half (grpo) or three quarters (gspo) after the start, a quarter at it; none is correct."""
+    if not isinstance(record, AnswerRecord):
+        return record
+    reward = 0.25 if record.step == 0 else {"grpo": 0.5, "gspo": 0.75}[run.arm]
+    return replace(record, correct=0, reward=reward)
+
+
+def test_the_mean_reward_decides_where_it_is_primary(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, BY_REWARD, change=partial)) as evidence:
+        found = Source(evidence, "toy")
+        assert found.declaration.primary == "addition:reward"
+        assert benches(found) == ["addition:reward", "addition"], "the primary one first; the share stays"
+        finals = {(one.arm, one.seed): (one.start, one.final) for one in outcomes(found, "addition:reward")}
+        assert finals == {
+            (arm, seed): (0.25, end) for arm, end in {"grpo": 0.5, "gspo": 0.75}.items() for seed in range(3)
+        }
+        assert {one.final for one in outcomes(found, "addition")} == {0.0}
+        verdict = decision(found).verdicts["gspo"]
+        assert verdict.paired.estimate == pytest.approx(0.25)
+        tallies = tallies_of(found, "addition:reward")
+        assert set(tallies["correct"] / tallies["answers"]) == {0.25, 0.5, 0.75}
+
+
+def test_without_it_the_share_of_right_answers_decides(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, change=partial)) as evidence:
+        found = Source(evidence, "toy")
+        assert benches(found) == ["addition"]
+        assert {one.final for one in outcomes(found, "addition")} == {0.0}
+
+
+def test_the_mean_reward_of_a_benchmark_that_is_not_asked(tmp_path: Path) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text(BY_REWARD.format(seeds=3, steps=4, every=4).replace("addition:reward", "adition:reward"))
+    with pytest.raises(LabError) as refused:
+        load_study(path)
+    assert "verdict.primary: no benchmark 'adition:reward'" in str(refused.value.details)
+
+
+PASS = TWO_ARMS.replace("[arm.grpo]", '[verdict]\nprimary = "addition:pass@2"\n[arm.grpo]', 1).replace(
+    "problems = 20", "problems = 20\nsamples = 3"
+)
+
+
+def one_of_three(run: Run, record: Record) -> Record:
+    """One of three answers to each problem is right; after the start gspo has two."""
+    if not isinstance(record, AnswerRecord):
+        return record
+    right = 2 if run.arm == "gspo" and record.step > 0 else 1
+    return replace(record, correct=int(record.sample < right))
+
+
+def test_pass_at_k_decides_where_it_is_primary(tmp_path: Path) -> None:
+    """pass@2 of 3 answers: with 1 right 1 - C(2,2) / C(3,2) = 2/3, with 2 right 1."""
+    with Evidence.open(make_lab(tmp_path, PASS, change=one_of_three)) as evidence:
+        found = Source(evidence, "toy")
+        assert benches(found) == ["addition:pass@2", "addition"], "the primary one first; the share stays"
+        finals = {one.arm: (one.start, one.final) for one in outcomes(found, "addition:pass@2")}
+        assert finals == {"grpo": pytest.approx((2 / 3, 2 / 3)), "gspo": pytest.approx((2 / 3, 1.0))}
+        assert decision(found).verdicts["gspo"].paired.estimate == pytest.approx(1 / 3)
+        assert answers_variance(found, "grpo", "gspo", [0, 1, 2]) == pytest.approx(0.0)
+        by_step = counted_wrong(found, "addition:pass@2", "toy/gspo/s0")
+        assert by_step == pytest.approx({0: 2 / 3, 4: 1.0, 8: 1.0, 12: 1.0})
+
+
+def test_pass_at_k_needs_k_answers(tmp_path: Path) -> None:
+    path = tmp_path / "few.toml"
+    path.write_text(PASS.format(seeds=3, steps=4, every=4).replace("pass@2", "pass@4"))
+    with pytest.raises(LabError) as refused:
+        load_study(path)
+    assert "'addition:pass@4' needs 4 answers to a problem at every evaluation, and bench.addition.samples = 3" in str(
+        refused.value.details
+    )
+
+
+EIGHT = 8
+
+
+EQUAL = right(lambda run, step: EIGHT / 20, by_seed)
+"""Every run gets 8 of 20 problems right: grpo the first ones, gspo those from its seed on."""
+
+
+def decided(database: Path) -> Decision:
+    with Evidence.open(database) as evidence:
+        return decision(Source(evidence, "toy"))
+
+
+def test_ties_are_judged_by_what_the_answers_vary(tmp_path: Path) -> None:
+    verdict = decided(make_lab(tmp_path, seeds=5, change=EQUAL)).verdicts["gspo"]
+    # Problem by problem, seed s: s problems lost below, s won above the first eight.
+    d_SI = [[float(seed <= i < seed + EIGHT) - float(i < EIGHT) for i in range(20)] for seed in range(5)]
+    assert verdict.paired.differences == (0.0,) * 5
+    assert verdict.paired.sd == 0.0
+    assert verdict.paired.items_sd == pytest.approx((items_variance(d_SI) or 0.0) ** 0.5)
+    # t(4) = 2.7764 times the answers' sd over sqrt 5, where version 0.1 had no interval.
+    assert verdict.paired.high == pytest.approx(2.7764 * (verdict.paired.items_sd or 0.0) / 5**0.5, rel=1e-4)
+    assert verdict.word == "not resolved"
+
+
+def test_what_an_earlier_version_noted_as_added_does_not_decide(tmp_path: Path) -> None:
+    database = make_lab(tmp_path, seeds=5)
+    before = decided(database)
+    path = database.parent / "toy" / "study.json"
+    content = json.loads(path.read_text())
+    content["edits"] = [{"at": "2026-01-01", "what": "seeds added: 3, 4"}]
+    path.write_text(json.dumps(content))
+    rebuild(database.parent)
+    after = decided(database)
+    assert (before.seeds, after.seeds) == ((0, 1, 2, 3, 4), (0, 1, 2))
+    assert after.verdicts["gspo"].paired.differences == before.verdicts["gspo"].paired.differences[:3]
+    assert sentences(after.described)[0].startswith("Not counted: 2 pairs of other seeds (3, 4), gspo − grpo ")
+    assert after.matched.lock.state == "differs as declared"
+
+
+STEPS = 5
+
+
+def gap(run: Run, record: Record) -> Record:
+    """Rewards 1, 2, none, 4, none by step: step 2 holds 2, step 4 holds 4."""
+    if not isinstance(record, StepRecord):
+        return record
+    return replace(record, reward_mean=[1.0, 2.0, None, 4.0, None][record.step])
+
+
+def test_a_gap_in_the_reward_is_one_number_for_report_and_claims(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, seeds=1, steps=STEPS, every=STEPS, change=gap)) as evidence:
+        found = Source(evidence, "toy")
+        steps, reward = reward_curves(found)["grpo", 0]
+        assert (steps.tolist(), reward.tolist()) == ([0, 1, 2, 3, 4], [1, 2, 2, 4, 4])
+        area = next(one for one in scalars(found) if one.name.startswith("training reward, area"))
+        assert area.values["grpo", 0] == pytest.approx((1.5 + 2 + 3 + 4) / 4)
+        by_claims = read(found, Reading("reward_mean", Window(Steps.ALL), Reduce.AREA))["toy/grpo/s0"]
+        assert by_claims.value == area.values["grpo", 0]
+
+
+def test_what_is_asked_twice_is_found_once(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path)) as evidence:
+        found = Source(evidence, "toy", "there")
+        assert decision(found) is decision(found)
+        assert outcomes(found, "addition") is outcomes(found, "addition")
+        assert decision(found).matched is study_certificate(found)
+        assert (found.label, Source(evidence, "toy").label) == ("there", "toy")
+        assert finished_seeds(found, ["grpo", "gspo"]) == [0, 1, 2]
+        with pytest.raises(LabError, match=r"no study 'tou'.*did you mean 'toy'"):
+            _ = Source(evidence, "tou").declaration
+
+
+def test_a_copied_study_goes_by_its_folder_s_name(tmp_path: Path) -> None:
+    database = make_lab(tmp_path)
+    (database.parent / "toy").rename(database.parent / "copy")
+    rebuild(database.parent)
+    with Evidence.open(database) as evidence:
+        found = Source(evidence, "copy")
+        assert found.declaration.name == "copy"
+        assert study_certificate(found).lock.state == "equal"
+        assert decision(found).verdicts
+
+
+SHARED = "All seeds share one start of tiny-qwen3: the interval"
+
+
+def study(folder: Path, toml: str, seeds: int = 3) -> Study:
+    path = folder / "toy.toml"
+    path.write_text(toml.format(steps=4, seeds=seeds, every=4))
+    return load_study(path)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "seeds", "words", "limit"),
+    [
+        ("", "", 3, " on this one starting model", SHARED),
+        ("", "", 1, "", None),
+        ("steps = {steps}", "steps = {steps}\nwarm_start.per_seed = true", 3, "", None),
+        (
+            'model = "tiny-qwen3"',
+            'model = "Qwen/Qwen3-0.6B"',
+            3,
+            " starting from Qwen/Qwen3-0.6B",
+            "Every seed starts from Qwen/Qwen3-0.6B: what is judged is this checkpoint, which is the question",
+        ),
+        (
+            '[arm.gspo]\nobjective = "gspo"',
+            '[arm.gspo]\nobjective = "gspo"\nmodel = "tiny-qwen3-moe"',
+            3,
+            " on these starting models",
+            "All seeds share one start of tiny-qwen3 and tiny-qwen3-moe",
+        ),
+    ],
+)
+def test_a_verdict_says_of_which_starts_it_is(
+    tmp_path: Path, was: str, now: str, seeds: int, words: str, limit: str | None
+) -> None:
+    declared = study(tmp_path, TWO_ARMS.replace(was, now) if was else TWO_ARMS, seeds)
+    assert (say(found) if (found := about(declared)) else "") == words
+    assert [line for line in limits(declared) if line in starting_limits(declared)] == starting_limits(declared)
+    assert [line[: len(limit or "")] for line in starting_limits(declared)] == ([limit] if limit else [])
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"), [(0.35, "gspo is better than grpo"), (0.0, "Whether gspo differs from grpo")]
+)
+def test_it_stands_in_the_sentence_of_terminal_and_card(tmp_path: Path, gain: float, said: str) -> None:
+    database = make_lab(tmp_path, gain=gain)
+    with Evidence.open(database) as evidence:
+        (sentence,) = decided_sentences(decision(Source(evidence, "toy")))
+    assert sentence.startswith(said)
+    assert " on this one starting model" in sentence
+    report = rendered(database, "toy")
+    assert f'<p class="headline">{sentence.rstrip(".")}: ' in report.html
+    assert SHARED in report.html
+
+
+def test_every_embedded_model_is_known_as_one(tmp_path: Path) -> None:
+    settings: Settings = study(tmp_path, TWO_ARMS).arms["grpo"].settings
+    assert all(settings.model_copy(update={"model": name}).embedded for name in EMBEDDED)
+    assert not settings.model_copy(update={"model": "Qwen/Qwen3-0.6B"}).embedded

@@ -4,14 +4,18 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_lab import make_lab
+from synthetic_lab import TWO_ARMS, Change, make_lab
 
+from gspo_lab.claims.data import ClaimData
+from gspo_lab.claims.estimates import Untestable
 from gspo_lab.readings import (
     FINISHED,
     RECORDED,
@@ -31,7 +35,13 @@ from gspo_lab.readings import (
     runs,
     summarise,
 )
+from gspo_lab.readings.curves import onsets
+from gspo_lab.readings.reading import CLIP, LATER
+from gspo_lab.readings.responses import band_shares, responses, shared_bounds, spread_by_length
+from gspo_lab.readings.runs import first_settled
+from gspo_lab.records import Record, UpdateRecord
 from gspo_lab.store import Evidence
+from gspo_lab.study import Run
 
 RUN = "toy/grpo/s0"
 Row = tuple[float | None, int | None, int | None]
@@ -142,3 +152,102 @@ def test_a_reading_has_a_key_and_a_label() -> None:
     assert reading.label() == "mini-batches ≥ 1, after the learning rate's warm-up"
     assert (reading.table, reading.column.unit) == ("updates", "share of response tokens")
     assert Reading("reward_mean").table == "steps"
+
+
+GSPO_RUN = "toy/gspo/s0"
+
+
+def detailed(run: Run, record: Record) -> Record:
+    """Every second step holds two responses; every update counts what four times the range would bind: its step."""
+    if not isinstance(record, UpdateRecord):
+        return record
+    counts = {rule: {"low": [0] * 5, "high": [0, 0, 0, 0, record.step]} for rule in ("grpo", "gspo")}
+    lists: dict[str, list[Any]] = {"length": [10, 20], "sum_log_ratio": [float(record.step), 1.0]}
+    detail = lists if record.step % 2 == 0 else None
+    return replace(record, band_counts=counts, response_detail=detail, response_tokens=100)
+
+
+@pytest.fixture(scope="module")
+def detailed_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_lab(tmp_path_factory.mktemp("detail"), seeds=1, steps=6, change=detailed)
+
+
+def test_responses_are_of_settled_steps_and_later_minibatches(detailed_lab: Path) -> None:
+    """Steps 0 and 1 warm up, odd steps hold no responses: 2 steps x 3 mini-batches x 2 responses are left."""
+    with Evidence.open(detailed_lab) as evidence:
+        found = responses(Source(evidence, "toy"), ("length", "sum_log_ratio"), LATER, range(6))[GSPO_RUN]
+        none = responses(Source(evidence, "toy"), ("length",), LATER, [1, 3])[GSPO_RUN]
+    assert found["length"].tolist() == [10, 20] * 6
+    assert found["sum_log_ratio"].tolist() == [2, 1] * 3 + [4, 1] * 3
+    assert none["length"].tolist() == []
+
+
+def test_band_counts_are_of_all_settled_updates(detailed_lab: Path) -> None:
+    """Also of those without responses: steps 2 to 5, four updates of 100 tokens each."""
+    with Evidence.open(detailed_lab) as evidence:
+        shares = band_shares(Source(evidence, "toy"), GSPO_RUN)
+    assert shares["gspo"].tolist() == pytest.approx([0, 0, 0, 0, 4 * (2 + 3 + 4 + 5) / 1600])
+
+
+def test_bins_of_like_length_are_shared() -> None:
+    lengths = [np.array([1.0, 2.0, 9.0, 10.0]), np.array([2.0, 2.0, 9.0, 9.0])]
+    bounds = shared_bounds(lengths, 2)
+    assert bounds.tolist() == [5.5]
+    points = spread_by_length(lengths[0], np.array([0.0, 2.0, 1.0, 1.0]), bounds, 2)
+    assert points == [(1.5, 1.0), (9.5, 0.0)]
+    assert spread_by_length(lengths[0], lengths[0], bounds, 3) == []
+
+
+DROPPED = TWO_ARMS + "rollout = {{dynamic_sampling = 2}}\n"
+"""GSPO's groups vary. The rate rises over eight updates, four a step: by the schedule step 2 is the first settled."""
+
+
+def rising(updates: Sequence[int], *, unknown: bool = False) -> Change:
+    """Each step makes so many updates, the last entry all later ones; update n has (n + 1) / 8 of the learning rate."""
+
+    def change(run: Run, record: Record) -> Record | None:
+        if not isinstance(record, UpdateRecord):
+            return record
+        made = [*updates, *[updates[-1]] * run.settings.steps]
+        if record.minibatch >= made[record.step]:
+            return None
+        part = min(1.0, (sum(made[: record.step]) + record.minibatch + 1) / 8)
+        return replace(record, learning_rate=None if unknown else part * run.settings.update.learning_rate)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("updates", "unknown", "first"),
+    [
+        ((4,), False, 2),  # update 7, the last of step 1, is the first with all of it
+        ((0, 2, 2, 4), False, 4),  # updates 0, 1 | 2, 3 | 4 to 7 | 8
+        ((1,), False, 7),  # update 7 is step 7
+        ((0, 2, 2, 4), True, 2),  # nothing says otherwise
+        ((0,), False, 2),  # no update at all
+    ],
+)
+def test_where_groups_vary_the_record_says_when_the_rate_is_full(
+    tmp_path: Path, updates: Sequence[int], unknown: bool, first: int
+) -> None:
+    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, change=rising(updates, unknown=unknown))) as evidence:
+        # GRPO's groups do not vary: its schedule holds, whatever a record says.
+        assert first_settled(Source(evidence, "toy")) == {"toy/grpo/s0": 2, "toy/gspo/s0": first}
+
+
+def test_claims_clip_shares_onsets_and_spikes_begin_there(tmp_path: Path) -> None:
+    """Of 54 steps GSPO's last 50 are settled, four updates of 576 tokens each: the 50 that norms and signals are held
+    against, and none left to be judged. GRPO's are settled from step 2 on: two are left."""
+    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=54, change=rising((0, 2, 2, 4)))) as evidence:
+        found = Source(evidence, "toy")
+        assert [pool.weight for pool in by_minibatch(found, CLIP)["toy/gspo/s0"].values()] == [50 * 576] * 4
+        assert first_settled(found) == {"toy/grpo/s0": 2, "toy/gspo/s0": 4}
+        judged = {arm: onsets(found, f"toy/{arm}/s0")["grad_norm"].judged for arm in found.arms}
+        assert judged == {"grpo": True, "gspo": False}
+
+
+def test_a_run_whose_rate_never_became_full_has_nothing_that_is_settled(tmp_path: Path) -> None:
+    with Evidence.open(make_lab(tmp_path, DROPPED, seeds=1, steps=7, change=rising((1,)))) as evidence:
+        with pytest.raises(Untestable, match="only the warm-up") as raised:
+            ClaimData(Source(evidence, "toy")).value(CLIP, "gspo", 0)
+        assert raised.value.reason.data == {"arm": "gspo", "steps": 7, "planned": 7, "later": True}
