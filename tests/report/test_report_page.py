@@ -141,12 +141,6 @@ def test_clip_fractions_by_minibatch_and_saturation(tmp_path: Path) -> None:
     assert "Mini-batch 0 is exactly 0 by construction" in found.html
 
 
-def test_with_the_samplers_log_probs_no_construction_is_claimed(tmp_path: Path) -> None:
-    toml = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"\n[[bench]]', 1)
-    found = rendered(make_lab(tmp_path, toml, seeds=1), "toy")
-    assert "by construction" not in found.html
-
-
 def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     layers = figures(report, "experts", "moe")["m-expert-layer"]
     assert layers["columns"] == ["mixture-of-experts layer, first to last", "of", "mean", "seed 0", "seed 1", "seed 2"]
@@ -156,12 +150,6 @@ def test_experts_by_layer_and_the_cost_of_replay(report: Report) -> None:
     assert cost["gspo-replay"]["bytes"] == 160000
     assert cost["gspo-replay"]["share"] == pytest.approx(0.031 / 1.1, rel=1e-5)
     assert cost["gspo"]["replay"] == "none"
-
-
-def test_a_dense_study_has_no_figure_of_experts(tmp_path: Path) -> None:
-    found = rendered(make_lab(tmp_path, seeds=1), "toy")
-    assert "m-expert" not in found.html
-    assert "experts" not in json.loads(found.json)["studies"]["toy"]
 
 
 def test_what_was_not_measured_says_so_and_is_no_zero(tmp_path: Path) -> None:
@@ -220,13 +208,6 @@ def test_a_forge_finds_nothing_of_a_study_s_words_in_the_digest(tmp_path: Path) 
     assert digest.count("<details>") == 1
 
 
-def test_one_arm_has_nothing_to_compare(tmp_path: Path) -> None:
-    toml = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
-    found = rendered(make_lab(tmp_path, toml), "toy")
-    assert "No verdict: grpo is the only arm, so there is nothing to compare it with." in found.html
-    assert 'class="plot"' in found.html
-
-
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     found = rendered(make_lab(tmp_path, seeds=1), "toy")
     verdict = json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]
@@ -238,13 +219,6 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     assert "not measured: 1 pair of runs; an interval needs 3" not in found.html.partition('id="grounds"')[0]
     assert "<td>1 of 1</td>" in found.html
     assert 'class="margin"' not in found.html.partition('id="grounds"')[0], "a dot in a margin looks equivalent"
-
-
-def test_without_a_benchmark_the_score_is_not_measured(tmp_path: Path) -> None:
-    toml = re.sub(r"\[\[bench\]\].*?(?=\[arm)", "", TWO_ARMS, flags=re.DOTALL)
-    database = make_lab(tmp_path, toml + "# {every}")
-    found = rendered(database, "toy")
-    assert "the score that would decide is not measured" in found.html
 
 
 def test_a_running_study_has_no_verdict_yet(tmp_path: Path) -> None:
@@ -262,19 +236,39 @@ def test_a_running_study_has_no_verdict_yet(tmp_path: Path) -> None:
     assert [row[1] is None for row in rows] == [False] * 5 + [True] * 7
 
 
-def test_a_failed_run_withholds_the_verdict_and_is_named(tmp_path: Path) -> None:
-    def end(run: Run) -> str:
-        return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
-
-    found = rendered(make_lab(tmp_path, end=end), "toy")
-    assert "gspo seed 1 failed" in found.html
-    assert "No verdict on gspo against grpo" in found.html
+def one_failed(run: Run) -> str:
+    return "failed" if (run.arm, run.seed) == ("gspo", 1) else "finished"
 
 
-def test_a_study_that_has_not_begun(tmp_path: Path) -> None:
-    found = rendered(make_lab(tmp_path, record=False), "toy")
-    assert "0 of 6 runs are finished" in found.html
-    assert found.html.count('class="plot"') == 0
+def one_collapsed(run: Run, record: Record) -> Record:
+    falls = isinstance(record, StepRecord) and (run.arm, run.seed) == ("grpo", 2)
+    return replace(record, reward_mean=0.5 if record.step < 20 else 0.0) if falls else record
+
+
+NO_BENCH = re.sub(r"\[\[bench\]\].*?(?=\[arm)", "", TWO_ARMS, flags=re.DOTALL) + "# {every}"
+ONE_ARM = TWO_ARMS.replace('[arm.gspo]\nobjective = "gspo"\n', "")
+OLD_LOGPROBS = TWO_ARMS.replace("[[bench]]", '[update]\nold_logprobs = "sampler"\n[[bench]]', 1)
+
+
+@pytest.mark.parametrize(
+    ("toml", "how", "said", "unsaid"),
+    [
+        (ONE_ARM, {}, ("grpo is the only arm, so there is nothing to compare it with.", 'class="plot"'), ""),
+        (NO_BENCH, {}, ("the score that would decide is not measured",), ""),
+        (TWO_ARMS, {"end": one_failed}, ("gspo seed 1 failed", "No verdict on gspo against grpo"), ""),
+        (TWO_ARMS, {"record": False}, ("0 of 6 runs are finished",), 'class="plot"'),
+        (TWO_ARMS, {"steps": 60, "every": 20, "change": one_collapsed}, ("still counted: grpo seed 2.",), ""),
+        (TWO_ARMS, {"seeds": 1}, ("Mini-batch 0 is exactly 0 by construction",), "m-expert"),
+        (OLD_LOGPROBS, {"seeds": 1}, ("so mini-batch 0 may clip",), "by construction"),
+    ],
+    ids=["one arm", "no benchmark", "a failed run", "not begun", "a collapsed run", "dense", "sampler's log-probs"],
+)
+def test_the_page_says_what_is_special(
+    tmp_path: Path, toml: str, how: dict[str, Any], said: tuple[str, ...], unsaid: str
+) -> None:
+    page = rendered(make_lab(tmp_path, toml, **how), "toy").html
+    assert [text for text in said if text not in page] == []
+    assert not unsaid or unsaid not in page
 
 
 def test_a_study_without_any_run_folder(tmp_path: Path) -> None:
@@ -284,17 +278,6 @@ def test_a_study_without_any_run_folder(tmp_path: Path) -> None:
     ingest(tmp_path / "runs")
     found = rendered(tmp_path / "runs" / "lab.db", "toy")
     assert "0 of 6 runs are finished (6 not begun)" in found.html
-
-
-def test_collapsed_runs_stay_and_are_named(tmp_path: Path) -> None:
-    def change(run: Run, record: Record) -> Record:
-        if isinstance(record, StepRecord) and run.arm == "grpo" and run.seed == 2:
-            record = replace(record, reward_mean=0.5 if record.step < 20 else 0.0)
-        return record
-
-    found = rendered(make_lab(tmp_path, steps=60, every=20, change=change), "toy")
-    assert "Collapsed and still counted: grpo seed 2." in found.html
-    assert json.loads(found.json)["studies"]["toy"]["answer"]["comparisons"]["gspo"]["pairs"] == 3
 
 
 def test_matched_runs_are_certified(finished: Path, report: Report) -> None:
