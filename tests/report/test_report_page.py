@@ -241,8 +241,9 @@ def one_failed(run: Run) -> str:
 
 
 def one_collapsed(run: Run, record: Record) -> Record:
-    falls = isinstance(record, StepRecord) and (run.arm, run.seed) == ("grpo", 2)
-    return replace(record, reward_mean=0.5 if record.step < 20 else 0.0) if falls else record
+    if isinstance(record, StepRecord) and (run.arm, run.seed) == ("grpo", 2):
+        return replace(record, reward_mean=0.5 if record.step < 20 else 0.0)
+    return record
 
 
 NO_BENCH = re.sub(r"\[\[bench\]\].*?(?=\[arm)", "", TWO_ARMS, flags=re.DOTALL) + "# {every}"
