@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gspo_lab.claims import needs
 from gspo_lab.claims.data import ClaimData
 from gspo_lab.claims.estimates import Estimate, Estimates, Region, Untestable, condition
 from gspo_lab.claims.needs import Roles
+from gspo_lab.findings.clipped import active_share, saturated
 from gspo_lab.readings import Minibatch, Reading, Reduce, Steps, Window, average, by_layer, pooled
 from gspo_lab.readings.reading import CLIP_EVERYWHERE
 from gspo_lab.readings.responses import band_counts
@@ -35,7 +35,9 @@ def clip_gap(data: ClaimData, roles: Roles) -> Estimates:
         floors += [] if grpo else [seed]
         ratios[seed] = (max(gspo, 1) / gspo_tokens) / (max(grpo, 1) / grpo_tokens)
     reasons = [
-        Reason("a ceiling", reason.data) for role in PAIR if (reason := needs.saturation(data, roles[role])) is not None
+        Reason("a ceiling", {"arm": arm, "share": active_share(data.of, arm)})
+        for arm in (roles[role] for role in PAIR)
+        if saturated(data.of, arm)
     ]
     if floors:
         reasons.append(Reason("a lower bound", {"arm": roles["grpo"], "seeds": tuple(floors)}))

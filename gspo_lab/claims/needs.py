@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any
 
 from gspo_lab.claims.data import ClaimData, mixtures
-from gspo_lab.findings.clipped import active_share, saturated
 from gspo_lab.readings import Minibatch, Reading, Steps, Window
 from gspo_lab.stats.verdict import Reason
 from gspo_lab.study.dotted import BAND
@@ -118,12 +117,6 @@ def _other_numerics(data: ClaimData, arm: str) -> Reason | None:
         return None
     mismatch = data.of_arm(Reading("mismatch_k3", EVERY_STEP), arm)
     return Reason("the same numerics", {"arm": arm, "dtype": update.dtype, "mismatch": mismatch})
-
-
-def saturation(data: ClaimData, arm: str) -> Reason | None:
-    """How much a saturated arm clips: its clip fraction is a ceiling. None for any other."""
-    share = {"arm": arm, "share": active_share(data.of, arm)}
-    return Reason("saturated", share) if saturated(data.of, arm) else None
 
 
 def _each(check: Callable[..., Reason | None], *keys: str, **bounds: Any) -> Check:
