@@ -21,7 +21,7 @@ from datasets import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from gspo_lab.engines.areal.config import DATA, MAIN, PLUGIN, SAVING
-from gspo_lab.engines.external.attempt import LOG, current, end_with_parent
+from gspo_lab.engines.external.attempt import LOG, WORKER, current, end_with_parent
 from gspo_lab.engines.external.records import append
 
 START_SECONDS = 600.0
@@ -39,7 +39,8 @@ def main(words: Sequence[str]) -> None:
 
     def told(logger: Any, epoch: int, step: int, global_step: int, data: Any) -> Any:
         append(attempt.path / LOG, json.dumps({"step": global_step + 1, "data": data}, default=float))
-        sys.stdin.readline()  # the lab has recorded the step, and evaluated its model where a benchmark is due
+        if WORKER in os.environ:  # or else it was started by hand
+            sys.stdin.readline()  # the lab has recorded the step, and evaluated its model where a benchmark is due
         return commit(logger, epoch, step, global_step, data)
 
     def marked(*how: Any, **named: Any) -> None:
