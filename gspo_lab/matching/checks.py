@@ -13,7 +13,7 @@ from typing import Any
 
 from gspo_lab.matching import deeds, origin, own
 from gspo_lab.matching.pairing import EQUAL, STARTING, UNKNOWN, Check, Sides
-from gspo_lab.matching.trace import Trace
+from gspo_lab.matching.trace import COUNTS, REWARDS, Trace
 from gspo_lab.study import Arm
 
 
@@ -39,10 +39,10 @@ def all_checks(
         origin.other_facts(pair),
         origin.grader(pair),
         deeds.prompts(pair),
-        deeds.first_rollout(pair),
-        deeds.first_logprobs(pair),
-        deeds.first_rewards(pair),
-        deeds.first_counts(pair),
+        deeds.first_digest(pair, "first rollout", "rollout_digest", "token ids of step 0"),
+        deeds.first_digest(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0"),
+        deeds.first_columns(pair, "first rewards", REWARDS),
+        deeds.first_columns(pair, "first counts", COUNTS),
         deeds.first_minibatches(pair),
         deeds.compute(pair),
         deeds.benchmark_protocol(pair),

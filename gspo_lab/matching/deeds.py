@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from gspo_lab.matching.pairing import EQUAL, SAMPLING, STARTING, UNDECLARED, UNKNOWN, Check, Sides, differs
 from gspo_lab.matching.settings import listed, shown
-from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, REWARDS, Stream, Trace
+from gspo_lab.matching.trace import COUNTS, GIVEN, GROWN, Stream, Trace
 from gspo_lab.records import ROLLOUT
 from gspo_lab.study.dotted import under
 from gspo_lab.study.schema import KEYS
@@ -42,21 +42,6 @@ def _compared(one: Stream, other: Stream) -> tuple[int, int | None]:
     return len(common), next((step for step in common if one.digests[step] != other.digests[step]), None)
 
 
-def first_rollout(pair: Sides) -> Check:
-    """The token ids that each run sampled for itself at step 0."""
-    return _first(pair, "first rollout", "rollout_digest", "token ids of step 0")
-
-
-def first_logprobs(pair: Sides) -> Check:
-    """The sampler's log-probs of those tokens, bit for bit."""
-    return _first(pair, "first log-probs", "logprob_digest", "the sampler's log-probs of step 0")
-
-
-def first_rewards(pair: Sides) -> Check:
-    """The rewards of step 0: equal responses are graded equally."""
-    return _first_columns(pair, "first rewards", REWARDS)
-
-
 COSTS = (
     *(name for name, key in KEYS.items() if key.passes),
     *("objective.turn_credit", "rollout.dynamic_sampling", "rollout.overlong_buffer", "rollout.overlong_penalty"),
@@ -66,13 +51,19 @@ responses that train. It is no list of what takes time (`keys.Key.cost`): precis
 decides whose advantage is 0, says little of the steps to come."""
 
 
-def first_counts(pair: Sides) -> Check:
-    """Tokens and FLOPs counted in step 0: the same responses are as long, and cost the same."""
-    return _first_columns(pair, "first counts", COUNTS)
+def first_digest(pair: Sides, name: str, digest: str, what: str) -> Check:
+    """A digest of what each run sampled for itself at step 0, bit for bit."""
+    one, other = pair.one.first.get(digest), pair.other.first.get(digest)
+    if one is None or other is None:
+        return Check(name, UNKNOWN, pair.silent(one is not None, other is not None))
+    if one == other:
+        return Check(name, EQUAL, f"{what}: {shown(one)}")
+    return differs(name, f"{what}: {pair.told(one, other)}", ("step 0",), _sampled_apart(pair))
 
 
-def _first_columns(pair: Sides, name: str, columns: Sequence[str]) -> Check:
-    """Numbers of step 0 that follow from its responses, so that another first rollout that is excused excuses them."""
+def first_columns(pair: Sides, name: str, columns: Sequence[str]) -> Check:
+    """Numbers of step 0: equal responses are graded equally, are as long and cost the same. What excuses another first
+    rollout excuses them."""
     one, other = pair.one.first, pair.other.first
     names = [key for key in columns if key in one and key in other]
     if not names or "rollout_digest" not in one or "rollout_digest" not in other:
@@ -203,15 +194,6 @@ def base_score(pair: Sides) -> Check:
     if not parts:
         return Check(name, EQUAL, ", ".join(f"{bench} {shown(pair.one.base[bench])}" for bench in benches))
     return differs(name, "; ".join(said), tuple(parts), pair.excuses(*STARTING, "rollout.sampler", "rollout.dtype"))
-
-
-def _first(pair: Sides, name: str, digest: str, what: str) -> Check:
-    one, other = pair.one.first.get(digest), pair.other.first.get(digest)
-    if one is None or other is None:
-        return Check(name, UNKNOWN, pair.silent(one is not None, other is not None))
-    if one == other:
-        return Check(name, EQUAL, f"{what}: {shown(one)}")
-    return differs(name, f"{what}: {pair.told(one, other)}", ("step 0",), _sampled_apart(pair))
 
 
 def _sampled_apart(pair: Sides) -> list[str]:
