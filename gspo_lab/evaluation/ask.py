@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered. `tokens` None: nobody counted. `unasked`: why the model was not asked at all.
+    """What was answered. `tokens` None: not counted. `unasked`: why the model was not asked at all.
 
     `answered_by`: who says to have answered, where that is not the model that was asked.
     """

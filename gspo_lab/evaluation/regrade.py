@@ -78,7 +78,7 @@ def tasks_of(folder: RunFolder, evaluation: str, *, unsafe: bool = False) -> dic
     if evaluation:
         declared = folder.evaluation(evaluation).declaration()
         if declared is None:
-            raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so nobody knows its task")
+            raise LabError(f"{folder.path}: the evaluation {evaluation} was never declared, so its task is unknown")
         table = declared["task"]
         count = len(declared["asked"]["problems"])
         return {declared["bench"]: build(table["name"], table["options"], Path(table["base"]), count)}

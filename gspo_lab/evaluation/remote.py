@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible server: many requests in flight, and what failed is no answer at all."""
+"""A model behind an OpenAI-compatible server: many requests in flight; a failed one leaves its answer missing."""
 
 import asyncio
 from collections import Counter

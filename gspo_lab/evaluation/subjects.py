@@ -72,7 +72,7 @@ def model_subject(runs: Path, name: str, *, seed: int = 0, device: str = "auto")
 
 
 def server_subject(runs: Path, server: "Server", *, seed: int = 0) -> Subject:
-    """The model of a server. The key is no part of what it is, and is kept nowhere."""
+    """The model of a server. The key does not identify it, and is kept nowhere."""
     from gspo_lab.evaluation.remote import ServerModel
 
     content = {"kind": "server", "name": server.model, "url": server.url.rstrip("/")}

@@ -58,7 +58,7 @@ def read_json_object(path: Path, what: str) -> dict[str, Any]:
     """The object that a JSON file holds, `what` it should be; LabError where it holds none."""
     try:
         if (size := path.stat().st_size) > JSON_BYTES:
-            raise LabError(f"{path} is no {what.partition(' ')[2]}: {size:,} bytes; {AGAIN}")
+            raise LabError(f"{path} is not {what}: {size:,} bytes; {AGAIN}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path} cannot be read: {error}; {AGAIN}") from error
@@ -112,7 +112,7 @@ def _tensors(path: Path) -> Tensors | None:
         if len(start) < 8 or length > size - 8:
             raise LabError(f"{path} is cut off within its header, or no safetensors file: {size:,} bytes; {AGAIN}")
         if length > HEADER_BYTES:
-            raise LabError(f"{path} is no safetensors file: it announces a header of {length:,} bytes; {AGAIN}")
+            raise LabError(f"{path} is not a safetensors file: it announces a header of {length:,} bytes; {AGAIN}")
         text = file.read(length)
     try:
         header = {name: entry for name, entry in json.loads(text).items() if name != "__metadata__"}

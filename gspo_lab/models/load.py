@@ -88,7 +88,7 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise LabError(f"the prompt {text[:40]!a} is no Unicode text (a lone surrogate?) and has no tokens") from error
+        raise LabError(f"the prompt {text[:40]!a} is not Unicode text (a lone surrogate?) and has no tokens") from error
     if getattr(tokenizer, "chat_template", None):
         ids = _templated(tokenizer, [{"role": "user", "content": text}], tokenize=True)
     else:
@@ -169,7 +169,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
     if backend is not None:
-        # How the last call padded and truncated is kept there too, and is no property of the tokenizer.
+        # How the last call padded and truncated is kept there too; it does not belong to the tokenizer.
         rules.pop("padding", None)
         rules.pop("truncation", None)
     special = {str(role): str(token) for role, token in tokenizer.special_tokens_map.items()}
@@ -222,7 +222,7 @@ def _load_tokenizer(source: str) -> Any:
 
 def _load_weights(source: str, settings: Any, dtype: torch.dtype) -> Any:
     if type(settings) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise LabError(f"the model '{source}' is a {settings.model_type}, which is no causal language model")
+        raise LabError(f"the model '{source}' is a {settings.model_type}, which is not a causal language model")
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source, config=settings, dtype=dtype, trust_remote_code=False, output_loading_info=True

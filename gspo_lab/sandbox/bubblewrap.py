@@ -84,7 +84,7 @@ class Isolation:
         if not self.isolated:
             return python
         drop = [tool("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
-        first = [tool("choom"), "-n", str(OOM_SCORE), "--"]  # inside, where /proc is read-only, nobody can change it
+        first = [tool("choom"), "-n", str(OOM_SCORE), "--"]  # inside, where /proc is read-only, it cannot be changed
         return [*first, *(drop if uid is not None else []), *self.bubblewrap(limits), *python]
 
     def bubblewrap(self, limits: Limits) -> list[str]:

@@ -130,7 +130,7 @@ def assemble(machine: str | None = None) -> bytes:
     refuse_if("socketpair", SECOND_ARGUMENT, ANY_BIT, DATAGRAM_BIT)  # these could be sent elsewhere
     refuse_if("fcntl", SECOND_ARGUMENT, EQUAL, *OWNERS_OF_SIGNALS, *LOCKS)
     refuse_if("ioctl", SECOND_ARGUMENT, EQUAL, *IOCTLS)
-    # What happens on SIGCHLD stays the default, or the time of children that nobody collects would not count. A change
+    # What happens on SIGCHLD stays the default, or the time of uncollected children would not count. A change
     # (the second argument is not NULL) is answered as if it had been made.
     code.append((EQUAL, 0, 8, BY_ARGUMENT["rt_sigaction"][column]))
     code.append((LOAD, 0, 0, FIRST_ARGUMENT))

@@ -89,7 +89,7 @@ def modules(*, compiled: bool) -> list[str]:
 
 
 def sealed(content: bytes) -> int:
-    """A descriptor to read these bytes from; nobody can change them."""
+    """A descriptor to read these bytes from; they cannot be changed."""
     writable = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(content)
@@ -371,7 +371,7 @@ class PipeReader:
     too_much: bool = False
 
     def drain(self, end: int) -> bool:
-        """Takes what the pipe holds now; False when nobody can write to it any more."""
+        """Takes what the pipe holds now; False when every writer has closed it."""
         taken = self.taken[end]
         while True:
             try:
@@ -418,6 +418,6 @@ def _left_in_cgroups() -> Iterator[int]:
             root, limit, use = CGROUPS[controllers]
             group = Path(root + name)
             for folder in (group, *group.parents):
-                # In a container the groups above are not shown. A limit of "max" is no number.
+                # In a container the groups above are not shown. A limit of "max" is not a number.
                 with contextlib.suppress(OSError, ValueError):
                     yield int((folder / limit).read_text()) - int((folder / use).read_text())

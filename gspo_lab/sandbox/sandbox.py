@@ -25,7 +25,7 @@ from gspo_lab.sandbox.isolated_process import IsolatedProcess
 from gspo_lab.sandbox.program import ExecutionResult, GoOn, Limits, Program, SandboxFailed, always
 
 UIDS = range(60600, 61100)
-"""Debian and systemd leave these to nobody; one per slot, held by a name that only one process can have."""
+"""Debian and systemd leave these unused; one per slot, held by a name that only one process can have."""
 
 NOT_HELD = "bubblewrap is installed and its walls do not stand"
 NO_PYTHON = "no Python that may be shown to a program (apt-get install python3)"
@@ -95,7 +95,7 @@ class SharedOrExclusive:
 
     @contextlib.contextmanager
     def turn(self, *, alone: bool) -> Iterator[None]:
-        """Run beside others, unless one is to be alone; or `alone`, when nobody else runs."""
+        """Run beside others, unless one is to be alone; or `alone`, when nothing else runs."""
         with self.changed:
             came = time.monotonic()
             alone = alone and not self.waiting and came >= self.next_alone

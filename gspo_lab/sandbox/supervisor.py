@@ -41,7 +41,7 @@ FEW_SOCKETS = 16
 MUCH_MEMORY = 16 << 20
 """From so many bytes on the parent is told how much a test holds, in case the kernel ends this process for it."""
 EARLY = 0.05
-"""The share of a test's seconds before which nobody asks for what it waits."""
+"""The share of a test's seconds before which its waits are not looked at."""
 ASLEEP, PATIENCE = 0.9, 1.5
 """The share of its seconds after which a test that slept is late whatever else the machine did, and how many times its
 seconds one that is late gets to show that."""
@@ -213,13 +213,13 @@ class Supervisor:
         gc.freeze()
 
     def scratch(self) -> list[int]:
-        """The folders' times of change, which nobody can set, and of access: any file made, any attribute changed and
+        """The folders' times of change, which cannot be set, and of access: any file made, any attribute changed and
         any look into them shows."""
         folders = [os.stat(path) for path in self.orders["scratch"]]
         return [time for folder in folders for time in (folder.st_ctime_ns, folder.st_atime_ns)]
 
     def serve(self) -> None:
-        """Say that the house is ready, then run a program for each call until nobody calls."""
+        """Say that the house is ready, then run a program for each call until the parent leaves."""
         self.say({"ready": sys.version.split()[0]})
         while True:
             _, passed, _, _ = self.control.recvmsg(16, _socket.CMSG_SPACE(16))

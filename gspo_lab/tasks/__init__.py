@@ -113,7 +113,7 @@ def without_sandbox(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_isolation(name: str, options: Mapping[str, Any]) -> None:
-    """LabError where a task runs programs, nothing isolates them on this machine, and nobody gave leave to do without.
+    """LabError where a task runs programs, nothing isolates them on this machine, and `unsafe` is not set.
 
     To be asked before a model is: an answer that is not graded is missing in every score.
     """

@@ -56,9 +56,9 @@ class ReplyError(Exception):
 class Grade:
     """A grader's word on one answer. `reward` is what training uses; `correct` is what a benchmark counts.
 
-    A grader that fails says so in `error` and leaves reward and correct None: that is no wrong answer. A grader that
-    ran a program says in `isolation` how well it was locked in. `turn_rewards` are what each turn of the response
-    earned of the reward, which is their sum; None: the last turn earned it.
+    A grader that fails says so in `error` and leaves reward and correct None: the answer does not count as wrong. A
+    grader that ran a program says in `isolation` how well it was locked in. `turn_rewards` are what each turn of the
+    response earned of the reward, which is their sum; None: the last turn earned it.
     """
 
     reward: float | None
@@ -72,7 +72,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """How a benchmark is asked where nobody says otherwise: answers per problem, sampling, most response tokens.
+    """How a benchmark is asked by default: answers per problem, sampling, most response tokens.
 
     `max_tokens` None: the task's own `max_tokens`.
     """
@@ -86,7 +86,7 @@ class Defaults:
 class Task(Protocol):
     """A source of problems that grades answers. The same object trains and evaluates.
 
-    What has a value below may be left out; a task of one's own that is no subclass is given it by `build_task`.
+    What has a value below may be left out; `build_task` gives it to a task that is not a subclass.
     """
 
     name: str

@@ -28,7 +28,7 @@ SIGN: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"
 
 
 class Refused(ValueError):
-    """An expression that is no answer; the message says why, as the grade's reason."""
+    """An expression that cannot be an answer; the message says why, as the grade's reason."""
 
 
 @dataclass(frozen=True, slots=True)

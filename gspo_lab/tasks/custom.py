@@ -95,7 +95,7 @@ class Custom(Task):
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ReplyError(f"the reply {text[:40]!a} is no Unicode text (a lone surrogate?)") from None
+            raise ReplyError(f"the reply {text[:40]!a} is not Unicode text (a lone surrogate?)") from None
         return text
 
     def _graded(self, problem: Problem, answer: str, **more: Any) -> Grade:
@@ -241,7 +241,7 @@ def _problem(where: str, line: str) -> Problem:
     try:
         "".join((prompt, str(reference), *(demonstration or ""), str(data.get("id")))).encode()
     except UnicodeEncodeError as error:
-        raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is no text: {error}") from error
+        raise LabError(f"{where}: half a surrogate pair (\\ud800 to \\udfff alone) is not text: {error}") from error
     name = data.get("id", _prompt_id(prompt))
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise LabError(f'{where}: "id" must be text or a whole number')
@@ -358,8 +358,8 @@ def _of_trl(name: str, function: Callable[..., object], messages: bool) -> Calla
     for param in parameters:
         if param.default is param.empty and param.kind in (*POSITIONAL, param.KEYWORD_ONLY) and param.name not in known:
             raise LabError(
-                f"task '{name}': the reward function's parameter '{param.name}' is no column of a problem; it can be "
-                f"{', '.join(known)}"
+                f"task '{name}': the reward function's parameter '{param.name}' is not a column of a problem; "
+                f"it can be {', '.join(known)}"
             )
     wanted = known if takes_all else [param.name for param in parameters if param.name in known]
 

@@ -170,7 +170,7 @@ CHEAP = [
     pytest.param(_write("config.json", "[1]"), "no JSON object", id="list as config"),
     pytest.param(_write("config.json", "{}"), "no model_type", id="empty config"),
     pytest.param(lambda f: change_config(f, model_type={"a": 1}), "no model_type", id="object as model_type"),
-    pytest.param(_sparse("config.json", b"{", 30 << 30), "is no transformers configuration: 32,", id="huge config"),
+    pytest.param(_sparse("config.json", b"{", 30 << 30), "is not a transformers configuration: 32,", id="huge config"),
     pytest.param(_remove("model.safetensors"), "no weights", id="no weights"),
     pytest.param(_index, "1 of 2 weight files are missing.*model-00002", id="missing shard"),
     pytest.param(_write("model.safetensors", "x" * 20), "cut off within its header, or no safetensors", id="text"),
@@ -199,7 +199,7 @@ CHEAP = [
 
 COSTLY = [
     pytest.param(lambda f: change_config(f, model_type="qwen99"), "configuration.*qwen99", id="unknown family"),
-    pytest.param(lambda f: change_config(f, model_type="vit"), "vit, which is no causal", id="no language model"),
+    pytest.param(lambda f: change_config(f, model_type="vit"), "vit, which is not a causal", id="no language model"),
     pytest.param(lambda f: change_config(f, num_hidden_layers="two"), "configuration.*num_hidden", id="bad value"),
     pytest.param(lambda f: change_config(f, hidden_size=32), "weights.*cannot be loaded", id="other width"),
     pytest.param(_without("model.norm.weight"), "lacks 1 of its weights, first model.norm.weight", id="tensor gone"),

@@ -108,7 +108,7 @@ DAMAGED: dict[str, tuple[list[Any], str]] = {
     "a null": ([*ROWS[:29], ROWS[29] | {"answer": None, "solution": "?"}], "in the solution: no complete box"),
     "a box cut off": ([*ROWS[:29], {"problem": "?", "solution": r"\boxed{4"}], "the last box is not closed"),
     "an answer of another kind": ([*ROWS[:29], ROWS[29] | {"answer": True}], "the answer True is neither text nor"),
-    "a gold that is no number": ([*ROWS[:29], ROWS[29] | {"answer": "5.5"}], "the gold '5.5' is no whole number"),
+    "a gold that is no number": ([*ROWS[:29], ROWS[29] | {"answer": "5.5"}], "the gold '5.5' is not a whole number"),
     "verl without the bare problem": (
         [{"reward_model": {"ground_truth": "1"}, "prompt": [], "extra_info": {}}],
         "verl's columns without extra_info.raw_problem",

@@ -238,10 +238,10 @@ def test_what_cannot_be_judged_here_is_left_out(write_rows: Write) -> None:
     ("row", "message"),
     [
         (DOUBLE | {"id": 3}, "no text in id or description; is this open-r1/codeforces"),
-        (DOUBLE | {"time_limit": None}, "time_limit or memory_limit is no number"),
+        (DOUBLE | {"time_limit": None}, "time_limit or memory_limit is not a number"),
         (DOUBLE | {"official_tests": []}, "1/A has no tests"),
         (DOUBLE | {"official_tests": [{"input": "1"}]}, "a test without the texts input and output"),
-        (TRIPLE | {"contest_id": "x"}, "the contest_id 'x' is no number"),
+        (TRIPLE | {"contest_id": "x"}, "the contest_id 'x' is not a number"),
         (DOUBLE | {"input_mode": "file"}, "no problem in .* that reads stdin and has tests"),
     ],
 )

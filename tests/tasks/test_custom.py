@@ -397,7 +397,7 @@ def test_what_it_returns_wrongly_is_an_error_of_that_grade(make: Any, function: 
 
 
 def test_what_does_not_fit_is_one_line(make: Any) -> None:
-    with pytest.raises(LabError, match=r"parameter 'difficulty' is no column of a problem; it can be completions"):
+    with pytest.raises(LabError, match=r"parameter 'difficulty' is not a column of a problem; it can be completions"):
         make("trl_of_a_column_that_is_not_there")
     with pytest.raises(LabError, match="messages belongs to reward functions of TRL; leave it out"):
         make("grade", messages=True)

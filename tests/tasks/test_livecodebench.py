@@ -150,10 +150,10 @@ DAMAGED: dict[str, tuple[list[Any], str]] = {
     "a column missing": ([{k: v for k, v in TWICE.items() if k != "metadata"}], "no text in metadata; is this a file"),
     "a column of another kind": ([TWICE | {"difficulty": 3}], "no text in difficulty"),
     "no object": ([3], "no text in question_title"),
-    "a date that is none": ([TWICE | {"contest_date": "soon"}], "contest_date 'soon' is no ISO date"),
+    "a date that is none": ([TWICE | {"contest_date": "soon"}], "contest_date 'soon' is not an ISO date"),
     "metadata that are none": ([TWICE | {"metadata": "x"}], "the metadata are no JSON object"),
     "metadata of another kind": ([TWICE | {"metadata": "[]"}], "the metadata are no JSON object"),
-    "a function's name that is code": ([PAIRS | {"metadata": '{"func_name": "a()"}'}], "is no name of a function"),
+    "a function's name that is code": ([PAIRS | {"metadata": '{"func_name": "a()"}'}], "is not the name of a function"),
     "no tests": ([TWICE | {"public_test_cases": "[]", "private_test_cases": "[]"}], "no tests; without any"),
     "tests that cannot be decoded": ([TWICE | {"private_test_cases": "eJw"}], "private_test_cases cannot be decoded"),
     "nothing": ([], "no problem of the release lies in the window"),
@@ -412,18 +412,18 @@ def test_functional_tests() -> None:
     [
         ("[]", "[]", "row: no tests; without any, every program would pass"),
         ("[]", packed("[]"), "no tests"),
-        ("", "[]", "public_test_cases is no JSON list"),
-        ("{}", "[]", "public_test_cases is no JSON list"),
-        ("[]", '"x"', "private_test_cases is no JSON list"),
+        ("", "[]", "public_test_cases is not a JSON list"),
+        ("{}", "[]", "public_test_cases is not a JSON list"),
+        ("[]", '"x"', "private_test_cases is not a JSON list"),
         ("[]", "no base64!", "cannot be decoded: ValueError: neither JSON nor base64"),
         ("[]", base64.b64encode(b"no zlib").decode(), "cannot be decoded: error"),
         ("[]", packed(json.dumps(STDIN))[:-8], "cannot be decoded"),
         ("[]", packed([1]), "cannot be decoded: TypeError: the pickle holds list, not text"),
-        ("[]", packed("[1, 2"), "private_test_cases is no JSON list"),
+        ("[]", packed("[1, 2"), "private_test_cases is not a JSON list"),
         ("[]", packed(packed), "refused"),
-        ('[{"input": "1"}]', "[]", "a test is no object with the texts"),
-        ("[1]", "[]", "a test is no object with the texts"),
-        ('[{"input": 1, "output": "2", "testtype": "stdin"}]', "[]", "a test is no object with the texts"),
+        ('[{"input": "1"}]', "[]", "a test is not an object with the texts"),
+        ("[1]", "[]", "a test is not an object with the texts"),
+        ('[{"input": 1, "output": "2", "testtype": "stdin"}]', "[]", "a test is not an object with the texts"),
         (json.dumps(FUNCTIONAL), "[]", "of type 'functional' where the problem's metadata say 'stdin'"),
     ],
 )
@@ -434,7 +434,7 @@ def test_what_cannot_be_decoded_is_an_error_and_never_an_empty_list(public: str,
 
 def test_a_functional_test_must_expect_json() -> None:
     broken = json.dumps([FUNCTIONAL[0] | {"output": "[1, 2"}])
-    with pytest.raises(LabError, match=r"expects '\[1, 2', which is no JSON"):
+    with pytest.raises(LabError, match=r"expects '\[1, 2', which is not JSON"):
         decode_cases("row", broken, "[]", functional=True)
 
 

@@ -63,7 +63,7 @@ def test_a_function_of_the_graders_file_replies(folder: Path) -> None:
         ("raise", "ZeroDivisionError.*mine.py:15"),
         ("hang", "no reply after 1 s"),
         ("number", "the reply is 7, neither text nor None"),
-        ("half", "no Unicode text"),
+        ("half", "not Unicode text"),
     ],
 )
 def test_a_reply_that_fails_is_an_error_of_that_one_response(folder: Path, said: str, told: str) -> None:

@@ -24,7 +24,7 @@ LOSSES: dict[str, Loss[Any]] = {file.LOSS.name: file.LOSS for file in _files}
 
 def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
     """The loss of an objective, and the settings that it reads. A file's path starts from `base`. LabError for a file
-    that holds no loss, and for `loss_options` that are none of its settings."""
+    that holds no loss, and for `loss_options` that it does not know."""
     name = objective.policy_loss
     if name in LOSSES:
         return LOSSES[name], objective

@@ -36,7 +36,7 @@ class _Aime(Published):
         for item in read_items(self.name, files, self.source.rows, self.enough):
             gold = read_integer(item.gold)
             if gold is None:
-                raise LabError(f"{item.where}: the gold {item.gold!r:.40} is no whole number from 0 to 999")
+                raise LabError(f"{item.where}: the gold {item.gold!r:.40} is not a whole number from 0 to 999")
             problems.append(Problem(f"{self.name}-{item.id}", prompt(item.problem), str(gold)))
         return tuple(problems)
 

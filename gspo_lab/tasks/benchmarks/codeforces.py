@@ -168,7 +168,7 @@ class Codeforces(Published):
             raise LabError(f"{where}: {row['id']} has no tests")
         seconds, megabytes = row.get("time_limit"), row.get("memory_limit")
         if not isinstance(seconds, int | float) or not isinstance(megabytes, int | float):
-            raise LabError(f"{where}: time_limit or memory_limit is no number")
+            raise LabError(f"{where}: time_limit or memory_limit is not a number")
         limits = Limits(seconds=seconds * self.time_factor, memory_bytes=int(megabytes) * MIB + INTERPRETER_BYTES)
         return Judged(row | {"generated_checker": row.get("generated_checker") or ""}, official, generated, limits)
 
@@ -179,7 +179,7 @@ class Codeforces(Published):
         try:
             name = f"generated_tests/test_cases_{int(row['contest_id']):04d}.parquet"
         except (KeyError, TypeError, ValueError) as error:
-            raise LabError(f"{where}: the contest_id {row.get('contest_id')!r:.40} is no number") from error
+            raise LabError(f"{where}: the contest_id {row.get('contest_id')!r:.40} is not a number") from error
         if file.published:
             return fetch(self.name, sources.CODEFORCES, name)
         path = file.path.parent / name

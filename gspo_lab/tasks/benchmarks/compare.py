@@ -1,9 +1,9 @@
 """Whether a program's output is the expected one: three rules, of which each takes all that the one before it takes.
 
 `strict`: the same bytes but for newlines at the end; a function's value of the same types throughout.
-`lcb`: LiveCodeBench's own rule (lcb_runner/evaluation/testing_util.py), less what is no number in ASCII. Output is
-stripped, split into lines, each stripped; as many lines; each the same text, or the same decimal numbers in order. A
-function's value is equal as Python sees it, but a bool is no number.
+`lcb`: LiveCodeBench's own rule (lcb_runner/evaluation/testing_util.py), for numbers in ASCII alone. Output is stripped,
+split into lines, each stripped; as many lines; each the same text, or the same decimal numbers in order. A function's
+value is equal as Python sees it, but a bool never equals a number.
 `tolerant`: blanks and line breaks of any kind, any case, numbers within 1e-6 (absolute or relative), bools as numbers.
 """
 

@@ -91,7 +91,7 @@ def fetch(name: str, source: Source, file: str) -> Path:
 
 @functools.cache
 def _silence(endpoint: str) -> Exception | None:
-    """Why nobody is there, found out once; None where somebody is. The client itself tries for half a minute a file."""
+    """Why the Hub does not answer, asked once; None where it does. The client itself tries for half a minute a file."""
     from huggingface_hub import get_session
 
     try:

@@ -116,7 +116,7 @@ def read_entries(files: Sequence[DataFile], window: Window | None, count: int | 
 
 @functools.lru_cache(maxsize=4)
 def read_cases(entry: Entry) -> list[Case]:
-    """A problem's tests, public and private; LabError where its line is no longer what it was."""
+    """A problem's tests, public and private; LabError where its line has changed."""
     try:
         with Path(entry.file).open("rb") as file:
             file.seek(entry.offset)
@@ -156,7 +156,7 @@ def _row(where: str, line: bytes) -> Row:
     try:
         datetime.fromisoformat(row["contest_date"]).replace(tzinfo=None)
     except ValueError as error:
-        raise LabError(f"{where}: the contest_date {row['contest_date']!r} is no ISO date") from error
+        raise LabError(f"{where}: the contest_date {row['contest_date']!r} is not an ISO date") from error
     checked: Row = row
     return checked
 
@@ -193,7 +193,7 @@ def _function(where: str, row: Row) -> str | None:
     except (ValueError, AttributeError) as error:
         raise LabError(f"{where}: the metadata are no JSON object: {row['metadata'][:40]!r}") from error
     if name is not None and not (isinstance(name, str) and name.isidentifier()):
-        raise LabError(f"{where}: func_name {name!r:.40} is no name of a function")
+        raise LabError(f"{where}: func_name {name!r:.40} is not the name of a function")
     return name
 
 
@@ -206,7 +206,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _keep(path: Path, data: object) -> None:
-    """Write the index whole or not at all; a cache that cannot be written is no reason to stop."""
+    """Write the index whole or not at all; a cache that cannot be written stops nothing."""
     with contextlib.suppress(OSError), whole(path, shared=True) as beside:
         beside.write_text(json.dumps(data), encoding="utf-8")
 
@@ -273,14 +273,14 @@ def _json(text: str) -> Any:
 
 def _listed(where: str, column: str, tests: Any) -> list[Any]:
     if not isinstance(tests, list):
-        raise LabError(f"{where}: {column} is no JSON list of tests")
+        raise LabError(f"{where}: {column} is not a JSON list of tests")
     return tests
 
 
 def _case(where: str, kind: str, entry: Any) -> Case:
     texts = [entry.get(key) for key in ("input", "output", "testtype")] if isinstance(entry, dict) else [None]
     if not all(isinstance(text, str) for text in texts):
-        raise LabError(f"{where}: a test is no object with the texts input, output and testtype")
+        raise LabError(f"{where}: a test is not an object with the texts input, output and testtype")
     given, expected, stated = (str(text) for text in texts)
     if stated != kind:
         raise LabError(f"{where}: a test is of type {stated!r} where the problem's metadata say {kind!r}")
@@ -288,7 +288,7 @@ def _case(where: str, kind: str, entry: Any) -> Case:
         try:
             json.loads(expected, parse_int=str)  # whole numbers may be longer than Python reads
         except ValueError as error:
-            raise LabError(f"{where}: a functional test expects {expected[:40]!r}, which is no JSON") from error
+            raise LabError(f"{where}: a functional test expects {expected[:40]!r}, which is not JSON") from error
     return Case(given.encode(), expected.encode())
 
 
@@ -317,7 +317,7 @@ class LiveCodeBench(Published):
 
     `release` is LiveCodeBench's release_vN, files 1 to N, also written vN; `"file"`: the rows of `data`, however many.
     `window` is YYMM-YYMM or "all". `compare` is a rule of `compare.py`. Tests may take `seconds` of CPU time each.
-    `unsafe` runs programs without isolation where there is no other way.
+    `unsafe` runs programs without isolation where nothing isolates them.
     """
 
     prompt_version = "lcb/1"

@@ -196,7 +196,7 @@ class Math500(Published):
         items = read_items(self.name, files, sources.MATH500.rows, self.enough)
         for item in items:
             if len(item.gold) > LONGEST or item.gold.count("{") != item.gold.count("}"):
-                raise LabError(f"{item.where}: the gold {item.gold!r:.60} is no expression")
+                raise LabError(f"{item.where}: the gold {item.gold!r:.60} is not an expression")
         return tuple(Problem(f"{self.name}-{item.id}", prompt(item.problem), item.gold) for item in items)
 
     def judged(self, problem: Problem, stated: str) -> Grade:

@@ -161,7 +161,7 @@ class CheckerFailed(Exception):
 
 
 def full_numbers(opened: Sandbox, checker: str, cases: Sequence[Case]) -> tuple[float, ...]:
-    """What the checker gives the correct output of each test. CheckerFailed where that is no number above 0,
+    """What the checker gives the correct output of each test. CheckerFailed where that is not a number above 0,
     SandboxFailed where it could not be run."""
     numbers: list[float] = []
 

@@ -254,7 +254,7 @@ def _unwrapped(where: str, columns: Row) -> Row:
     """verl's shape: the bare problem and its gold. Its `prompt` holds instructions of another benchmark's."""
     extra, model = columns.get("extra_info"), columns["reward_model"]
     if not isinstance(extra, dict) or not isinstance(model, dict) or "raw_problem" not in extra:
-        raise LabError(f"{where}: verl's columns without extra_info.raw_problem; its prompt is no bare problem")
+        raise LabError(f"{where}: verl's columns without extra_info.raw_problem; its prompt is not the bare problem")
     return {"problem": extra["raw_problem"], "answer": model.get("ground_truth"), "id": None}
 
 

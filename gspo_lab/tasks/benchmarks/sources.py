@@ -1,7 +1,7 @@
 """Where each benchmark's problems are published: repository, commit, files with their sha256, and how many there are.
 
 Commits and digests were read in public repositories that pin the same files (docs/reference/benchmarks.md). A file
-whose digest nobody has published is held by the commit alone.
+without a published digest is held by the commit alone.
 """
 
 from collections.abc import Mapping
