@@ -28,8 +28,10 @@ if TYPE_CHECKING:  # who only looks where runs stand needs no settings, and no p
     from gspo_lab.study import Run
 
 
-FOLDERS = ("base", "warm_start")
-"""Keys of run.json that name a folder: from the run's own folder, or, as earlier versions wrote them, whole."""
+def _folders(content: dict[str, Any]) -> list[str]:
+    """The keys of run.json that name a folder: from the run's own folder, or, as earlier versions wrote them, whole. An
+    imported run has none."""
+    return [] if content.get("origin") else [key for key in ("base", "warm_start") if content.get(key)]
 
 
 @dataclass(frozen=True)
@@ -177,23 +179,16 @@ class RunFolder(SubjectFolder):
         """run.json as it is; None where there is none."""
         return read_json(self.path / layout.RUN)
 
-    def specify(self, content: dict[str, Any]) -> None:
+    def specify(self, content: dict[str, Any], *, imported: bool = False) -> None:
         """Write run.json where it does not say so already, its folders as seen from here: a record that is shared names
-        no machine's. LabError where another program recorded the run."""
+        no machine's. LabError where another program recorded the run, unless this is its import again."""
         present, here = self.specification(), self.path.resolve()
-        content = content | {key: os.path.relpath(content[key], here) for key in FOLDERS if content.get(key)}
-        if present != content:
-            if present is not None and present.get("origin") is not None:
-                raise LabError(
-                    f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW"
-                )
-            write_json(self.path / layout.RUN, content)
-
-    def specify_import(self, content: dict[str, Any]) -> None:
-        """The same of a run that another program recorded, by its import, which may know more of it each time."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if self.specification() != content:
-            write_json(self.path / layout.RUN, content)
+        content = content | {key: os.path.relpath(content[key], here) for key in _folders(content)}
+        if present == content:
+            return
+        if present is not None and present.get("origin") is not None and not imported:
+            raise LabError(f"{self.path} was recorded by another program, and cannot be gone on with: use --name NEW")
+        write_json(self.path / layout.RUN, content)
 
     def run(self) -> "Run":
         """What is to be run. LabError where run.json is missing or damaged."""
@@ -204,8 +199,7 @@ class RunFolder(SubjectFolder):
         if data is None:
             raise LabError(f"{self.path / layout.RUN} is missing: {remedy}")
         try:
-            folders = {key: str((self.path / data[key]).resolve()) for key in FOLDERS if data.get(key)}
-            return Run.from_json(data | folders)
+            return Run.from_json(data | {key: str((self.path / data[key]).resolve()) for key in _folders(data)})
         except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             told = str(error).partition("\n")[0]
             raise LabError(f"{self.path / layout.RUN} is damaged ({type(error).__name__}: {told}): {remedy}") from error

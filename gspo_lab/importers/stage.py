@@ -128,7 +128,7 @@ class Stage:
                 if origin is None:
                     continue
                 run = Run(self._study, arm, seed, entry.settings, entry.declared, {}, origin=origin, known=entry.known)
-                live.specify_import(run.to_json())
+                live.specify(run.to_json(), imported=True)
                 if known is beside:
                     beside.journal.replace(live.journal)
 

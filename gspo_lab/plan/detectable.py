@@ -242,19 +242,15 @@ def _contrast_sd(study: Study, runs: Path, weights: Mapping[str, float]) -> tupl
     groups = []
     with Evidence.open(database_of(runs), runs) as evidence:
         for found in (Source(evidence, name) for name in evidence.studies()):
-            arms = found.declaration.arms
+            arms, same = found.declaration.arms, _alike(found, study)
             alike = {
-                name: next((own for other, own in _alike(found, study).items() if _same(arms[other], study, name)), {})
+                name: next((s for other, s in same.items() if arms[other].settings == study.arms[name].settings), {})
                 for name in weights
             }
             seeds = set.intersection(*(set(own) for own in alike.values()))
             groups.append([sum(weight * alike[name][seed] for name, weight in weights.items()) for seed in seeds])
     sd, degrees = pooled_sd(groups)
     return (sd if degrees >= LEAST_DEGREES else None), degrees
-
-
-def _same(arm: Arm, study: Study, name: str) -> bool:
-    return arm.settings == study.arms[name].settings
 
 
 def _count(seeds: int | None) -> str:
@@ -274,10 +270,6 @@ class _Apart:
     evaluations: float | None
     shared: float
 
-    @property
-    def degrees(self) -> int:
-        return len(self.differences) - 1
-
 
 def _measured(study: Study, runs: Path) -> Noise:
     """The pooled sd of pair differences over earlier pairs of arms like those of this study, and where it was seen."""
@@ -296,9 +288,7 @@ def _measured(study: Study, runs: Path) -> Noise:
     if sd is None or degrees < LEAST_DEGREES:
         return Noise(None, f"no earlier study has finished pairs of {LIKE}; give an sd with --sd")
     names = ", ".join(dict.fromkeys(pair.study for pair in kept))
-    answers = _pooled([(pair.degrees, pair.answers) for pair in kept])
-    evaluations = _pooled([(pair.degrees, pair.evaluations) for pair in kept])
-    shared = _pooled([(pair.degrees, pair.shared) for pair in kept]) or 0.0
+    answers, evaluations, shared = (_pooled(kept, name) for name in ("answers", "evaluations", "shared"))
     # What single evaluations vary holds what their answers do.
     single = None if evaluations is None else max(0.0, evaluations - (answers or 0.0))
     seeds = max(0.0, sd**2 - (answers or 0.0) - (single or 0.0))
@@ -307,13 +297,13 @@ def _measured(study: Study, runs: Path) -> Noise:
         f"measured in {names}, at scores around {average(pair.level for pair in kept):.2f}",
         sd_range(sd, degrees + 1),
         _root(answers),
-        Components(math.sqrt(max(0.0, shared)), math.sqrt(seeds), _root(single), _root(answers)),
+        Components(math.sqrt(max(0.0, shared or 0.0)), math.sqrt(seeds), _root(single), _root(answers)),
     )
 
 
-def _pooled(variances: Sequence[tuple[int, float | None]]) -> float | None:
-    """The mean of those that are known, weighted by their degrees of freedom."""
-    known = [(weight, variance) for weight, variance in variances if variance is not None]
+def _pooled(pairs: Sequence[_Apart], name: str) -> float | None:
+    """The mean of a variance over the pairs of which it is known, weighted by their degrees of freedom."""
+    known = [(len(pair.differences) - 1, getattr(pair, name)) for pair in pairs if getattr(pair, name) is not None]
     total = sum(weight for weight, _ in known)
     return sum(weight * variance for weight, variance in known) / total if total else None
 
