@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calling import gspo_lab
 from laboratory import rendered
 from matched_lab import FACTS, Lab, Lines, answer, history, ids, odd_ones, of, rolling
 
@@ -663,3 +664,13 @@ def test_longer_answers_are_told_and_fewer_updates_are_no_equal_compute(lab: Lab
     lab.set_of("gspo/s0", "step", {"updates_total": 7}, step=3)
     found = of(lab.certificate(), "compute")
     assert (found.state, found.detail) == ("differs undeclared", "updates_total: 8 in grpo, 7 in gspo")
+
+
+@pytest.mark.parametrize("origin", [3, {"program": 3}, {"source": "logs"}])
+def test_an_origin_that_cannot_be_read_is_one_line(lab: Lab, origin: object) -> None:
+    """From every command that would name it."""
+    lab.set_facts("grpo/s0", **FACTS, origin=origin)
+    for command in (("show", "toy"), ("certify", "toy"), ("report", "toy", "--output-dir", str(lab.folder))):
+        said = gspo_lab(*command, "--runs", str(lab.runs))
+        assert said.code == 2, command
+        assert "toy/grpo/s0: its journal names an origin that cannot be read" in said.err
