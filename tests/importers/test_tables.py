@@ -125,6 +125,21 @@ def test_wishes_that_cannot_be_met(tmp_path: Path, options: tuple[str, ...], wha
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ('source = "csv"\npath = "a.csv"\nsed = 0', "runs.0.sed: unknown key (did you mean 'seed'?)"),
+        ('source = "csv"\npath = "a.csv"\nseed = "0"', "runs.0.seed: input should be a valid integer; got '0'"),
+        ('source = "csv"\npath = "a.csv"\nmap = { reward = 1 }', "runs.0.map.reward: input should be a valid string"),
+        ('path = "a.csv"', "runs.0: it needs source (one of jsonl, csv, "),
+        ('source = "csv"\npath = "a.csv"\nprogram = "veril"', "runs.0.program: unknown 'veril' (did you mean 'verl'?)"),
+    ],
+)
+def test_a_table_of_runs_that_is_none(tmp_path: Path, table: str, what: str) -> None:
+    (tmp_path / "x.toml").write_text(f"[[runs]]\n{table}\n")
+    assert f"x.toml: {what}" in refused(tmp_path, tmp_path / "x.toml")
+
+
 def test_a_last_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     path = json_lines(tmp_path / "a.jsonl", [{"step": 1, "r": 1}])
     path.write_text(path.read_text() + '{"step": 2, "r"')
