@@ -49,9 +49,12 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
     folder = RunFolder(run.folder(runs))
     folder.path.mkdir(parents=True)
     folder.specify(run.to_json())
-    code = _work(folder, stop=True)
+    code, ignored = _work(folder, stop=True)
+    if ignored >= 2:
+        why = f"trained {ignored} more steps after it was asked to stop"
+        raise LabError(f"the engine '{engine}' {why}: ask `stop()` after each step")
     if code == Exit.STOPPED:
-        code = _work(folder, stop=False)
+        code, _ = _work(folder, stop=False)
     if not folder.standing().finished:  # whatever the exit code: the signal may have come behind the last word
         said = folder.standing().message or f"exit code {code}; the end of its log:"
         raise LabError(f"the engine '{engine}' does not train", details=(said, *_end(folder.log)))
@@ -62,17 +65,21 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
     return {kind: recorded[kind] for kind in ("step", "update", "answer")}
 
 
-def _work(folder: RunFolder, *, stop: bool) -> int:
-    """Have a worker train the run, to be stopped after its first step or not; its exit code."""
+def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
+    """Have a worker train the run, to be stopped after its first step or not: its exit code, and how many steps it
+    recorded after it was asked to stop. A worker that ends within a second of that may not have heard it."""
     with folder.log.open("ab") as log:
         worker = subprocess.Popen([sys.executable, "-m", "gspo_lab.worker", str(folder.path)], stdout=log, stderr=log)
     try:
         while worker.poll() is None and stop:
             time.sleep(POLL)
-            if folder.records(StepRecord.kind):
+            if before := len(folder.records(StepRecord.kind)):
                 worker.send_signal(signal.SIGTERM)
-                break
-        return worker.wait()
+                asked = time.monotonic()
+                code = worker.wait()
+                late = time.monotonic() - asked > 1
+                return code, (len(folder.records(StepRecord.kind)) - before) * late
+        return worker.wait(), 0
     finally:
         worker.kill()
 

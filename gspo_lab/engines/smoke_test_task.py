@@ -1,6 +1,6 @@
 """A task that any text can win, so that an untrained model has advantages to train on.
 
-`gspo-lab engines install --check` runs two steps of it, and tests do.
+`gspo-lab engines install --check` runs three steps of it, and tests do.
 """
 
 from collections.abc import Sequence

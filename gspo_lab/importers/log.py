@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from gspo_lab.errors import LabError
 from gspo_lab.importers.names import bench_name
@@ -63,10 +63,10 @@ class Wish(Table):
     path: str = ""
     arm: str | None = None
     seed: int | None = None
-    name: str | None = None
-    program: str | None = None
+    name: str | None = Field(None, validation_alias=AliasChoices("name", "run_pattern"))
+    program: str | None = Field(None, validation_alias=AliasChoices("program", "logged_by"))
     map: dict[str, str] = Field({})
-    score: str | dict[str, str] | None = None
+    score: str | dict[str, str] | None = Field(None, validation_alias=AliasChoices("score", "score_metric"))
     bench: str | None = None
     ignore: list[str] = Field([])
     config: str | None = None

@@ -91,7 +91,7 @@ def _of(wish: Wish, base: Path) -> Iterator[Found]:
         if not fitting:
             raise LabError(
                 f"{path}: of the runs inside ({', '.join(inside[:8])}) none is named '{wish.name or INSIDE}'; "
-                "give the pattern of their names, with {arm} and {seed} in it, as name (--name)"
+                "give the pattern of their names with {arm} and {seed}: --run-pattern, or run_pattern under [[runs]]"
             )
         for run, named in fitting:
             yield Found(*_whole(named.get("arm", arm), named.get("seed", seed), path), path, run, wish)

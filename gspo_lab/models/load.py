@@ -96,7 +96,7 @@ def encode_prompt(tokenizer: Any, text: str) -> list[int]:
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
             ids = ids[:-1]
     if not ids:
-        raise LabError("an empty prompt has no tokens: a model needs at least one to begin with")
+        raise LabError(f"the prompt {text[:40]!a} has no tokens in this tokenizer: a model needs one to begin with")
     return [int(token) for token in ids]
 
 

@@ -46,7 +46,8 @@ class MemoryFit:
     def line(self) -> str:
         """What the arm needs and what there is, in one line."""
         has = "of unknown size" if self.has is None else f"of {gigabytes(self.has)}"
-        return f"{self.arm}: about {gigabytes(self.need.total)} ({self.need}) on {self.place} {has}"
+        parts = f" ({self.need})" if str(self.need) else ""
+        return f"{self.arm}: about {gigabytes(self.need.total)}{parts} on {self.place} {has}"
 
 
 def fits(study: Study, slots: Sequence[Slot]) -> list[MemoryFit]:

@@ -30,8 +30,8 @@ class Engine:
 def test_the_native_engine_does_what_an_engine_should() -> None:
     done = gspo_lab("engines", "check", "native", "--device", "cpu")
     assert done.code == 0, done.err
-    # Two steps of two mini-batches; five problems at the start and at the end.
-    assert done.out == "native works: 2 steps, 4 updates, 10 answers\n"
+    # Three steps of two mini-batches; five problems at the start and at the end; a group of four responses kept whole.
+    assert done.out == "native works: 3 steps, 6 updates, 14 answers\n"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,17 @@ def test_an_engine_of_your_own_is_checked(
     Path("mine.toml").write_text('proof = ["bench=[]"]')  # what it cannot do
     done = gspo_lab("engines", "check", "mine.py:Engine", "--device", "cpu")
     assert done.code == (2 if why else 0), done.out + done.err
-    assert (why or "mine.py:Engine works: 2 steps") in done.out + done.err
+    assert (why or "mine.py:Engine works: 3 steps") in done.out + done.err
+
+
+def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = ENGINE.replace("FACTS", "facts={'python': '3'}").replace(" MORE", "")
+    write = "sink.write([StepRecord("
+    Path("deaf.py").write_text(slow.replace(write, f"__import__('time').sleep(2)\n            {write}"))
+    Path("deaf.toml").write_text('proof = ["bench=[]"]')
+    done = gspo_lab("engines", "check", "deaf.py:Engine", "--device", "cpu")
+    assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
 
 
 def test_an_installed_package_adds_an_engine_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -435,7 +435,7 @@ def test_a_plain_prompt_keeps_bos_and_drops_an_eos_that_the_tokenizer_appends(fo
     assert encode_prompt(tokenizer, "a") == [256, 97]
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "empty prompt"), ("a\ud800b", "lone surrogate")])
+@pytest.mark.parametrize(("text", "message"), [("", "has no tokens"), ("a\ud800b", "lone surrogate")])
 def test_a_prompt_without_tokens_is_refused(text: str, message: str) -> None:
     with pytest.raises(LabError, match=message):
         encode_prompt(byte_tokenizer(), text)

@@ -77,7 +77,7 @@ def check_fit(problems: Sequence[Problem], tokenizer: Any, context: int | None) 
     if context is None or not problems:
         return
     # A text has at least as many bytes as tokens, and a template adds to each what it adds to one: most pass by that.
-    around = len(encode_prompt(tokenizer, "?"))
+    around = len(encode_prompt(tokenizer, problems[0].prompt))
     doubtful = [one for one in problems if len(one.prompt.encode(errors="replace")) + around >= context]
     lengths = {one.id: len(encode_prompt(tokenizer, one.prompt)) for one in doubtful}
     if too_long := {name: length for name, length in lengths.items() if length >= context}:
