@@ -15,9 +15,13 @@ from gspo_lab.stats.verdict import Rule, Verdict
 
 @dataclass(frozen=True)
 class UnstableRunCounts:
-    """Whether the study went where runs become unstable: the runs of the seeds that decide."""
+    """Whether the study went where runs become unstable: the runs of the seeds that decide.
+
+    `by_reward` of the `judged` have enough training steps for their reward; the others are judged by scores alone.
+    """
 
     judged: int
+    by_reward: int
     collapsed: int
     fell: int
     finished: int
@@ -39,9 +43,8 @@ def regime(found: Source) -> UnstableRunCounts:
     ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
-    return UnstableRunCounts(
-        len(judged), sum(one.collapsed for one in judged), sum(one.fell for one in judged), len(finished)
-    )
+    counts = (sum(getattr(run, what) for run in judged) for what in ("judged", "collapsed", "fell"))
+    return UnstableRunCounts(len(judged), *counts, len(finished))
 
 
 @once

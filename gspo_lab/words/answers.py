@@ -73,7 +73,8 @@ def unstable_runs(regime: UnstableRunCounts, level: float | None = None) -> str:
         was = "was" if regime.fell == 1 else "were"
         return f"{regime.fell} of {counted(regime.judged, 'run')} {was} unstable{collapsed}."
     rest = regime.finished - regime.judged
-    none = f"None of {counted(regime.judged, 'run')} was unstable{f', {rest} {NOT_JUDGED}' if rest else ''}"
+    who = "None" if regime.by_reward else "By scores alone, none"  # too few training steps to judge the reward
+    none = f"{who} of {counted(regime.judged, 'run')} was unstable{f', {rest} {NOT_JUDGED}' if rest else ''}"
     if level is None:
         return f"{none}."
     high = clopper_pearson(0, regime.judged, level).high

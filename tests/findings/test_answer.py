@@ -65,8 +65,14 @@ def test_better_is_green_and_says_by_how_much(tmp_path: Path) -> None:
     assert ": +0.25" in words.said(found)
     assert words.said(found).endswith("), 5 seeds.")
     assert words.rests_on(found).startswith("Margin ±0.02. ")
-    assert "None of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
+    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to" in words.rests_on(found)
     assert found.command == "gspo-lab replicate toy"
+
+
+def test_what_scores_alone_judge_is_said_so(tmp_path: Path) -> None:
+    """Four steps are too few for the reward to fall back; the score was asked three times."""
+    found = answered(make_lab(tmp_path, seeds=3, steps=4, every=2))
+    assert "By scores alone, none of 6 runs was unstable" in words.rests_on(found)
 
 
 def test_not_resolved_is_grey_and_asks_for_the_seeds_that_would_do(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ def test_one_bound_of_what_was_not_seen_stands_beside_equivalent(tmp_path: Path)
     found = answered(make_lab(tmp_path, toml, seeds=5, change=rising(0.0)))
     assert (found.word, found.colour) == ("equivalent", "green")
     assert "can still have a rate of up to 52 %" in words.said(found)
-    assert words.rests_on(found).endswith("Margin ±0.3. None of 10 runs was unstable.")
+    assert words.rests_on(found).endswith("Margin ±0.3. By scores alone, none of 10 runs was unstable.")
     asked = toml + 'question = "stability"\n'
     found = answered(make_lab(tmp_path / "stability", asked, seeds=5, change=rising(0.0)))
     assert found.word == "regime not reached"
@@ -118,7 +124,9 @@ def test_a_study_of_stability_in_which_nothing_fell_is_grey(tmp_path: Path) -> N
     found = answered(database)
     assert (found.word, found.colour) == ("regime not reached", "grey")
     # 1 - .025 ** (1 / 10): Clopper-Pearson of 0 of 10.
-    assert "None of 10 runs was unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(found)
+    assert "By scores alone, none of 10 runs was unstable (95 % interval of the rate: 0 to 31 %)" in words.rests_on(
+        found
+    )
     assert "equivalent within the margin" in words.rests_on(found)
     assert found.command.endswith("--set update.learning_rate=0.0002 --name toy-further")
 
@@ -244,7 +252,7 @@ def test_stability_is_of_the_declared_seeds(tmp_path: Path) -> None:
     declared = answered(database)
     assert "Unstable, of 8: grpo 0, gspo 3." in words.rests_on(every)
     assert declared.word == "regime not reached"
-    assert words.rests_on(declared).startswith("None of 10 runs was unstable")
+    assert words.rests_on(declared).startswith("By scores alone, none of 10 runs was unstable")
 
 
 def test_of_imported_runs_more_are_imported(tmp_path: Path) -> None:

@@ -253,9 +253,12 @@ def pairs(found: Source) -> Section | None:
             | {"number": name, "arm": one.arm, "primary": scalar.primary, "p_adjusted": one.p_adjusted}
             | {"reading": f"score.{scalar.bench}" if scalar.bench else f"reward_mean.{scalar.name}", "pairs": paired.n}
         )
+    level = 100 * (1 - found.declaration.verdict.alpha)
     caption = (
-        f"Differences to {found.declaration.baseline}, paired by seed; shaded: the margin of scores, ±{margin:g}. Only "
-        "the primary score carries the verdict; p of the others is adjusted over all of them by Holm's rule"
+        f"Differences to {found.declaration.baseline}, paired by seed, each with its own {level:g} % interval; the "
+        f"verdict's intervals are wider where several arms share its error rate. Shaded: the margin of scores, "
+        f"±{margin:g}. Only the primary score carries the verdict; p of the others is adjusted over all of them by "
+        "Holm's rule"
     )
     markdown = f"{caption}.\n\n{markdown_table(PAIRS, rows)}"
     body = table(DRAWN, shown, caption=caption)
