@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,14 @@ with contextlib.suppress(ModuleNotFoundError):  # the session for vLLM does with
 # A shell that starts something in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker gets whole files and takes over from the other at the end: few fixtures are made twice."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -43,8 +43,8 @@ def regime(found: Source) -> UnstableRunCounts:
     ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
     judged = [one for one in finished if one.fall_judged]
-    counts = (sum(getattr(run, what) for run in judged) for what in ("judged", "collapsed", "fell"))
-    return UnstableRunCounts(len(judged), *counts, len(finished))
+    by_reward, collapsed, fell = (sum(getattr(run, what) for run in judged) for what in ("judged", "collapsed", "fell"))
+    return UnstableRunCounts(len(judged), by_reward, collapsed, fell, len(finished))
 
 
 @once

@@ -43,7 +43,7 @@ def test_every_engine_and_launcher_says_how_far_it_was_tried() -> None:
 def test_the_smoke_test_is_a_study_that_the_engine_takes(engine: str) -> None:
     study = smoke_study(engine, "cpu")
     preflight(study, here=False)
-    assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [(engine, 2)]
+    assert [(arm.settings.engine.name, arm.settings.steps) for arm in study.arms.values()] == [(engine, 3)]
 
 
 def test_an_engine_that_is_not_installed_says_what_to_type(cache: Path) -> None:
