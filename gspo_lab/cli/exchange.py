@@ -206,7 +206,7 @@ def install(
     ],
     device: Device = "auto",
     check: Annotated[
-        bool, typer.Option("--check", help="Then train two steps of a small run, to test the installation.")
+        bool, typer.Option("--check", help="Then train three steps of a small run, to test the installation.")
     ] = False,
 ) -> None:
     """Create the virtual environment of an engine.
@@ -229,7 +229,7 @@ def check_engine(
     device: Device = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Test an engine: train two steps of a small run, stop it, resume it, and check its records.
+    """Test an engine: train three steps of a small run, stop it, resume it, and check its records.
 
     Exit code 2 where the engine breaks a rule of gspo_lab/engines/base.py; each is one line.
     """
