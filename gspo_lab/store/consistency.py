@@ -53,7 +53,8 @@ COUNTS = {
         f"CASE WHEN :varying THEN more_updates <> {UPDATES_DUE} ELSE updates_total <> (step + 1) * :updates END"
     ),
     "flops_total": "more_flops <= 0",
-    "replay_bytes": "(replay_bytes > 0) <> :replays",
+    # A step in which no group has a signal trains on no response, and keeps nothing for replay.
+    "replay_bytes": "replay_bytes > 0 AND NOT :replays OR replay_bytes = 0 AND :replays AND zero_variance_groups < 1",
     "device_seconds_total": f"ABS(more_seconds - seconds_step) > {EQUAL_TO} * device_seconds_total",
 }
 """By the column that is then wrong: what no step of a run may show. What was not recorded is NULL and shows nothing."""

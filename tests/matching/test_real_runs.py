@@ -72,11 +72,11 @@ InHand = Callable[[Parts], None]
 class Room:
     """A folder in which the study's arms are trained one after the other."""
 
-    def __init__(self, folder: Path, against: str | None = None) -> None:
+    def __init__(self, folder: Path, against: str | None = None, grader: str = GRADER) -> None:
         self.folder, self.runs = folder, folder / "runs"
         problems = [{"id": f"p{i}", "prompt": "?" * (1 + i % 5) + chr(97 + i), "reference": ""} for i in range(24)]
         (folder / "problems.jsonl").write_text("\n".join(json.dumps(problem) for problem in problems))
-        (folder / "dice.py").write_text(GRADER)
+        (folder / "dice.py").write_text(grader)
         (folder / "study.toml").write_text(STUDY)
         study = load_study(folder / "study.toml", name="dice")
         self.study = study if against is None else replace(against_itself(study, against), name="dice")
@@ -143,6 +143,17 @@ def test_every_arm_of_a_seed_is_matched_whatever_it_replays(room: Room) -> None:
         parted = why(evidence, "dice/grpo/s0", "dice/gspo/s0")
     effect = next(one for one in parted.later if one.kind != "setting")
     assert effect.where.startswith("step 0, mini-batch 1,")
+
+
+def test_steps_without_any_reward_are_matched_though_nothing_is_kept_for_replay(tmp_path: Path) -> None:
+    room = Room(tmp_path, grader="def grade(problem, answer):\n    return 0.0\n")
+    for arm in ("grpo", "grpo-r2", "grpo-r3"):
+        room.train(arm)
+    found = room.certificate()
+    assert not odd_ones(found)
+    with Evidence.open(room.runs / "lab.db") as evidence:
+        kept = evidence.rows("SELECT DISTINCT zero_variance_groups, replay_bytes FROM steps WHERE run_id LIKE '%-r2/%'")
+    assert kept == [(1.0, 0)]
 
 
 def test_an_arm_against_itself_may_sample_apart_and_nothing_else(tmp_path: Path) -> None:
