@@ -67,7 +67,7 @@ def conform(engine: str, device: str, runs: Path, changes: Sequence[str] = ()) -
 
 def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
     """Have a worker train the run, to be stopped after its first step or not: its exit code, and how many steps it
-    recorded after it was asked to stop. A worker that ends within a second of that may not have heard it."""
+    recorded after it was asked to stop; 0 where it ended within a second, perhaps before the signal arrived."""
     with folder.log.open("ab") as log:
         worker = subprocess.Popen([sys.executable, "-m", "gspo_lab.worker", str(folder.path)], stdout=log, stderr=log)
     try:
@@ -75,10 +75,10 @@ def _work(folder: RunFolder, *, stop: bool) -> tuple[int, int]:
             time.sleep(POLL)
             if before := len(folder.records(StepRecord.kind)):
                 worker.send_signal(signal.SIGTERM)
-                asked = time.monotonic()
+                sent = time.monotonic()
                 code = worker.wait()
-                late = time.monotonic() - asked > 1
-                return code, (len(folder.records(StepRecord.kind)) - before) * late
+                heard = time.monotonic() - sent > 1
+                return code, len(folder.records(StepRecord.kind)) - before if heard else 0
         return worker.wait(), 0
     finally:
         worker.kill()

@@ -42,7 +42,7 @@ def regime(found: Source) -> UnstableRunCounts:
     """Counts of the finished runs of the seeds that decided."""
     ended = outcomes(found, found.declaration.primary)
     finished = [run for run in ended if decision(found).runs.has(run)]
-    judged = [one for one in finished if one.fall_judged]
+    judged = [run for run in finished if run.fall_judged]
     by_reward, collapsed, fell = (sum(getattr(run, what) for run in judged) for what in ("judged", "collapsed", "fell"))
     return UnstableRunCounts(len(judged), by_reward, collapsed, fell, len(finished))
 
