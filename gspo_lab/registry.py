@@ -39,7 +39,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 @cache
 def installed(kind: str) -> Mapping[str, str]:
     """Name -> "module:attribute" of what installed packages add to a kind; nothing of them is imported."""
-    return {point.name: point.value for point in entry_points(group=f"gspo_lab.{kind}s")}
+    group = {"policy loss": "losses"}.get(kind, f"{kind}s")
+    return {point.name: point.value for point in entry_points(group=f"gspo_lab.{group}")}
 
 
 def names_of(kind: str, table: Mapping[str, str]) -> Mapping[str, str]:

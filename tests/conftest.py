@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,24 @@ def can_isolate() -> None:
     from isolation import opened
 
     opened(1).close()
+
+
+@pytest.fixture
+def add_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """A function that installs a package with these entry points. Its modules are files of `tmp_path`."""
+    from gspo_lab.registry import installed
+
+    def add(points: str) -> None:
+        about = tmp_path / "theirs-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(points)
+        monkeypatch.syspath_prepend(tmp_path)
+        installed.cache_clear()
+
+    yield add
+    monkeypatch.undo()
+    installed.cache_clear()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from gspo_lab.keys import Key
 from gspo_lab.objectives.losses import LOSSES, Common, Loss, traits
 from gspo_lab.objectives.ratios import RATIOS, Level
 from gspo_lab.objectives.settings import Correction
-from gspo_lab.registry import nearest
+from gspo_lab.registry import installed, nearest
 
 
 class _Resolved(Common):
@@ -25,9 +25,10 @@ class _Resolved(Common):
     @field_validator("policy_loss")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name not in LOSSES and ":" not in name:
-            known = f"must be one of {', '.join(sorted(LOSSES))}, or 'file.py:LOSS'"
-            raise PydanticCustomError("policy_loss", "{told}", {"told": known + nearest(name, LOSSES)})
+        names = {**installed("policy loss"), **LOSSES}
+        if name not in names and ":" not in name:
+            message = f"must be one of {', '.join(sorted(names))}, or 'file.py:LOSS'{nearest(name, names)}"
+            raise PydanticCustomError("policy_loss", "{message}", {"message": message})
         return name
 
     @property

@@ -37,7 +37,7 @@ class Common(Table):
     policy_loss: str = "clip"  # presets.Objective knows the names
     loss_options: Annotated[
         dict[str, Any],
-        Key(Read(lambda run: ":" in run.objective.policy_loss, "without a policy_loss of your own"), arms="vary"),
+        Key(Read(lambda run: not run.objective.loss.source, "without a policy_loss of your own"), arms="vary"),
     ] = Field({}, description="with policy_loss = 'file.py:LOSS': that loss's own settings")
     clip: Annotated[Clip, Key(acts="ratio", peers="trl verl")] = Field(
         "fixed",

@@ -1,11 +1,12 @@
 """`gspo-lab engines check NAME`: the lab's own engine passes, and each rule that an engine breaks is one line."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from calling import gspo_lab
 
-from gspo_lab.registry import installed, names_of
+from gspo_lab.registry import names_of
 
 ENGINE = """
 from pathlib import Path
@@ -63,16 +64,7 @@ def test_an_engine_that_never_stops_is_refused(tmp_path: Path, monkeypatch: pyte
     assert (done.code, "trained 2 more steps after it was asked to stop" in done.err) == (2, True), done.out + done.err
 
 
-def test_an_installed_package_adds_an_engine_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "theirs-1.0.dist-info").mkdir()
-    (tmp_path / "theirs-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    points = "[gspo_lab.engines]\ntheirs = theirs:Engine\nnative = theirs:Engine\n"
-    (tmp_path / "theirs-1.0.dist-info" / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(tmp_path)
-    installed.cache_clear()
-    try:
-        table = {"native": "gspo_lab.engines.native:NativeEngine"}
-        assert names_of("engine", table) == {"theirs": "theirs:Engine", **table}, "the lab's own names stay"
-    finally:
-        monkeypatch.undo()
-        installed.cache_clear()
+def test_an_installed_package_adds_an_engine_by_an_entry_point(add_entry_points: Callable[[str], None]) -> None:
+    add_entry_points("[gspo_lab.engines]\ntheirs = theirs:Engine\nnative = theirs:Engine\n")
+    table = {"native": "gspo_lab.engines.native:NativeEngine"}
+    assert names_of("engine", table) == {"theirs": "theirs:Engine", **table}, "the lab's own names stay"

@@ -1,11 +1,11 @@
 """A source of one's own: a file's object with `runs` and `read`, named on the command line."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from logs import bring, opened
 
-from gspo_lab.registry import installed
 from gspo_lab.store.records import read_steps
 
 READER = """
@@ -33,20 +33,12 @@ def test_a_file_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ]
 
 
-def test_an_installed_package_s_reader_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_s_reader_is_a_source(tmp_path: Path, add_entry_points: Callable[[str], None]) -> None:
     (tmp_path / "readers_of_mine.py").write_text(READER)
-    about = tmp_path / "readers_of_mine-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: readers-of-mine\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[gspo_lab.sources]\nmine = readers_of_mine:Reader\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    add_entry_points("[gspo_lab.sources]\nmine = readers_of_mine:Reader\n")
     (tmp_path / "log.txt").write_text("0.25 0.5")
-    installed.cache_clear()
-    try:
-        said = bring(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
-    finally:
-        installed.cache_clear()
-    assert said.code == 0, said.err
+    run = bring(tmp_path, "mine", tmp_path / "log.txt", "--study", "x", "--arm", "a", "--seed", 0)
+    assert run.code == 0, run.err
 
 
 def test_a_reader_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

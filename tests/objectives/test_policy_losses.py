@@ -1,6 +1,7 @@
 """The family's losses against a table for a pencil, their limiting cases, and what is measured of them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,18 @@ def test_it_is_found_and_reads_its_own_settings(tmp_path: Path) -> None:
         surrogate(leaf, batch, settings, loss).loss.backward()
         assert leaf.grad is not None
         assert leaf.grad.tolist() == [[pytest.approx(-factor / 2)] * 2]
+
+
+def test_an_installed_package_adds_a_loss_by_an_entry_point(
+    tmp_path: Path, add_entry_points: Callable[[str], None]
+) -> None:
+    (tmp_path / "losses_of_theirs.py").write_text(MINE, encoding="utf-8")
+    add_entry_points("[gspo_lab.losses]\ntheirs = losses_of_theirs:LOSS\nsapo = losses_of_theirs:LOSS\n")
+    loss, settings = loss_of(Objective(policy_loss="theirs", loss_options={"power": 2.0}), tmp_path)
+    assert (loss.name, settings.model_dump()["power"]) == ("mine", 2.0)
+    assert Objective(policy_loss="sapo").loss is LOSSES["sapo"], "the lab's own names stay"
+    with pytest.raises(ValidationError, match=r"did you mean 'theirs'"):
+        Objective(policy_loss="thiers")
 
 
 def test_what_is_none_or_does_not_fit_is_told(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Policy losses: what keeps a policy near the one that sampled. Every file of this package that has a `LOSS` is one.
 
-A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here.
+A study may name one of its own: `policy_loss = "my_loss.py:LOSS"`, a file like those here. An installed package adds a
+name by an entry point of the group `gspo_lab.losses`.
 """
 
 from importlib import import_module
@@ -42,7 +43,7 @@ def loss_of(objective: Common, base: Path) -> tuple[Loss[Any], Common]:
 
 
 def traits(name: str) -> Loss[Any]:
-    """What is known of a loss by its name alone: of one from a file nothing, so that no rule of another's holds."""
+    """What is known of a loss by its name alone. A loss from outside has no `source` and no rule of another loss."""
     return LOSSES.get(name) or Loss(
         name=name, source="", formula="", term=LOSSES["clip"].term, lower_bound=False, alike_at_1=False
     )
