@@ -161,7 +161,6 @@ def test_a_killed_writer_leaves_every_write_that_returned(tmp_path: Path) -> Non
         "        sink.write([StepRecord(step=step, prompts=1, responses=2)]); print(step, flush=True)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     said = [process.stdout.readline() for _ in range(20)]
     process.send_signal(signal.SIGKILL)
     said += process.stdout.readlines()

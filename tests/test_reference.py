@@ -20,8 +20,6 @@ DOCS = Path(__file__).parent.parent / "docs"
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_reference", DOCS / "make_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -130,7 +130,6 @@ def test_the_range_of_a_share_clips_it_there(target: float) -> None:
 def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
     console = Console(file=io.StringIO(), width=200)
     found = advise(bench.study(), bench.runs, console=console, live=False)
-    assert found is not None
     assert [one.rule for one in found] == ["grpo", "gspo"]
     for one in found:
         assert (one.clip_low, one.clip_high) == pytest.approx((LOW, HIGH))
@@ -148,7 +147,6 @@ def test_both_rules_get_a_range_that_was_used(bench: Bench) -> None:
 def test_what_is_pasted_is_the_arm_that_was_piloted(bench: Bench) -> None:
     bench.a = "clip_high = 0.5\nkl_coef = 0.01\nupdate.learning_rate = 2e-6"
     found = advise(bench.study(), bench.runs, console=Console(file=io.StringIO()), live=False)
-    assert found is not None
     grpo, gspo = (tomllib.loads(one.toml())["arm"][one.rule] for one in found)
     assert (grpo.pop("clip_low"), grpo.pop("clip_high")) == pytest.approx((LOW, HIGH), rel=1e-3)
     assert grpo == {"objective": "grpo", "kl_coef": 0.01, "update": {"learning_rate": 2e-6}}
@@ -157,7 +155,6 @@ def test_what_is_pasted_is_the_arm_that_was_piloted(bench: Bench) -> None:
 
 def test_another_share_another_range(bench: Bench) -> None:
     found = advise(bench.study(), bench.runs, share=0.3, console=Console(file=io.StringIO()), live=False)
-    assert found is not None
     assert [one.clip_high for one in found] == pytest.approx([math.exp(0.035) - 1] * 2)
 
 

@@ -33,7 +33,6 @@ def test_the_same_content_on_fresh_seeds_and_a_fresh_start(runs: Path) -> None:
     assert (wanted.study.name, wanted.study.seeds, wanted.begun) == ("toy-r1", (3, 4, 5), False)
     declared = kept(wanted.study, runs)
     assert identity(declared) == identity(first)
-    assert declared.replicates is not None
     assert (declared.replicates.name, declared.replicates.content) == ("toy", identity(first))
     assert declared.digest == declared.content_digest
     assert (declared.verdict, declared.question) == (first.verdict, first.question)

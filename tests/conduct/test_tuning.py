@@ -116,7 +116,6 @@ def test_the_best_half_goes_on_and_the_best_is_what_the_study_trains_with(done: 
 def test_the_certificate_says_that_each_arm_chose_on_the_same_budget(done: Done) -> None:
     found = certificate(done[0])
     assert found.ok
-    assert found.tuning is not None
     assert found.tuning.state == "differs as declared"
     # (4 x 2 + 2 x 2) steps on two seeds.
     assert "each arm chose on 8 trials (4 candidates x 2 seeds, 24 steps in all), by reward" in found.tuning.detail
@@ -179,7 +178,6 @@ def test_a_trial_that_dies_is_the_worst_and_one_that_the_machine_ends_is_tried_a
     assert study(tuned)["tune"]["chosen"] == {"a": 2, "b": 2}
     with Evidence.open(tuned.runs / "lab.db", tuned.runs) as evidence:
         trials = trials_of(Source(evidence, "count"))
-    assert trials is not None
     assert trials.rounds[0].tried["a"][1].score is not None
     assert trials.rounds[1].tried["a"][1].score is None
     assert "seed 101 failed: ZeroDivisionError" in trials.rounds[1].tried["a"][1].died
@@ -224,7 +222,6 @@ def test_a_choice_that_the_trials_do_not_call_for_is_no_match(done: Done, tmp_pa
     ingest(runs)
     with Evidence.open(runs / "lab.db", runs) as evidence:
         found = study_certificate(Source(evidence, "count"))
-    assert found.tuning is not None
     assert found.tuning.state == "differs undeclared"
     assert "by its trials' records a would choose 2e-05" in found.tuning.detail
     assert "a was not given what it chose" in found.tuning.detail
@@ -238,7 +235,6 @@ def test_a_replication_repeats_what_was_chosen_on_seeds_that_no_trial_had(done: 
     for wanted in ("count", str(bench.toml)):
         again = replication(wanted, runs).study
         assert again.seeds == (102, 103, 104)
-        assert again.tune is not None
         assert again.tune.chosen == {"a": 1, "b": 2}
         assert again.arms["a"].settings.update.learning_rate == 2e-5
     with pytest.raises(LabError, match="count-trials are the trials of count: gspo-lab replicate count"):

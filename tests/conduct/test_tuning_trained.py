@@ -74,7 +74,6 @@ def test_a_kill_amid_real_trials_leaves_the_same_choice_and_the_same_bits(bench:
         one = Source(evidence, "tiny")
         certificate = verified(evidence, study_certificate(one), {})
         assert certificate.ok, certificate.lines()
-        assert certificate.tuning is not None
         assert (
             "3 trials (3 candidates x 1 seed, 10 steps in all)" in certificate.tuning.detail
         )  # 3 to step 2, 2 on to 4

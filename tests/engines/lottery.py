@@ -141,6 +141,5 @@ def experience_of(parts_: Parts, *, routes: bool = False) -> Experience:
     out.credit(adv[:, None])
     if routes:
         routers = parts_.policy.routers
-        assert routers is not None
         out.rollout_routes_NSLK = pack_routes(rollouts, out, routers.layers, routers.top_k)
     return out

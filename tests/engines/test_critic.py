@@ -20,7 +20,6 @@ OF_STEPS = ("value_explained_variance", "seconds_values")
 def critic_of(make_run: MakeRun, arm: str, *overrides: str) -> tuple[Critic, Experience]:
     """A critic at its start, and sixteen responses to four prompts."""
     setting = set_up(make_run(arm, GAE, *overrides), None)
-    assert setting.critic is not None
     return setting.critic, experience_of(setting)
 
 

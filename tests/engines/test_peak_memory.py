@@ -81,7 +81,6 @@ def test_the_estimate_is_within_15_percent(tmp_path: Path, model: str, overrides
     path.write_text(STUDY.format(model=model))
     shape = model_shape(model) or shape_of(config(model).to_dict())
     settings = load_study(path, overrides=overrides).arms["gspo"].settings
-    assert shape is not None
     expected = estimate(shape, settings, prompt_tokens=prompt, response_tokens=24, on_gpu=False).total
     done = subprocess.run(
         [sys.executable, "-c", TRAINED, str(path), *overrides],

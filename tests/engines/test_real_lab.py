@@ -54,8 +54,6 @@ def test_lost_grades_of_one_arm_make_no_verdict(make_run: MakeRun, tmp_path: Pat
     decided = lab(tmp_path / "lost", study, trained, lost=True)
     found, doubt = decided.verdicts["gspo"], decided.ungraded["gspo"]
     assert doubt.errors[0] == 0 < doubt.errors[1]
-    assert found.paired.estimate is not None
-    assert honest.paired.estimate is not None
     assert found.paired.estimate > honest.paired.estimate + 0.1, "leaving them out makes gspo look better"
     assert doubt.verdict.paired.differences == pytest.approx(honest.paired.differences), "counting them wrong does not"
     assert found.word == "withheld"

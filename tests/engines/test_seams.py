@@ -48,7 +48,6 @@ def test_a_tools_tokens_are_attended_to_and_not_trained_on(make_run: MakeRun) ->
     done = setting.updater.update(experience, minibatch)
     record = update_record(setting.updater, experience, done, detail=True, token_detail=True)
     assert (record.response_tokens, record.active_tokens) == (5, 5)
-    assert record.response_detail is not None
     assert record.response_detail["length"] == [2, 3]
     assert [len(values) for values in record.response_detail["log_ratios"]] == [2, 3]
     # Ratios are 1: mean over responses of the mean over tokens of A.
@@ -76,7 +75,6 @@ def test_advantages_may_differ_by_token(make_run: MakeRun) -> None:
     # (2 + 2 - 2 - 2) / 4 and (2 + 2 - 2) / 3: the first response's advantages are no 0, though their mean is.
     record = update_record(setting.updater, experience, done, detail=True, token_detail=False)
     assert record.active_tokens == 7
-    assert record.response_detail is not None
     assert record.response_detail["advantage"] == pytest.approx([0.0, 2 / 3])
     assert experience.adv_N.tolist() == pytest.approx([0.0, 2 / 3])
 

@@ -78,7 +78,6 @@ def test_a_prompt_is_fed_once() -> None:
     batch = experience()
     (part,) = microbatches(batch, torch.arange(8), 10_000)
     shared = share_prompts(part)
-    assert shared is not None
     assert shared.inputs["input_ids"].shape == (3, 19)
     assert part.input_BS.shape == (8, 14)
     mask = shared.inputs["attention_mask"]

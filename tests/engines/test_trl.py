@@ -100,7 +100,6 @@ def test_on_the_same_samples_every_update_is_natives(
         if one.minibatch == 0:
             assert one.log_ratio_max_abs in (0.0, None)
         own = one.engine_metrics
-        assert own is not None
         assert own["loss"] == pytest.approx(one.loss, abs=1e-6)
         level = one.clip_fraction_tokens if arm == "grpo" else one.clip_any_responses
         assert own["clip_ratio/region_mean"] == pytest.approx(level, abs=1e-6)

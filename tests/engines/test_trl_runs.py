@@ -157,7 +157,6 @@ def test_the_last_words_of_a_process_that_crashes_are_told(rank: int, make_run: 
     assert start(run, folder.path).wait(600) == Exit.CRASHED
     standing = folder.standing()
     assert standing.state is State.FAILED
-    assert standing.message is not None
     assert "ended with exit code 1" in standing.message
     assert "the cable was pulled" in standing.message
     until(lambda: not at_work(folder.path))
@@ -170,7 +169,6 @@ def test_what_people_can_mend_is_one_line(make_run: MakeRun, tmp_path: Path) -> 
     folder = RunFolder(tmp_path / "run")
     assert start(run, folder.path).wait(600) == Exit.REFUSED
     told = folder.standing().message
-    assert told is not None
     assert told.startswith(
         "the grader failed on 16 of 16 responses of step 0, more than rollout.max_grader_errors = 0.5"
     )

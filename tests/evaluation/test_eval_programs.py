@@ -82,7 +82,6 @@ def test_the_rating_of_rated_problems_is_shown(here: Path, asking: tuple[object,
     assert none.code == 0, none
     rating = none.json["scores"][0]["rating"]
     bound = estimate_rating([800, 1200, 1600], [0, 0, 0]).high
-    assert bound is not None
     assert (rating["rating"], rating["low"], rating["high"]) == (None, None, pytest.approx(bound))
     assert f"below {bound:.0f}" in " ".join(gspo_lab(*asking).out.split())
 
@@ -103,8 +102,6 @@ def test_the_rating_of_up_to_eight_attempts_is_that_of_the_chance_that_one_of_ei
     # One of 16 answers right: eight of them hold it with chance 8/16, and a problem of 1500 solved so is rated 1500.
     graded = pd.DataFrame({"problem": ["a", "b"], "correct": [1, 1], "graded": [16, 16]})
     eight, one = (rated({"a": 1500.0, "b": 1500.0}, graded, attempts) for attempts in (8, 1))
-    assert eight is not None
-    assert one is not None
     assert eight["rating"] == pytest.approx(1500)
     assert one["rating"] == pytest.approx(1500 - 400 * math.log10(15))  # 15 to 1 against it
     assert rated({"a": 1500.0, "b": 1500.0}, graded.assign(graded=[16, 7]), 8) is None

@@ -153,7 +153,6 @@ def trained(folder: Path) -> Any:
 def started(folder: Path) -> Any:
     """The start's weights, every file's name."""
     made = StartFolder(folder / START_HOME).made()
-    assert made is not None
     return contents(made), names(folder / "cache")
 
 

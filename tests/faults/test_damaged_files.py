@@ -147,7 +147,6 @@ def test_a_flipped_bit_of_a_model_that_the_lab_made_is_told_by_who_asks_it(name:
     tickets(tmp_path)
     assert run(tmp_path, act.command).code == 0
     model = RunFolder(tmp_path / RUN_HOME).final if name == "train" else StartFolder(tmp_path / START_HOME).made()
-    assert model is not None
     files = sorted(one for one in model.iterdir() if one.stat().st_size)
     command = ("eval", "--bench", "lottery.py:grade", "--data", "problems.jsonl", "--model", str(model), "--limit", "1")
     assert run(tmp_path, command).code == 0

@@ -47,7 +47,6 @@ def test_a_keeper_leaves_the_worker_s_exit_code_and_output(tmp_path: Path) -> No
     assert launch.attempt() is not None
     assert Keeper(launch).keep() == Exit.REFUSED
     attempt = launch.attempt()
-    assert attempt is not None
     assert attempt["number"] == 2
 
 
@@ -94,7 +93,6 @@ def test_a_conductor_sees_where_a_worker_is_and_takes_its_code_from_the_folder(t
         assert process.poll() is None
         told = f"{process.state} {process.place}"
         record = whereabouts(launch.folder)
-        assert record is not None
         assert f"{record['state']} {record['place']}" == told, "for who asks later"
         if told != seen[-1]:
             seen.append(told)

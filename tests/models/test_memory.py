@@ -46,9 +46,7 @@ def model_of(family: str, layers: int = 2) -> Any:
 
 
 def shape(family: str, layers: int = 2) -> ModelShape:
-    found = shape_of(json.loads(config_of(family, layers).to_json_string(use_diff=False)))
-    assert found is not None
-    return found
+    return shape_of(json.loads(config_of(family, layers).to_json_string(use_diff=False)))
 
 
 @every_family

@@ -94,7 +94,6 @@ def test_the_routers_gradient_under_drifted_routes_is_the_formulas(name: str) ->
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
     loss.backward()
     for parameter in routers.parameters:
-        assert parameter.grad is not None
         assert parameter.grad.abs().max() > 1e-6
 
 
@@ -110,7 +109,6 @@ def test_the_whole_models_gradient_at_the_router_matches_finite_differences() ->
 
     loss().backward()
     for parameter in routers.parameters:
-        assert parameter.grad is not None
         for place in parameter.grad.abs().flatten().topk(3).indices.tolist():
             flat, width = parameter.data.view(-1), 1e-2
             here = float(flat[place])

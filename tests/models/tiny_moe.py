@@ -76,9 +76,7 @@ def build(name: str, seed: int = 0, **changes: Any) -> Any:
 
 
 def routers_of(model: Any) -> Routers:
-    routers = Routers.of(model)
-    assert routers is not None
-    return routers
+    return Routers.of(model)
 
 
 def tokens(rows: int = ROWS, positions: int = POSITIONS) -> torch.Tensor:

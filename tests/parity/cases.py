@@ -117,7 +117,6 @@ def ours(case: Case, settings: Objective, *, part: slice | None = None) -> Resul
     leaf = rows.logp_BT.clone().requires_grad_()
     out = surrogate(leaf, rows.batch(case), settings)
     out.loss.backward()
-    assert leaf.grad is not None
     measured = ratio_measures(
         *(out.log_ratio_BT, rows.mask_BT, rows.adv_BT, rows.mask_BT.any(dim=1)),
         settings,

@@ -54,7 +54,6 @@ def test_an_engine_is_not_given_candidates_that_it_would_ignore(tmp_path: Path) 
     assert str(caught.value).startswith(
         "arm.mean@token-mean: the engine 'narrow.py:Narrow' would ignore objective.aggregation = 'token-mean'"
     )
-    assert found.tune is not None
     chosen = tuned(found, found.tune.model_copy(update={"chosen": {"mean": 0, "one-out": 0}}))
     assert list(trained_arms(chosen)) == list(chosen.arms.values())
     check(chosen)

@@ -37,7 +37,6 @@ def test_an_assumed_sd_names_seeds_for_both_words(tmp_path: Path) -> None:
 def test_the_chance_to_find_a_difference_grows_with_it_and_with_seeds(tmp_path: Path) -> None:
     make_lab(tmp_path, seeds=5)
     found = detectable(load_study(tmp_path / "studies" / "toy.toml"), tmp_path / "nowhere", 0.02)
-    assert found.power is not None
     # A difference of one sd is found with three seeds in 18 % and with ten in 80 %: the noncentral t's.
     assert found.power[3] == pytest.approx({0.02: 0.1793, 0.04: 0.4707, 0.08: 0.9085}, abs=1e-3)
     assert found.power[10][0.02] == pytest.approx(0.8031, abs=1e-3)
@@ -60,7 +59,6 @@ def test_where_the_noise_comes_from_by_hand(tmp_path: Path) -> None:
     make_lab(tmp_path, toml, seeds=3, steps=12, every=4, change=change)
     study = load_study(tmp_path / "studies" / "toy.toml")
     parts = detectable(study, tmp_path / "runs").components
-    assert parts is not None
     assert parts.evaluations is not None
     assert parts.answers is not None
     # Scores of grpo .2, .3, .4, of gspo .25 + .05 / 3, .4, .55: their covariance is what seeds share.
@@ -85,9 +83,6 @@ def test_several_arms_and_looks_cost_seeds(tmp_path: Path) -> None:
     plain = detectable(load_study(path, arms=["grpo", "gspo"]), tmp_path / "nowhere", 0.02)
     three = detectable(load_study(path), tmp_path / "nowhere", 0.02)
     looked = detectable(load_study(path, overrides=["verdict.looks=[5, 8]"]), tmp_path / "nowhere", 0.02)
-    assert plain.effect is not None
-    assert three.effect is not None
-    assert looked.effect is not None
     assert plain.effect < three.effect < looked.effect
 
 
@@ -107,11 +102,8 @@ def test_measured_noise_says_what_to_buy(tmp_path: Path) -> None:
     # d = .05, .10, .15: sd .05, and its true value .52 to 6.28 times that.
     assert found.basis.startswith("measured in toy, at scores around 0.4")
     assert found.answers_sd is not None
-    assert found.effect_range is not None
     assert found.sd == pytest.approx(max(0.05, found.answers_sd))
     assert found.effect_range[1] == pytest.approx(3.264 * 0.05 * 6.2848, rel=1e-3)
-    assert found.with_more_answers is not None
-    assert found.seeds_for_equivalence is not None
     assert found.with_more_answers < found.seeds_for_equivalence
     assert f"buy more answers: answers alone vary a pair by {found.answers_sd:.3f}; with {TIMES} times" in found.line()
 

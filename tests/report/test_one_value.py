@@ -132,7 +132,6 @@ def test_table_and_figure_of_clipping_on_later_minibatches_agree(found: Source) 
 
 def test_expert_change_by_minibatch_and_in_claims_has_one_window(found: Source) -> None:
     bars = next(one for one in chart(experts(found), "m-expert-minibatch").means if one.label == "grpo")
-    assert bars.y[1] is not None
     assert bars.y[1] < 0.1, "the warm-up's 0.8 is in no bar"
 
 

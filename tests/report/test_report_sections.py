@@ -267,7 +267,6 @@ def test_a_loss_without_a_clip_is_told_from_one_that_was_not_measured(tmp_path: 
 def test_the_badge_tells_what_was_measured() -> None:
     told = calibration_line(3, 0.05)
     row = next(row for row in record()["rows"] if (row["cell"], row["n"]) == ("score, normal", 3))
-    assert told is not None
     assert f"{100 * row['false_alarms'] / row['studies']:.1f} % false alarms in 2,000 simulated studies of 3" in told
     assert calibration_line(2, 0.05) is None
     assert calibration_line(5, 0.01) is None
@@ -313,11 +312,8 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
 
     unstable = "15 % of one arm's runs unstable"
     two, four, looked = line(high, (1, 0)), line(high, (1, 0), arms=4), line(high, (0, 2), looks=(5, 8))
-    assert two is not None
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in two
-    assert four is not None
     assert rates[f"4 arms against one, {unstable}", 5, "better, of any arm, Holm, means equal"] in four
-    assert looked is not None
     assert rates[f"{unstable}, looks after 5 and 8", 8, "better, at any look, means equal"] in looked
     assert line(high, (0, 0)) is None
     assert line(low, (1, 0)) is None
@@ -326,11 +322,9 @@ def test_a_better_on_arms_with_unstable_runs_states_its_rate() -> None:
     crossed = {"better, of any arm, in order": judged, "better, by the contrast": replace(judged, question="contrast")}
     for method, verdict in crossed.items():
         said = uneven_line(verdict)
-        assert said is not None
         assert rates[f"2 x 2, {unstable}", 5, f"{method}, means equal"] in said
         assert "skewed" not in said
     badge = calibration_line(5, 0.05)
-    assert badge is not None
     assert rates[f"score, {unstable}", 5, "paired t, means equal"] in badge
     assert "both arms are alike skewed" in badge
 

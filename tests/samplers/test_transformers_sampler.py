@@ -102,7 +102,6 @@ def test_routes_line_up_with_the_tokens_fed() -> None:
         ids = torch.tensor([[*r.request.prompt_ids, *r.response_ids[:-1]]])
         with torch.no_grad(), routers.tap(*ids.shape) as seen:
             model(ids)
-        assert r.routes is not None
         assert r.routes.shape == (ids.shape[1], routers.layers, routers.top_k)
         mine = torch.from_numpy(r.routes).long().sort(-1).values
         assert torch.equal(mine, seen.natural_BSLK[0].long().sort(-1).values)
@@ -158,7 +157,6 @@ def test_a_response_drawn_in_pieces_is_the_one_drawn_at_once(model: Any) -> None
             assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
             assert one.loss_mask is None
             if other.routes is not None:
-                assert one.routes is not None
                 assert one.routes.shape == other.routes.shape
 
 

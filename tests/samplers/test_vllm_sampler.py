@@ -42,7 +42,6 @@ def test_logprobs_are_the_trainers(pair: tuple[Any, VllmSampler]) -> None:
     gap = gaps(model, rollouts, 0.7)
     assert len(gap) > 100
     assert gap.max() <= 1e-5
-    assert sampler.proof is not None
     assert sampler.proof.largest <= 1e-5
 
 
@@ -95,7 +94,6 @@ def test_vllms_own_reload_is_right_for_a_dense_model_and_caught_where_it_leaves_
     with pytest.raises(LabError, match=told):
         push(engine, model, "float32", own)
     sampler.refresh()
-    assert sampler.proof is not None
     assert sampler.proof.holds
 
 

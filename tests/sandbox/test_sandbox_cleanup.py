@@ -72,7 +72,6 @@ def test_a_killed_lab_leaves_no_process(isolated: bool, tmp_path: Path) -> None:
         cwd=ROOT,
         env=dict(os.environ) if isolated else {**os.environ, "PATH": str(tmp_path)},
     )
-    assert lab.stdin is not None
     lab.stdin.write(hostile.encode())
     lab.stdin.close()
     until(lambda: len(alive(marker)) >= 3)

@@ -24,7 +24,6 @@ def test_the_guide_s_study_loads_and_its_overrides_apply(tmp_path: Path) -> None
     assert [arm.settings.objective.clip_low for arm in study.arms.values()] == [3e-4, 3e-3]
     path.write_text(f"{example}\n{tune}".replace("[tune.arm.gspo]", "[tune.arm.paper]"))
     told = load_study(path).tune
-    assert told is not None
     assert (told.number, len(told.keys("paper")), len(told.keys("wide"))) == (4, 3, 1)
     path.write_text(example)
     (console,) = re.findall(r"```console\n(.*?)```", text, re.S)

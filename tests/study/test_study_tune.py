@@ -26,9 +26,7 @@ def refused(folder: Path, values: str = RATES, **how: str) -> str:
 
 
 def read(folder: Path, values: str = RATES, **how: str) -> Tune:
-    found = tuning(folder, values, **how).tune
-    assert found is not None
-    return found
+    return tuning(folder, values, **how).tune
 
 
 def test_half_goes_on_to_twice_the_steps_until_one_is_left(tmp_path: Path) -> None:
@@ -68,7 +66,6 @@ def test_trials_are_a_study_of_their_own(tmp_path: Path) -> None:
 
 def test_what_was_chosen_is_locked_and_read_back(tmp_path: Path) -> None:
     study = tuning(tmp_path)
-    assert study.tune is not None
     tune = study.tune.model_copy(update={"chosen": {"grpo": 0, "gspo": 3}, "journals": {"tiny-trials/x/s7": "ab"}})
     done = tuned(study, tune)
     assert [arm.settings.update.learning_rate for arm in done.arms.values()] == [1e-5, 8e-4]
@@ -134,7 +131,6 @@ def test_a_correction_comes_with_what_it_was_published_with(tmp_path: Path) -> N
     }
     bounds = {"objective.mismatch_low", "objective.mismatch_high"}
     assert bounds <= set(trial_study(study).arms["grpo@tis"].declared)
-    assert study.tune is not None
     done = tuned(study, study.tune.model_copy(update={"chosen": {"grpo": 2, "gspo": 0}})).arms["grpo"]
     assert (done.settings.objective.mismatch_low, done.settings.objective.mismatch_high) == (0.5, 5)
     assert bounds <= set(done.declared)

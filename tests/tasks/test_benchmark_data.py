@@ -177,7 +177,6 @@ def test_how_a_benchmark_is_asked(name: str) -> None:
     assert task.grader.endswith({"aime24": "/4", "aime25": "/4", "gsm8k": "/2", "codeforces": "/2"}.get(name, "/1"))
     assert task.stop == ()
     limit = task.defaults.max_tokens
-    assert limit is not None
     assert limit >= 32_768
     assert {"aime24": 32, "livecodebench": 8}.get(name, task.defaults.samples) == task.defaults.samples
 

@@ -42,7 +42,6 @@ def test_every_built_in_task_works_with_its_defaults(name: str) -> None:
     for split in ("train", "held-out"):
         problem = task.problems(split)[0]
         last = (problem.demonstrated_turns or [problem.demonstration])[-1]
-        assert last is not None
         assert any(last.endswith(stop) for stop in task.stop)
         assert task.grade(problem, last if task.max_turns == 1 else last.strip()).correct is True
         assert task.grade(problem, "").correct is False

@@ -47,7 +47,6 @@ def test_the_whole_answer_fills_its_length_with_the_narrowest_counter_that_count
     task = Chain(length=length)
     assert (task.width, task.count, task.max_tokens) == (width, count, length)
     shown = task.problems("train")[0].demonstration
-    assert shown is not None
     assert len(shown) == count * (width + 4) <= length
     assert shown.startswith(f"{count - 1:0{width}d}:")
     assert task.grade(task.problems("train")[0], shown).reward == 1.0
@@ -57,7 +56,6 @@ def test_a_cut_answer_is_the_beginning_of_a_longer_one_and_graded_alike() -> Non
     task = Chain(length=1024)
     for problem in (task.problems("train")[5], task.problems("held-out")[5]):
         whole = problem.demonstration
-        assert whole is not None
         assert [task.grade(problem, whole[:limit]).reward for limit in (16, 64, 256)] == [1.0, 1.0, 1.0]
 
 

@@ -146,7 +146,6 @@ def test_use_all() -> None:
 def test_a_reference_that_is_none_is_an_error_and_no_wrong_answer() -> None:
     grade = TASK.grade(Problem("p", "7 3 12=33:", "33 apples"), "#7*3+12")
     assert (grade.reward, grade.correct) == (None, None)
-    assert grade.error is not None
     assert grade.error.startswith("the reference '33 apples':")
 
 
@@ -183,7 +182,6 @@ def test_values_agree_with_exact_fractions(seed: int, count: int) -> None:
 def test_demonstrations_are_right_and_a_changed_digit_is_wrong(numbers: int, data: st.DataObject) -> None:
     task = Countdown(numbers=numbers, train=20, held_out=5)
     problem = data.draw(st.sampled_from([*task.problems("train"), *task.problems("held-out")]))
-    assert problem.demonstration is not None
     assert problem.demonstration.endswith("\n")
     assert len(problem.demonstration) + SLACK_TOKENS <= task.max_tokens
     text = problem.demonstration.removesuffix("\n")
@@ -226,7 +224,6 @@ def test_problems_are_disjoint_true_and_in_bounds(task: Countdown) -> None:
             key = (tuple(sorted(numbers)), target)
             assert key not in seen
             seen.add(key)
-            assert problem.demonstration is not None
             assert len(problem.demonstration) + SLACK_TOKENS <= task.max_tokens
             for step in problem.demonstration.partition(" #")[0].split(" "):
                 # What Python itself makes of "7*3=21"; these texts are our own.

@@ -77,7 +77,6 @@ def test_the_examples_of_several_turns_are_the_environments_own() -> None:
 
 def test_the_first_block_is_a_task() -> None:
     block = re.search(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert block is not None
     table = tomllib.loads(block[1])["task"]
     assert build_task(table.pop("name"), table).problems("train")[0].id == "add3-train-0"
 
