@@ -22,6 +22,7 @@ from gspo_lab.objectives.presets import PRESETS, Objective
 from gspo_lab.records import RECORDS, Record, is_time
 from gspo_lab.report.calibration import record
 from gspo_lab.store.schema import field_columns
+from gspo_lab.study import load_study
 from gspo_lab.study.claim_rules import CLAIM_ROLES
 from gspo_lab.study.judging import ClaimTable, VerdictTable
 from gspo_lab.study.lints import WAIVABLE
@@ -395,9 +396,33 @@ Made from the record that reports quote, by `python docs/make_reference.py`; do 
 measures it. [Calibration](../explanation/calibration.md) explains the rows.
 """
 
+
+def shipped_studies_markdown() -> str:
+    """docs/reference/studies.md: each file of `studies/` with its question and its size."""
+    rows = []
+    for path in sorted((HERE.parent / "studies").glob("*.toml")):
+        study = load_study(path)
+        model = next(iter(study.arms.values())).settings.model
+        link = f"[{path.stem}](../../studies/{path.name})"
+        rows.append(f"| {link} | {study.question} | {model} | {len(study.arms)} x {len(study.seeds)} |")
+    return SHIPPED_INTRODUCTION + "\n".join(rows) + "\n"
+
+
+SHIPPED_INTRODUCTION = """\
+# The studies in `studies/`
+
+Made by `python docs/make_reference.py`; do not edit. Each file says at its top what to expect and how long it takes.
+[Findings](../results/findings.md) has the results. The studies of `tiny` models take two CPU cores 4 to 20 minutes. The
+others are for downloaded models. Of `smollm2` one seed ran on CPU cores. The Qwen3 models were never run.
+
+| file | question | model | arms x seeds |
+|---|---|---|---|
+"""
+
 PAGES = {
     "reference/commands.md": commands_markdown,
     "reference/metrics.md": metrics_markdown,
+    "reference/studies.md": shipped_studies_markdown,
     "reference/study-keys.md": studies_markdown,
     "reference/claim-library.md": claims_markdown,
     "results/calibration-table.md": calibration_markdown,

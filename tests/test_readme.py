@@ -96,6 +96,5 @@ def test_the_study_in_the_readme_loads(tmp_path: Path) -> None:
     assert list(load_study(path).arms) == ["gspo", "gspo-token-mean"]
 
 
-def test_every_study_is_in_the_table() -> None:
-    for path in (ROOT / "studies").glob("*.toml"):
-        assert f"| [{path.stem}](studies/{path.name}) | {load_study(path).question} |" in README
+def test_the_readme_counts_the_studies() -> None:
+    assert f"[The {len(list((ROOT / 'studies').glob('*.toml')))} studies](docs/reference/studies.md)" in README
