@@ -145,9 +145,12 @@ def _grown(study: Study, before: Declaration, begun: set[str], now: str) -> Decl
     edits += _other_claims(study, before)
     if study.question != before.question:
         edits.append(f"question, was: {before.question}")
+    if (names := study.verdict.names) != before.verdict.names:
+        edits.append(f"verdict.names, was: {shown(before.verdict.names)}")
     return replace(
         before,
         question=study.question,
+        verdict=before.verdict.model_copy(update={"names": names}),
         seeds=before.seeds + seeds,
         added=before.added + seeds,
         arms=arms,

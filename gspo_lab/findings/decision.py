@@ -18,7 +18,7 @@ from gspo_lab.states import State
 from gspo_lab.stats.levels import first_resolving
 from gspo_lab.stats.verdict import Comparison, Reason, Rule, Scores, decide_all
 from gspo_lab.study import Declaration
-from gspo_lab.study.contrast import formula, sides
+from gspo_lab.study.contrast import side_names, sides
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _contrast(
     barred = [verdicts[arm].reasons for arm in weights if arm in verdicts and verdicts[arm].barred]
     running = any(run.state == State.RUNNING for run in ended)
     unproven = study_certificate(found).on(seeds).unproven
-    labels, rule = (formula(negative), formula(positive)), replace(_rule(found.declaration), order=())
+    labels, rule = side_names(found.declaration.verdict), replace(_rule(found.declaration), order=())
 
     def weighed(wrong: bool) -> Comparison:
         finals = {(run.arm, run.seed): run.counted_wrong if wrong else run.final for run in ended}

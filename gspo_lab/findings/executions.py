@@ -18,6 +18,7 @@ from gspo_lab.stats.executions import Cluster, Fate, Together, agreement, cluste
 from gspo_lab.stats.verdict import Verdict
 from gspo_lab.store.external_evidence import evidence_of_database, evidence_of_study
 from gspo_lab.study import Declaration
+from gspo_lab.study.contrast import side_names
 from gspo_lab.study.declaration import differences, same_content
 
 ORIGINAL, REPLICATION, SAME = "original", "replication", "the same by content"
@@ -133,9 +134,13 @@ class Executions:
         return clusters([(seeds, paired) for seeds, paired in known if paired and paired.low is not None])
 
 
-def execution(found: Source) -> Execution:
-    """What a study says, as one of several executions; it is named by its label."""
-    declared, decided = found.declaration, decision(found)
+def execution(found: Source, study: Source) -> Execution:
+    """What `found` says, as one of several executions of `study`; it is named by its label. A contrast has the names
+    that `study` gives it."""
+    declared, decided, judged = found.declaration, decision(found), verdicts(found)
+    if decided.contrast is not None:
+        negative, positive = side_names(study.declaration.verdict)
+        judged = {positive: replace(decided.contrast, subject=positive, baseline=negative)}
     begun = any(run.state != State.PLANNED for run in runs(found))
     return Execution(
         name=found.label,
@@ -143,7 +148,7 @@ def execution(found: Source) -> Execution:
         declared_at=declared.created,
         study=str(found.evidence.study(found.study)["name"]),
         seeds=decided.seeds,
-        verdicts=tuple(verdicts(found).items()),
+        verdicts=tuple(judged.items()),
         decision=decided,
         unread=None if begun else NOT_BEGUN,
         finished=begun and all(run.finished for run in runs(found) if run.seed in decided.seeds),
@@ -156,7 +161,8 @@ def executions(found: Source, elsewhere: Iterable[Execution]) -> Executions:
     By the time of their declaration, replications last. Studies without a link to the first are the same by content.
     """
     beside = (Source(found.evidence, name) for name in found.evidence.studies() if name != found.study)
-    alike = [execution(found), *(execution(study) for study in beside if _same_content(study, found)), *elsewhere]
+    here = [found, *(study for study in beside if _same_content(study, found))]
+    alike = [*(execution(study, found) for study in here), *elsewhere]
     alike += _lost(found, alike)
     told: list[Execution] = []
     for one in sorted(alike, key=lambda one: (one.relation == REPLICATION, one.declared_at, one.name)):
@@ -202,7 +208,7 @@ def archived(found: Source) -> Iterable[Execution]:
         try:
             if same_content(Declaration.parse(read_json(file), file), found.declaration):
                 with evidence_of_study(home) as evidence:
-                    yield execution(Source(evidence, home.name, label))
+                    yield execution(Source(evidence, home.name, label), found)
         except (LabError, OSError):
             if home.name.rpartition("-")[0] == found.study:
                 yield Execution(label, ORIGINAL, "", found.study, unread=NOT_READ)
@@ -221,7 +227,7 @@ def executions_at(path: Path, found: Source) -> list[Execution]:
         out = []
         for home in (home for home in homes if home.name in _same(known, found.declaration, path)):
             with evidence_of_study(home) as evidence:
-                out.append(execution(Source(evidence, home.name, f"{home.name} ({path})")))
+                out.append(execution(Source(evidence, home.name, f"{home.name} ({path})"), found))
         return out
     database = path / DATABASE if path.is_dir() else path
     if not database.is_file():
@@ -229,7 +235,7 @@ def executions_at(path: Path, found: Source) -> list[Execution]:
     with evidence_of_database(database) as evidence:
         known = {name: Declaration.parse(evidence.study(name), f"{path}: {name}") for name in evidence.studies()}
         names = _same(known, found.declaration, path)
-        return [execution(Source(evidence, name, f"{name} ({path})")) for name in names]
+        return [execution(Source(evidence, name, f"{name} ({path})"), found) for name in names]
 
 
 def _same(known: dict[str, Declaration], declared: Declaration, path: Path) -> list[str]:

@@ -15,6 +15,7 @@ from gspo_lab.readings import Source, average, summarise
 from gspo_lab.readings.reading import CLIP, DEVICE_SECONDS, PEAK_MEMORY
 from gspo_lab.report.markup import NONE, NOT_MEASURED, Html, between, h, join, number, percent, signed, slug, unbroken
 from gspo_lab.stats import PairedT, Verdict
+from gspo_lab.study.contrast import formula, sides
 from gspo_lab.words import short, tone
 from gspo_lab.words.text import level
 
@@ -57,8 +58,10 @@ def _table(own: Source, found: Source, answer: Answer, *, declared: bool) -> Htm
     if not declared:
         caption += " This baseline was not declared: its verdicts are descriptive."
     if contrast is not None:
+        first, second = map(formula, sides(rule.contrast or {}))
         caption += (
-            " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary."
+            " The last row is the declared contrast, which answers the question; the arms' verdicts are secondary. It "
+            f"compares {second} with {first}."
         )
     lines = [_line(found, usual, "", h("span", "baseline", class_="soft"), "")]
     for row in rows:

@@ -23,7 +23,11 @@ def broken_contrast(
     verdict: VerdictTable, arms: Mapping[str, Arm], declared: Collection[str], swept: bool
 ) -> list[str]:
     """What is wrong with `verdict.contrast` in a study that runs `arms`, of those that its file has `declared`."""
-    weights = verdict.contrast
+    weights, names = verdict.contrast, verdict.names
+    if names is not None and (weights is None or names[0] == names[1] or not all(map(str.strip, names))):
+        return ["verdict.names: two different names for the sides of verdict.contrast; declare both keys, or neither"]
+    if taken := [name for name in names or () if name in declared]:
+        return [f"verdict.names: '{taken[0]}' is an arm; give the contrast's sides names of their own"]
     if weights is None:
         return []
     key = "verdict.contrast"
@@ -74,6 +78,14 @@ def sides(weights: Mapping[str, float]) -> tuple[dict[str, float], dict[str, flo
     size = sum(weight for weight in weights.values() if weight > 0)
     first = {arm: -weight / size for arm, weight in weights.items() if weight < 0}
     return first, {arm: weight / size for arm, weight in weights.items() if weight > 0}
+
+
+def side_names(verdict: VerdictTable) -> tuple[str, str]:
+    """What the two sides of a declared contrast are called, the negative one first: as declared, else by formulas."""
+    if verdict.names is not None:
+        return verdict.names[1], verdict.names[0]
+    negative, positive = sides(verdict.contrast or {})
+    return formula(negative), formula(positive)
 
 
 def squared_weights(weights: Mapping[str, float] | None) -> float:

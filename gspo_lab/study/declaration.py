@@ -216,7 +216,8 @@ class Declaration:
             "question": self.question,
             "seeds": list(self.seeds),
             **({"added": list(self.added)} if self.added else {}),
-            "verdict": self.verdict.model_dump(mode="json"),
+            "verdict": self.verdict.model_dump(mode="json")
+            | ({} if self.verdict.names is None else {"names": self.verdict.names}),
             "arms": {name: arm.to_json() for name, arm in self.arms.items()},
             **({} if self.sweep is None else {"sweep": self.sweep.to_json()}),
             **({} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}),
@@ -310,7 +311,7 @@ def _not_grown(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
             yield f"{unit} taken away: {', '.join(lost)}"
     try:
         claims = [[ClaimTable.model_validate(claim) for claim in one.get("claims", ())] for one in (before, after)]
-        rules = [VerdictTable.model_validate(one["verdict"]) for one in (before, after)]
+        rules = [VerdictTable.model_validate(one["verdict"]).model_dump() for one in (before, after)]
     except (KeyError, TypeError, ValidationError):
         yield "an earlier declaration that holds no verdict or claims"
         return

@@ -77,6 +77,14 @@ class VerdictTable(Table):
         description="weights over arms that sum to 0, e.g. `{gspo = 0.5, gspo-replay = 0.5, grpo = -0.5, grpo-replay = "
         "-0.5}`: this one comparison of final scores answers the question",
     )
+    names: list[str] | None = Field(
+        None,
+        min_length=2,
+        max_length=2,
+        exclude=True,  # words, like the question: another name is the same rule
+        description="what the report calls the contrast's two sides, the one with positive weights first, e.g. "
+        '`["GSPO averaged over replay", "GRPO averaged over replay"]`; unset: their formulas',
+    )
     order: list[str] | None = Field(
         None,
         min_length=1,

@@ -122,7 +122,7 @@ def against_itself(study: Study, arm: str) -> Study:
         name: Arm(name, tuple(sorted({*one.declared, "rollout.coupled"})), settings)
         for name in (f"{arm}-a", f"{arm}-b")
     }
-    verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a", "contrast": None, "order": None})
+    verdict = study.verdict.model_copy(update={"baseline": f"{arm}-a", "contrast": None, "names": None, "order": None})
     return replace(
         study,
         name=f"{study.name}-aa-{arm}",

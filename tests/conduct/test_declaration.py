@@ -11,7 +11,7 @@ from gspo_lab.conduct import declaration
 from gspo_lab.errors import LabError
 from gspo_lab.report.sections.provenance import reproduce
 from gspo_lab.study import Declaration, Study, digest
-from gspo_lab.study.declaration import LOCKED
+from gspo_lab.study.declaration import LOCKED, identity
 
 
 def declare(study: Study, home: Path) -> dict[str, Any]:
@@ -26,10 +26,14 @@ def lock_digest(content: dict[str, Any]) -> str:
 def begin(bench: Bench, *runs: str) -> dict[str, Any]:
     """Declare the study and let runs have recorded something."""
     content = declare(bench.study(), bench.home)
+    leave_begun(bench, *runs)
+    return content
+
+
+def leave_begun(bench: Bench, *runs: str) -> None:
     for run in runs:
         (bench.home / run).mkdir(parents=True)
         (bench.home / run / "journal.jsonl").write_text('{"kind":"status","state":"started","step":0}\n')
-    return content
 
 
 def on_disk(bench: Bench) -> dict[str, Any]:
@@ -76,6 +80,20 @@ def test_the_rule_of_the_verdict_is_as_fixed_as_the_settings(bench: Bench) -> No
     with pytest.raises(LabError, match="verdict") as refused:
         declare(bench.study(overrides=["verdict.margin=0.5"]), bench.home)
     assert refused.value.details == ("verdict.margin: 0.02 -> 0.5",)
+
+
+def test_the_names_of_a_contrast_may_change_and_are_noted(bench: Bench) -> None:
+    contrast, names = "verdict.contrast={a = -1, b = 1}", ["the new rule", "the old rule"]
+    bench.b = "clip_high = 0.001"
+    before = declare(bench.study(overrides=[contrast]), bench.home)
+    assert "names" not in before["verdict"], "studies that name nothing keep the digest of earlier versions"
+    leave_begun(bench, "a/s0")
+    content = declare(bench.study(overrides=[contrast, f"verdict.names={names}"]), bench.home)
+    assert content["verdict"] == {**before["verdict"], "names": names}
+    assert [edit["what"] for edit in content["edits"]] == ["verdict.names, was: unset"]
+    assert content["digest"] == lock_digest(content) != before["digest"]
+    first, second = (Declaration.parse(data, "here") for data in (before, content))
+    assert identity(first) == identity(second), "it is the same study: what replicates one replicates the other"
 
 
 def test_seeds_and_arms_may_be_added_and_are_noted(bench: Bench) -> None:

@@ -60,6 +60,35 @@ def test_the_contrast_answers_the_study_and_stands_in_every_surface(tmp_path: Pa
     assert "The last row is the declared contrast" in report.html
 
 
+NAMES = ("GSPO over replay", "GRPO over replay")
+
+
+def test_its_names_stand_in_every_surface_of_runs_that_were_made_without_them(tmp_path: Path) -> None:
+    """Two executions, of which only the later one has names: its report states both under them, and takes the former
+    for the same study; that of the former keeps its formulas."""
+
+    def higher(run: Run, step: int) -> float:
+        return scored(run, step) + 0.1 * (run.arm.startswith("gspo") and step > 0)
+
+    escaped = RULE.replace("{", "{{").replace("}", "}}")
+    toml = FOUR_ARMS + f"[verdict]\n{escaped}"
+    make_lab(tmp_path, toml, name="first", seeds=5, change=right(scored))
+    named = f'{toml}names = ["{NAMES[0]}", "{NAMES[1]}"]\n'
+    database = make_lab(tmp_path, named, name="second", seeds=5, change=right(higher))
+    report = rendered(database, "second")
+    sentence = f"{NAMES[0]} is better than {NAMES[1]} by more than the margin: +0.3"
+    for text in (report.html, report.markdown, " ".join(report.lines), report.json):
+        assert sentence in text
+    data = json.loads(report.json)["studies"]["second"]
+    assert list(data["answer"]["verdicts"]) == [NAMES[0]]
+    assert [list(execution["comparisons"]) for execution in data["replications"]["executions"]] == [[NAMES[0]]] * 2
+    assert "It compares (gspo + gspo-replay) / 2 with (grpo + grpo-replay) / 2." in report.html
+    former = json.loads(rendered(database, "first").json)["studies"]["first"]
+    assert [list(execution["comparisons"]) for execution in former["replications"]["executions"]] == [
+        ["(gspo + gspo-replay) / 2"]
+    ] * 2
+
+
 def test_weights_are_normalised_and_named() -> None:
     assert sides({"a": 1, "b": 1, "c": -1, "d": -1}) == ({"c": 0.5, "d": 0.5}, {"a": 0.5, "b": 0.5})
     assert formula({"a": 0.5, "b": 0.5}) == "(a + b) / 2"
@@ -83,6 +112,9 @@ def declared(folder: Path, verdict: str = "", **how: Any) -> Study:
         ),
         (RULE.replace("-0.5}", "-0.4}"), "verdict.contrast: the weights sum to 0.1; let them sum to 0"),
         ("contrast = {gspo = 0.5, gspo-replay = 0.5, grpo = -1}\n", "verdict.contrast: unbalanced, it compares"),
+        (f'{RULE}names = ["gspo", "b"]\n', "verdict.names: 'gspo' is an arm"),
+        (f'{RULE}names = ["a", "a"]\n', "verdict.names: two different names"),
+        ('names = ["a", "b"]\n', "verdict.names: two different names"),
         (f'question = "stability"\n{RULE}', "verdict.contrast: a contrast is of final scores and answers"),
         ('order = ["gspo", "gspo-replay", "grpo-reply"]\n', "verdict.order: no arm 'grpo-reply'"),
         ('order = ["gspo", "gspo-replay"]\n', "verdict.order: 'grpo-replay' is missing"),

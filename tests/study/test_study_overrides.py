@@ -78,7 +78,11 @@ def test_the_verdict_s_rule_can_be_overridden(tmp_path: Path, key: str) -> None:
         value, text = {"grpo": -1.0, "gspo": 1.0}, "{grpo = -1.0, gspo = 1.0}"
     if key == "order":
         value, text = ["gspo"], '["gspo"]'
-    found = load(tmp_path, seeds=[0, 1, 2], overrides=[f"verdict.{key}={text}"]).verdict
+    overrides = [f"verdict.{key}={text}"]
+    if key == "names":
+        value = ["new", "old"]
+        overrides = ["verdict.contrast={grpo = -1.0, gspo = 1.0}", 'verdict.names=["new", "old"]']
+    found = load(tmp_path, seeds=[0, 1, 2], overrides=overrides).verdict
     assert getattr(found, key) == value
 
 
