@@ -52,6 +52,9 @@ KNOWN = TASKS | BENCHMARKS
 WORDS = "words"
 """The option of the built-in tasks by which they ask in sentences."""
 
+LATER = (WORDS, "partial")
+"""Options that are younger than keys that are recorded: left out where they stand at their defaults."""
+
 DATA_OPTIONS = ("data", "train_data")
 """Options of benchmarks that name a file or folder, from the study's folder."""
 
@@ -138,7 +141,8 @@ def task_key(name: str, options: Mapping[str, Any], base: Path | None = None, ta
     if name in KNOWN:
         parameters = inspect.signature(look_up("task", name, KNOWN, base)).parameters.values()
         defaults = {param.name: param.default for param in parameters if param.default is not param.empty}
-        defaults.pop(WORDS, None)  # it came later than keys that are recorded
+        for option in LATER:
+            defaults.pop(option, None)
         key["options"] = defaults | options
         key["edition"] = EDITION
     if name in BENCHMARKS:

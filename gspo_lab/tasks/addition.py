@@ -11,9 +11,11 @@ are about.
 """
 
 import random
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from gspo_lab.tasks.base import Grade, Problem, share, whole
+from gspo_lab.tasks.base import Grade, Problem, flag, share, whole
 from gspo_lab.tasks.pools import SLACK_TOKENS, Generated, last_number, number_grade, shuffled
 
 MARKER = "#"
@@ -31,7 +33,8 @@ class Addition(Generated[tuple[int, ...]]):
     warm-started on them answers so about as often: it *can* work a sum out, and reinforcement has to teach it that it
     should. Its responses are of two very different lengths.
 
-    With `words` the question is a sentence, and the answer is the last number of the response.
+    With `words` the question is a sentence, and the answer is the last number of the response. With `partial` a wrong
+    number earns the share of its digits that are right, counted from the last one: 93 for 83 earns .5.
     """
 
     name = "addition"
@@ -45,12 +48,16 @@ class Addition(Generated[tuple[int, ...]]):
         held_out: int = 1_000,
         hasty: float = 0.0,
         words: bool = False,
+        partial: bool = False,
     ) -> None:
         self.digits = whole(self.name, "digits", digits, 1, 6)
         self.terms = whole(self.name, "terms", terms, 2, 5)
         self.hasty = share(self.name, "hasty", hasty)
         self.max_tokens = len(demonstration([10**digits - 1] * terms)) + SLACK_TOKENS
+        self.partial = flag(self.name, "partial", partial)
         super().__init__(train, held_out, words, WORDS_TOKENS)
+        if partial:
+            self.grader = f"{self.grader.removesuffix('/1')}-partial/1"
 
     def make(self, split: str, place: str, numbers: tuple[int, ...]) -> Problem:
         """`"add3-train-5"`, its demonstration in haste or not."""
@@ -74,14 +81,25 @@ class Addition(Generated[tuple[int, ...]]):
             number = last_number(answer)
             right = number == problem.reference
             reason = "no number found" if number is None else f"differs: got {number[:40]}"
-            return Grade(float(right), right, number, "equal to the reference" if right else reason)
+            grade = Grade(float(right), right, number, "equal to the reference" if right else reason)
+            return self._credited(grade, problem)
         _steps, marker, after = answer.rpartition(MARKER)
         if not marker:
             return Grade(0.0, False, None, "no answer marker found")
         extracted = after.partition("\n")[0].strip(" \t\r")
         if not extracted:
             return Grade(0.0, False, None, "nothing behind the answer marker")
-        return number_grade(extracted, problem.reference)
+        return self._credited(number_grade(extracted, problem.reference), problem)
+
+    def _credited(self, grade: Grade, problem: Problem) -> Grade:
+        """The grade, with what the right digits of a wrong number earn."""
+        digits = grade.extracted or ""
+        if grade.correct or not self.partial or not re.fullmatch("[0-9]{1,40}", digits):
+            return grade
+        digits = digits.lstrip("0")
+        width = max(len(digits), len(problem.reference))
+        pairs = zip(digits.zfill(width), problem.reference.zfill(width), strict=True)
+        return replace(grade, reward=sum(digit == right for digit, right in pairs) / width)
 
     def drawn(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every ordered choice of numbers once; the key that decides the split ignores their order."""

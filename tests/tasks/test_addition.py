@@ -196,3 +196,16 @@ def test_lengths_suit_tiny_models() -> None:
     assert 25 < sum(sizes) / len(sizes) < 28
     assert max(sizes) <= 31
     assert TASK.max_tokens == 39
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [("83", 1.0), ("93", 0.5), ("3", 0.5), ("38", 0.0), ("183", 2 / 3), ("0093", 0.5), ("-83", 0.0), ("no idea", 0.0)],
+)
+@pytest.mark.parametrize("words", [False, True])
+def test_partial_credit_is_the_share_of_right_digits(answer: str, reward: float, words: bool) -> None:
+    task = Addition(digits=2, words=words, partial=True)
+    grade = task.grade(Problem("", "45+38=", "83"), f"It is {answer}" if words else f"#{answer}\n")
+    assert grade.reward == pytest.approx(reward)
+    assert grade.correct is (reward == 1)
+    assert task.grader == ("addition-words-partial/1" if words else "addition-partial/1")
