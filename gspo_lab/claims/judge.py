@@ -231,8 +231,8 @@ def _behind(one: Settings) -> tuple[int, ...]:
 
 
 def _plain(one: Settings) -> bool:
-    """The clip, no replay, no mismatch correction, and the papers' aggregation or one that is not LUSPO's."""
+    """The clip, no replay, no factors of token terms, and the papers' aggregation or one that is not LUSPO's."""
     objective = one.objective
     if objective.policy_loss != "clip":
         return False
-    return one.routing_replay == "none" and objective.aggregation != LUSPO and objective.mismatch_correction == "none"
+    return one.routing_replay == "none" and objective.aggregation != LUSPO and not objective.weighs_tokens

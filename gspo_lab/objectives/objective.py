@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from gspo_lab.objectives.losses import LOSSES, Common, Loss, Moved
 from gspo_lab.objectives.losses.loss import LARGEST_LOG_RATIO
 from gspo_lab.objectives.ratios import RATIOS, Batch, sequence_mean
+from gspo_lab.objectives.regularisers import kl_estimate
+from gspo_lab.objectives.weights import token_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-LARGEST_KL_LOG_RATIO = 40.0
-"""Behind it k3 goes on along its tangent: e^40 squared, and summed over a gradient, is still finite in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class Surrogate:
     """What an objective returns. `loss` is a scalar to minimise; the rest is detached.
 
     `log_ratio_BT` is l_t, `ratio_BT` the ratio of the level (1 where A = 0), `clipped_BT` where the policy loss takes
-    the gradient (nowhere for one without a clip), `weight_BT` the mismatch correction's factor (1 without one),
-    `kl_sum` the sum of the k3 estimates of this part's tokens (None without a KL term), `gate_BT` what a loss without a
+    the gradient (nowhere for one without a clip), `weight_BT` the factor of `token_weights` (1 without one),
+    `kl_sum` the sum of the KL estimates of this part's tokens (None without a KL term), `gate_BT` what a loss without a
     clip leaves of the ratio's gradient (None for one that clips), `dual_clipped_BT` where the dual clip takes the
     gradient (None without one).
     """
@@ -69,13 +68,12 @@ def surrogate(logp_BT: "Tensor", batch: Batch, settings: Common, loss: Loss[Any]
 
     moved = Moved(batch, logp_BT, log_ratio_BT, ratio_BT, active_BT)
     term = (loss or LOSSES[settings.policy_loss]).term(moved, settings)
-    weight_BT = mismatch_weight(batch, settings)
+    weight_BT = token_weights(logp_BT, batch, settings)
     term_BT = term.value_BT * weight_BT
 
     kl_sum = None
     if settings.kl_coef > 0 and batch.ref_logp_BT is not None:
-        d_BT = (batch.ref_logp_BT - logp_BT).masked_fill(~mask_BT, 0.0)
-        kl_BT = k3(d_BT)
+        kl_BT = kl_estimate(logp_BT, batch, settings)
         term_BT = term_BT - settings.kl_coef * kl_BT
         kl_sum = kl_BT.detach().sum()
 
@@ -107,47 +105,6 @@ def aggregate(term_BT: "Tensor", batch: Batch, settings: Common) -> "Tensor":
     if how == "seq-mean-token-sum":
         return term_BT.sum() / batch.responses
     return term_BT.sum() / (batch.responses * settings.aggregation_constant)
-
-
-def k3(d_BT: "Tensor") -> "Tensor":
-    """exp(d) - d - 1 of http://joschu.net/blog/kl-approx.html, d = log pi_ref - log pi; a line behind d = 40."""
-    near_BT = d_BT.clamp(max=LARGEST_KL_LOG_RATIO)
-    # Cut off at 0: the slope of 2e17 must not reach the near part's gradient, not even where it would cancel.
-    beyond_BT = (d_BT - LARGEST_KL_LOG_RATIO).clamp(min=0) * math.expm1(LARGEST_KL_LOG_RATIO)
-    return near_BT.exp() - near_BT - 1 + beyond_BT
-
-
-LARGEST_LOG_WEIGHT = 80.0
-"""e^80 is still finite in float32; what is larger lies outside every range."""
-
-
-def mismatch_weight(batch: Batch, settings: Common) -> "Tensor":
-    """[B, T] detached factors of the token terms; 1 everywhere without a correction.
-
-    With k_t = exp(d_t), K = prod k_t over the response and a range [low, high]:
-    `tis`             k_t limited to the range             Yao et al. 2025, fengyao.notion.site/off-policy-rl
-    `icepop`          k_t inside the range, else 0         arXiv 2510.18855
-    `sequence-mask`   K inside the range, else 0           MIS, Liu, Li et al. 2025, richardli.xyz/rl-collapse
-    `geometric-mask`  1 where K^(1/L) is inside, else 0    Geo-RS of the same
-    """
-    if settings.mismatch_correction == "none":
-        return batch.adv_BT.new_ones(batch.adv_BT.shape)
-    assert batch.sampler_logp_BT is not None
-    assert settings.mismatch_low is not None
-    assert settings.mismatch_high is not None
-    mask_BT = batch.mask_BT
-    d_BT = (batch.old_logp_BT - batch.sampler_logp_BT).detach().masked_fill(~mask_BT, 0.0)
-    if settings.mismatch_correction in ("sequence-mask", "geometric-mask"):
-        d_BT = d_BT.sum(dim=1, keepdim=True).expand_as(d_BT)
-    if settings.mismatch_correction == "geometric-mask":
-        d_BT = d_BT / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-    weight_BT = d_BT.clamp(max=LARGEST_LOG_WEIGHT).exp()
-    if settings.mismatch_correction == "tis":
-        return weight_BT.clamp(settings.mismatch_low, settings.mismatch_high)
-    inside_BT = (weight_BT >= settings.mismatch_low) & (weight_BT <= settings.mismatch_high)
-    if settings.mismatch_correction == "geometric-mask":
-        return inside_BT.to(weight_BT.dtype)
-    return weight_BT.masked_fill(~inside_BT, 0.0)
 
 
 def mismatch_measures(d_NT: "Tensor", mask_NT: "Tensor") -> dict[str, Any]:

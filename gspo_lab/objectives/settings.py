@@ -16,6 +16,7 @@ SequenceAdvantage = Literal["mean", "sum"]
 TurnCredit = Literal["response", "turn"]
 Clip = Literal["fixed", "calibrated"]
 Truncated = Literal["train", "mask", "drop"]
+KlEstimate = Literal["k3", "unbiased"]
 Correction = Literal["none", "tis", "icepop", "sequence-mask", "geometric-mask"]
 
 BY_CRITIC = Read(lambda run: run.objective.advantage == "gae", "without advantage = 'gae'")
@@ -23,7 +24,9 @@ RANGED = Read(lambda run: run.objective.loss.reads_range, "with policy_loss = '{
 CORRECTED = Key(read=Read(lambda run: run.objective.mismatch_correction != "none", "without mismatch_correction"))
 
 
-LATER: tuple[tuple[str, Any], ...] = (("loss_options", {}), ("truncated", "train"))
+LATER: tuple[tuple[str, Any], ...] = (
+    *(("loss_options", {}), ("truncated", "train"), ("kl_estimate", "k3"), ("off_policy_mask", None)),
+)
 """Keys that earlier versions did not write, with the value that changes nothing."""
 
 
@@ -101,7 +104,10 @@ class Common(Table):
     ] = Field("mean", description="how a response's one advantage follows from those of its tokens")
     # The starting model's pass is made whatever the weight.
     kl_coef: Annotated[float, Key(cost=True, passes=True, dear=bool)] = Field(
-        0.0, ge=0, le=HUGE, description="weight of the k3 estimate of KL(policy, starting model)"
+        0.0, ge=0, le=HUGE, description="weight of the estimate of KL(policy, starting model)"
+    )
+    kl_estimate: Annotated[KlEstimate, Key(Read(lambda run: run.objective.kl_coef > 0, "with kl_coef = 0"))] = Field(
+        "k3", description="of each token: k3, or k3 times pi / pi_old ('unbiased', DeepSeek-V3.2)"
     )
     mismatch_correction: Correction = Field(
         "none",
@@ -113,6 +119,18 @@ class Common(Table):
     mismatch_high: Annotated[float | None, CORRECTED] = Field(
         None, gt=0, le=HUGE, description="upper bound of the correction's ratio; unset: the published one"
     )
+    off_policy_mask: float | None = Field(
+        None,
+        gt=0,
+        le=HUGE,
+        description="mask responses with A < 0 whose mean of log mu - log pi, mu the sampler's probability, is above "
+        "this many nats per token (DeepSeek-V3.2); unset: no mask",
+    )
+
+    @property
+    def weighs_tokens(self) -> bool:
+        """Whether token terms have factors: a mismatch correction's, or a mask's."""
+        return self.mismatch_correction != "none" or self.off_policy_mask is not None
 
     @model_serializer(mode="wrap")
     def _as_earlier_versions(self, table: SerializerFunctionWrapHandler) -> dict[str, Any]:

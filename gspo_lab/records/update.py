@@ -57,7 +57,9 @@ class UpdateRecord:
     )
     loss: float | None = metric("-", "the objective's loss on the mini-batch")
     kl: float | None = metric(
-        "nats/token", "mean k3 estimate of KL(pi_theta, pi_ref); only with kl_coef > 0", per="response_tokens"
+        "nats/token",
+        "mean of objective.kl_estimate of KL(pi_theta, pi_ref); only with kl_coef > 0",
+        per="response_tokens",
     )
     grad_norm: float | None = metric("-", "L2 norm of the gradient before clipping")
     learning_rate: float | None = metric("-", "learning rate of this update")
@@ -131,11 +133,11 @@ class UpdateRecord:
         "-", "mean weight of A grad log pi / r at active tokens; only for a loss without a clip", per="active_tokens"
     )
     correction_weight_mean: float | None = metric(
-        "-", "mean factor of active tokens' terms; with mismatch_correction", per="active_tokens"
+        "-", "mean factor of active tokens' terms; with mismatch_correction or off_policy_mask", per="active_tokens"
     )
     correction_masked_tokens: float | None = metric(
         "share of active tokens",
-        "tokens whose factor is 0; only with objective.mismatch_correction",
+        "tokens whose factor is 0; only with objective.mismatch_correction or objective.off_policy_mask",
         per="active_tokens",
     )
     effective_fraction_tokens: float | None = metric(

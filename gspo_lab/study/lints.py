@@ -30,7 +30,7 @@ ERRORS = {
     "undeclared-difference": "a comparison of matched arms",
     "replay-on-dense": "2507.18071, Fig. 3: GRPO with replay against GSPO without",
     **dict.fromkeys(
-        ("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm"),
+        ("dual-clip-one-arm", "std-one-arm", "correction-one-arm", "filter-one-arm", "mask-one-arm"),
         "fair comparison: all equal but the declared rule",
     ),
     "grader-fails": "such responses train with reward 0; docs/reference/tasks.md",
@@ -250,6 +250,7 @@ def _one_arm_only(study: Study, known: Known) -> Lines:
         "dual-clip-one-arm": ("dual_clip", lambda of: of.objective.dual_clip),
         "std-one-arm": ("advantage", lambda of: of.objective.advantage),
         "correction-one-arm": ("mismatch_correction", lambda of: of.objective.mismatch_correction),
+        "mask-one-arm": ("off_policy_mask", lambda of: of.objective.off_policy_mask),
         "filter-one-arm": ("rollout.dynamic_sampling", lambda of: of.rollout.dynamic_sampling),
     }
     for name, (key, value) in compared.items():

@@ -113,6 +113,11 @@ def broken_within(settings: Settings) -> list[str]:
             "update.old_logprobs = 'sampler' with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
             "nucleus and are not the policy's; use top_p = 1 or old_logprobs = 'trainer'"
         )
+    if rollout.top_p < 1 and objective.off_policy_mask is not None:
+        out.append(
+            "objective.off_policy_mask with rollout.top_p < 1: the sampler's log-probs are renormalised over the "
+            "nucleus and are not the policy's; use top_p = 1, or leave off_policy_mask out"
+        )
     if objective.mismatch_correction != "none" and update.old_logprobs == "sampler":
         out.append(
             f"objective.mismatch_correction = '{objective.mismatch_correction}' with update.old_logprobs = 'sampler': "
@@ -224,8 +229,8 @@ def _between(arms: Mapping[str, Arm]) -> list[str]:
     resolved = {name: flat(arm.resolved) for name, arm in arms.items()}
     for a, b in combinations(arms, 2):
         # A preset's name alone changes nothing; its values stand beside it.
-        keys = [key for key in resolved[a] if key != "objective.preset"]
-        different = [key for key in keys if resolved[a][key] != resolved[b].get(key)]
+        keys = [key for key in {**resolved[a], **resolved[b]} if key != "objective.preset"]
+        different = [key for key in keys if resolved[a].get(key) != resolved[b].get(key)]
         why = {key: _idle(key, arms[a].settings, arms[b].settings) for key in different}
         if not different:
             out.append(f"arm.{b}: changes nothing that arm.{a} does not have too; the two would be the same run twice")

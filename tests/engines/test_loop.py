@@ -211,11 +211,27 @@ def test_bfloat16_rollouts_show_as_mismatch(make_run: MakeRun, tmp_path: Path) -
     assert coarse.mismatch_abs_max > 1e-4
 
 
+def test_the_off_policy_mask_acts_and_is_recorded(make_run: MakeRun, tmp_path: Path) -> None:
+    """A limit so near 0 masks responses with A < 0 that have become less likely; a far one masks none and changes no
+    bit."""
+    near, far = (
+        train(make_run("grpo", f"objective.off_policy_mask={limit}"), tmp_path / f"limit-{limit}").updates
+        for limit in (1e-6, 1e6)
+    )
+    plain = train(make_run("grpo"), tmp_path / "plain").updates
+    assert max(update.correction_masked_tokens or 0 for update in near) > 0
+    assert {update.correction_masked_tokens for update in far if update.active_tokens} == {0.0}
+    assert [update.grad_norm for update in far] == [update.grad_norm for update in plain]
+    assert {update.correction_masked_tokens for update in plain} == {None}
+
+
 def test_kl_term_and_epochs(make_run: MakeRun, tmp_path: Path) -> None:
-    memory = train(make_run("grpo", "objective.kl_coef=0.1", "update.epochs=2"), tmp_path / "run")
-    assert [u.minibatch for u in memory.updates if u.step == 0] == list(range(8))
-    assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
-    assert memory.updates[-1].kl > 1e-6
+    for estimate in ("k3", "unbiased"):
+        overrides = ("objective.kl_coef=0.1", f"objective.kl_estimate={estimate}", "update.epochs=2")
+        memory = train(make_run("grpo", *overrides), tmp_path / estimate)
+        assert [u.minibatch for u in memory.updates if u.step == 0] == list(range(8))
+        assert memory.updates[0].kl == pytest.approx(0.0, abs=1e-9)
+        assert memory.updates[-1].kl > 1e-6
 
 
 def test_expert_change_is_measured_with_and_without_replay(make_run: MakeRun, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def trl() -> Callable[..., Result]:
             args=SimpleNamespace(
                 delta=delta,
                 steps_per_generation=1,
-                use_bias_correction_kl=False,
+                use_bias_correction_kl=settings.kl_estimate == "unbiased",
                 sapo_temperature_pos=settings.sapo_tau_positive,
                 sapo_temperature_neg=settings.sapo_tau_negative,
                 vespo_k_pos=settings.vespo_k_positive,
@@ -80,7 +80,8 @@ def trl() -> Callable[..., Result]:
             loss_type=loss_type,
             max_completion_length=HORIZON,
             model=SimpleNamespace(training=True),
-            off_policy_mask_threshold=None,
+            off_policy_mask_threshold=settings.off_policy_mask,
+            get_off_policy_mask=trainer.get_off_policy_mask,
             top_entropy_quantile=1.0,
             use_vllm=sampler_ratio is not None,
             vllm_importance_sampling_correction=sampler_ratio is not None,
@@ -96,6 +97,7 @@ def trl() -> Callable[..., Result]:
             "advantages": case.adv_BT if per_token else first_B1[:, 0],
             "old_per_token_logps": case.old_BT,
             "ref_per_token_logps": case.ref_BT,
+            "sampling_per_token_logps": case.sampler_BT,
             "num_items_in_batch": torch.tensor(float(case.mask_BT.sum()) if items is None else float(items)),
             "importance_sampling_ratio": sampler_ratio,
         }

@@ -6,6 +6,7 @@ omegaconf hydra-core codetiming ray orjson numpy pandas). What is not importable
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ from cases import (
 from torch import Tensor
 
 from gspo_lab.objectives import Objective, advantages, surrogate
-from gspo_lab.objectives.objective import mismatch_weight
+from gspo_lab.objectives.ratios import sequence_mean
 from gspo_lab.objectives.settings import Aggregation, Correction
+from gspo_lab.objectives.weights import mismatch_weight
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -81,6 +83,34 @@ def test_trl_kl(trl: Callable[..., Result], settings: Objective, loss_type: str,
     mine = ours(data, beta.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
     agree(mine, trl(data, beta, loss_type))
     assert mine.loss > ours(data, settings.replace(aggregation=aggregation, aggregation_constant=100.0)).loss + 1e-4
+
+
+@pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
+def test_trl_s_bias_correction_is_the_unbiased_estimate(
+    trl: Callable[..., Result], loss_type: str, aggregation: Aggregation
+) -> None:
+    """With one ratio per token. TRL weights by the sequence's ratio at sequence level; the paper's is the token's."""
+    data, settings = near(), GRPO.replace(kl_coef=0.5, kl_estimate="unbiased")
+    mine = ours(data, settings.replace(aggregation=aggregation, aggregation_constant=float(HORIZON)))
+    agree(mine, trl(data, settings, loss_type))
+    plain = ours(data, settings.replace(kl_estimate="k3", aggregation=aggregation, aggregation_constant=100.0))
+    assert float((mine.grad_BT - plain.grad_BT).abs().max()) > 1e-5
+
+
+@pytest.mark.parametrize("settings", [GRPO, GSPO], ids=["grpo", "gspo"])
+@pytest.mark.parametrize(("loss_type", "aggregation"), TRL_AGGREGATIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_trl_s_off_policy_mask(
+    trl: Callable[..., Result], case: str, settings: Objective, loss_type: str, aggregation: Aggregation
+) -> None:
+    data = CASES[case]()
+    data = replace(data, sampler_BT=(data.sampler_BT + 1.0) * data.mask_BT)
+    far_B = sequence_mean((data.sampler_BT - data.logp_BT) * data.mask_BT, data.mask_BT)[:, 0]
+    # A limit that the farthest of the responses with A < 0 alone is above.
+    masking = settings.replace(off_policy_mask=float(far_B[data.adv_BT.amin(dim=1) < 0].max()) - 1e-3, kl_coef=0.5)
+    mine = masking.replace(aggregation=aggregation, aggregation_constant=float(HORIZON))
+    agree(ours(data, mine), trl(data, masking, loss_type))
+    assert abs(ours(data, mine).loss - ours(data, mine.replace(off_policy_mask=None)).loss) > 1e-4
 
 
 def test_trl_parts_of_a_minibatch(trl: Callable[..., Result]) -> None:

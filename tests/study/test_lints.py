@@ -94,6 +94,7 @@ C14 = "claim=[{name = 'C14-more-efficient'}]"
         ("error: dual-clip-one-arm: (grpo: unset, gspo: 3.0)", ["arm.gspo.dual_clip=3.0"]),
         ("error: std-one-arm: gspo: group-mean)", ["arm.gspo.advantage=group-mean"]),
         ("error: correction-one-arm: (grpo: none, gspo: tis)", ["arm.gspo.mismatch_correction=tis"]),
+        ("error: mask-one-arm: off_policy_mask (grpo: unset, gspo: 0.5)", ["arm.gspo.off_policy_mask=0.5"]),
         ("warn: too-few-seeds: 2 seeds: no interval", ["seeds=2"]),
         ("warn: too-few-seeds: 3.26 sd", ["seeds=3"]),
         ("warn: sweep-one-start: all seeds share one starting model", [SWEEP]),

@@ -63,6 +63,7 @@ LEVEL = "does nothing without advantage = 'gae' and importance_sampling_level = 
         ("rollout.staleness = 3", "rollout.staleness = 8", ["steps=4"], "with steps = 4 every rollout batch is drawn"),
         ("rollout.max_tokens = 40", "rollout = {max_tokens = 40, tokens_per_step = 40}", [], "max_tokens or more"),
         (GRPO, "rollout.overlong_penalty = 0.5", [], "overlong_penalty does nothing without overlong_buffer"),
+        (GRPO, preset("grpo", 'kl_estimate = "unbiased"'), [], "kl_estimate does nothing with kl_coef = 0"),
         ("kl_coef = 0.1", "kl_coef = 0.1\nupdate.skip_zero_advantage = false", [], "does nothing with kl_coef > 0"),
     ],
 )
@@ -143,6 +144,7 @@ DROPPED = "rollout.dynamic_sampling=2"
         (["update.minibatches=3"], "prompts_per_step = 8 cannot be split into update.minibatches = 3 equal parts"),
         (["arm.gspo.update.minibatches=3"], "arm.gspo: rollout.prompts_per_step"),  # one arm's bears its name
         (["rollout.top_p=0.9", "update.old_logprobs=sampler"], "use top_p = 1 or old_logprobs = 'trainer'"),
+        (["rollout.top_p=0.9", "objective.off_policy_mask=0.5"], "use top_p = 1, or leave off_policy_mask out"),
         ([TIS, "update.old_logprobs=sampler"], "the ratio then holds the mismatch already"),
         (["objective.aggregation=constant", "objective.aggregation_constant=1"], "give a length in tokens"),
         (

@@ -188,7 +188,7 @@ def update_record(
         gate_BT=done.gate_MT,
         dual_clipped_BT=done.dual_clipped_MT,
         other_log_ratio_BT=_with_the_other_s_old_logprobs(updater, experience, done),
-        weight_BT=done.weight_MT if objective.mismatch_correction != "none" else None,
+        weight_BT=done.weight_MT if objective.weighs_tokens else None,
     )
     if updater.moves_range:
         fields |= {"bapo_clip_low": done.objective.clip_low, "bapo_clip_high": done.objective.clip_high}
